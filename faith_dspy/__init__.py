@@ -1,0 +1,43 @@
+"""Faithfulness judges that are tuned on human labels instead of trusted blindly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from faith_dspy.artifact import load_judge
+    from faith_dspy.config import JudgeConfig
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Chunk, Judgment, LabelledExample, StatementVerdict, Unscored, Verdict
+
+__version__ = "0.1.0"
+__all__ = [
+    "Chunk",
+    "Judge",
+    "JudgeConfig",
+    "Judgment",
+    "LabelledExample",
+    "StatementVerdict",
+    "Unscored",
+    "Verdict",
+    "load_judge",
+]
+
+# Resolved on first use, so that `import faith_dspy` and `--help` stay instant.
+_HOME = {
+    "Judge": "judge",
+    "JudgeConfig": "config",
+    "load_judge": "artifact",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(f"faith_dspy.{_HOME.get(name, 'schema')}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,53 @@
+"""Everything faith_dspy raises on purpose.
+
+    FaithDspyError
+    ├── InputError            what the user gave cannot be used (exit code 2)
+    │   ├── LabelsError       a labels file, with file and line
+    │   └── ConfigError       a dial or a combination of dials
+    ├── LMUnavailableError    the endpoint is down, or does not have the model
+    ├── ModelFileError        a model file is missing, truncated or altered
+    ├── ArtifactError         an exported judge cannot be loaded
+    └── MissingExtraError     an optional dependency is not installed
+
+Each message says what was got, what was expected, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class FaithDspyError(Exception):
+    """Base of all errors this package raises on purpose."""
+
+
+class InputError(FaithDspyError):
+    """The input cannot be used as given."""
+
+
+class LabelsError(InputError):
+    """A labels file cannot be used; the message names the file and the line."""
+
+
+class ConfigError(InputError):
+    """A dial has a value, or a combination of values, that does not exist."""
+
+
+class LMUnavailableError(FaithDspyError):
+    """The LM's endpoint cannot be reached, or does not have the model."""
+
+
+class ModelFileError(FaithDspyError):
+    """A model file is missing, truncated, or not the file it should be."""
+
+
+class ArtifactError(FaithDspyError):
+    """An exported judge is incomplete, altered, or of an unknown format version."""
+
+
+class MissingExtraError(FaithDspyError):
+    """A feature needs an optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'faith_dspy[{extra}]'"
+        )

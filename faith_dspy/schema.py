@@ -1,0 +1,227 @@
+"""The data that crosses our boundaries: what goes into a judge, what comes out, what people labelled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Verdict(StrEnum):
+    """What the context says about one statement."""
+
+    FULLY_SUPPORTED = "fully_supported"
+    PARTIALLY_SUPPORTED = "partially_supported"
+    NO_EVIDENCE = "no_evidence"
+    CONTRADICTORY = "contradictory"
+    NOT_SUPPORTED = "not_supported"
+    """Not fully supported, and nothing more is known: binary judges, and labels that do not tell the two apart."""
+
+    @property
+    def is_supported(self) -> bool:
+        """The binary view: only a fully supported statement counts as supported."""
+        return self is Verdict.FULLY_SUPPORTED
+
+
+class Unscored(StrEnum):
+    """Why an answer has no score. Never turned into 0, 1 or NaN."""
+
+    NO_STATEMENTS = "no_statements"
+    ABSTAINED = "abstained"
+    NO_CONTEXT = "no_context"
+    PARSE_FAILED = "parse_failed"
+    LM_FAILED = "lm_failed"
+    TOO_LONG = "too_long"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Chunk(_Frozen):
+    """One piece of the context."""
+
+    id: int = Field(ge=0)
+    """0-based position in the context."""
+    text: str
+    source: str | None = None
+    """Where the chunk came from: a URL, a file, a tool's name. Shown, never judged."""
+
+
+class Sentence(_Frozen):
+    """A piece of the answer as written: ``answer[start:end] == text``."""
+
+    index: int
+    start: int
+    end: int
+    text: str
+
+
+class Statement(_Frozen):
+    """One factual assertion taken from the answer."""
+
+    text: str
+    sentence_index: int | None = None
+    """The sentence it was taken from; None where the whole answer is one statement."""
+
+
+class StatementVerdict(Statement):
+    """A statement with what the judge found out about it."""
+
+    verdict: Verdict | None = None
+    """None when it could not be judged; it still counts in the denominator."""
+    supporting_chunk_ids: tuple[int, ...] = ()
+    """0-based ids of chunks that carry the verdict; every id exists in the context."""
+    quotes: tuple[str, ...] = ()
+    """Verbatim passages of those chunks."""
+    reason: str | None = None
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    """Probability that the statement is fully supported; calibrated when the judge was tuned."""
+    signals: dict[str, float] = Field(default_factory=dict)
+    """Signals of support the confidence was made from; names as in `faith_dspy.signals`."""
+    error: str | None = None
+    """Why there is no verdict."""
+
+    @property
+    def is_supported(self) -> bool | None:
+        """True only when fully supported; None when unjudged."""
+        return None if self.verdict is None else self.verdict.is_supported
+
+
+class Usage(_Frozen):
+    """What a judgement cost. Replies taken from a cache keep the counts of the call that paid for them."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    """All prompt tokens, cached ones included."""
+    cached_tokens: int = 0
+    """Prompt tokens the server took from its prefix cache."""
+    output_tokens: int = 0
+    seconds: float = 0.0
+    """Wall time."""
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens the server had to read: prompt minus cached."""
+        return self.prompt_tokens - self.cached_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{k: getattr(self, k) + getattr(other, k) for k in type(self).model_fields})
+
+
+class Judgment(_Frozen):
+    """A judge's finding on one answer.
+
+    `score`, `faithful`, `probability` and `level` are all None exactly when `unscored` says why.
+    """
+
+    score: float | None = Field(default=None, ge=0, le=1)
+    """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
+    faithful: bool | None = None
+    """Whether the answer passes."""
+    probability: float | None = Field(default=None, ge=0, le=1)
+    """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
+    level: str | None = None
+    """Five-level label, where the judge was asked for one."""
+    unscored: Unscored | None = None
+    statements: tuple[StatementVerdict, ...] = ()
+    sentences: tuple[Sentence, ...] = ()
+    """The answer's sentences; those no statement points at carry none."""
+    dropped_chunk_ids: int = 0
+    """Chunk ids the LM named that do not exist in the context. Not shown as evidence."""
+    dropped_quotes: int = 0
+    """Quotes the LM gave that are in no chunk. Not shown as evidence."""
+    detail: str | None = None
+    """In words, why the answer is unscored."""
+    usage: Usage = Usage()
+
+    @model_validator(mode="after")
+    def _scored_or_says_why(self) -> Judgment:
+        if (self.score is None) != (self.unscored is not None):
+            raise ValueError(f"score={self.score!r} does not go with unscored={self.unscored!r}: give exactly one")
+        if self.unscored is not None and not (self.faithful is self.probability is self.level is None):
+            raise ValueError("an unscored judgment has no faithful, probability or level")
+        return self
+
+    @property
+    def verdict_counts(self) -> dict[str, int]:
+        """Statements per verdict; those without one count as ``unjudged``."""
+        counts: dict[str, int] = {}
+        for s in self.statements:
+            key = s.verdict.value if s.verdict else "unjudged"
+            counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def pretty(self) -> str:
+        """The judgment as text for a terminal."""
+        from faith_dspy.report.terminal import render
+
+        return render(self)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the judgment as one self-contained HTML page."""
+        from faith_dspy.report.html import write_html
+
+        write_html([self], path)
+
+
+class LabelledStatement(_Frozen):
+    """A statement with a person's verdict."""
+
+    text: str = Field(min_length=1)
+    verdict: Verdict | None = None
+    """None where the labeller gave none; such a statement is not used."""
+    supporting_chunk_ids: tuple[int, ...] | None = None
+    reason: str | None = None
+
+    @field_validator("supporting_chunk_ids", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+
+class LabelledExample(_Frozen):
+    """One line of a labels file. Any one of `statements`, `faithful`, `score` is label enough."""
+
+    id: str
+    question: str | None = None
+    context: tuple[Chunk, ...]
+    answer: str
+    statements: tuple[LabelledStatement, ...] = ()
+    faithful: bool | None = None
+    score: float | None = Field(default=None, ge=0, le=1)
+    annotators: Any = None
+    """Each person's own label, kept as given."""
+    group: str | None = None
+    """Examples of one group are never split between train, dev and test. Default: the context."""
+    split: str | None = None
+    """``train``, ``dev`` or ``test`` when the set fixes its parts."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Source, language, domain and the like, for results per group."""
+
+    @property
+    def label(self) -> bool | None:
+        """Faithful or not: `faithful`, else all statements fully supported, else score 1; None when none is given."""
+        if self.faithful is not None:
+            return self.faithful
+        verdicts = [s.verdict for s in self.statements if s.verdict is not None]
+        if verdicts:
+            return all(v.is_supported for v in verdicts)
+        return None if self.score is None else self.score >= 1.0
+
+    @property
+    def context_key(self) -> str:
+        """Hash of the context's texts: equal for examples over the same document."""
+        return digest([c.text for c in self.context])
+
+
+def digest(value: Any) -> str:
+    """Sixteen hex digits of the SHA-256 of ``value`` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
