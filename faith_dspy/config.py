@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,8 +30,11 @@ class JudgeConfig(BaseModel):
     granularity: Granularity = Granularity.SENTENCE
     verdicts: Literal["binary", "graded"] = "binary"
     """``binary``: supported or not; ``graded``: the four verdicts."""
+    instructions: tuple[str, ...] = ()
+    """Seed instructions asked about each statement, by name in `faith_dspy.signatures.INSTRUCTIONS`. The first gives
+    the verdict; all give signals. Empty: ``supported`` for binary, ``graded`` for graded verdicts."""
     criteria: str = ""
-    """Extra instructions of the user's own, appended to the verification prompt."""
+    """Extra instructions of the user's own, added to the verification prompt."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Off, they come from the words statement and chunks share."""
     verdict_scores: dict[Verdict, float] = Field(
@@ -60,6 +63,14 @@ class JudgeConfig(BaseModel):
         if missing:
             raise ValueError(f"verdict_scores has no weight for {missing}; give one for every verdict")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_instructions(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("instructions"):
+            first = "graded" if data.get("verdicts") == "graded" else "supported"
+            return {**data, "instructions": (first,)}
+        return data
 
     @classmethod
     def make(cls, **dials: object) -> JudgeConfig:

@@ -158,6 +158,14 @@ class Judgment(_Frozen):
             counts[key] = counts.get(key, 0) + 1
         return counts
 
+    @property
+    def ranking(self) -> float | None:
+        """What AUROC is measured on: the probability, else the weakest statement's confidence, else the score."""
+        if self.score is None or self.probability is not None:
+            return self.probability
+        confidences = [s.confidence for s in self.statements if s.confidence is not None]
+        return min(confidences) if confidences and len(confidences) == len(self.statements) else self.score
+
     def pretty(self) -> str:
         """The judgment as text for a terminal."""
         from faith_dspy.report.terminal import render
@@ -169,6 +177,28 @@ class Judgment(_Frozen):
         from faith_dspy.report.html import write_html
 
         write_html([self], path)
+
+
+class Finding(Statement):
+    """What the LM said about one statement, before evidence check and head."""
+
+    verdict: Verdict | None = None
+    probability: float | None = None
+    """Probability of support; by the mean logit where several instructions are asked. None if the LM tells none."""
+    logits: dict[str, float] = Field(default_factory=dict)
+    """Logit of the probability of support per instruction, clipped to ±8."""
+    chunk_ids: tuple[int, ...] = ()
+    """Ids the LM named; not yet checked."""
+    error: str | None = None
+    lm_failed: bool = False
+
+
+class Observation(_Frozen):
+    """All that cost LM calls about one answer. Heads and thresholds can be fitted and applied to it again for free."""
+
+    sentences: tuple[Sentence, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    usage: Usage = Usage()
 
 
 class LabelledStatement(_Frozen):

@@ -1,0 +1,314 @@
+"""Judge against human: agreement with intervals, thresholds, and how far people agree with each other.
+
+Throughout, a label or prediction is True for *faithful*; unfaithful answers are what a judge is there to find.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.errors import InputError
+from faith_dspy.rates import (
+    Estimate,
+    check_confidence,
+    check_labels,
+    check_scores,
+    confusion_counts,
+    from_draws,
+    metric_values,
+    need,
+    resample_weights,
+)
+from faith_dspy.schema import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence, Set
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from faith_dspy.schema import LabelledExample
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Agreement", "Confusion", "Estimate", "balanced_threshold", "evidence_f1", "measure", "threshold_for_recall"]
+
+
+class Confusion(BaseModel):
+    """Scored answers by what people said (first word) and what the judge said (second)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    faithful_passed: int
+    faithful_failed: int
+    """False alarms."""
+    unfaithful_passed: int
+    """Missed."""
+    unfaithful_failed: int
+    """Found."""
+
+
+class Agreement(BaseModel):
+    """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    n: int
+    """Labelled answers."""
+    scored: int
+    """Those of them the judge gave a verdict on."""
+    coverage: float
+    """``scored / n``."""
+    confusion: Confusion
+    balanced_accuracy: Estimate
+    """Mean of the two recalls; 0.5 is chance."""
+    cohen_kappa: Estimate
+    """Agreement beyond chance (Cohen 1960); 0 is chance, 1 perfect."""
+    auroc: Estimate
+    """Chance that a faithful answer scores above an unfaithful one, ties one half (Hanley & McNeil 1982)."""
+    mcc: Estimate
+    """Correlation of labels and predictions (Matthews 1975); 0 when all predictions are the same."""
+    f1_unfaithful: Estimate
+    """F1 of finding unfaithful answers."""
+    recall_unfaithful: Estimate
+    """Share of the unfaithful answers that were failed."""
+    recall_faithful: Estimate
+    """Share of the faithful answers that were passed."""
+    precision_unfaithful: Estimate
+    """Share of the failed answers that are unfaithful."""
+    ece: Estimate
+    """Expected calibration error of the scores as probabilities: |share faithful - mean score|, averaged over ten
+    equally full bins (Naeini et al. 2015, AAAI; equally full: Nguyen & O'Connor 2015). Small samples inflate it."""
+    brier: Estimate
+    """Mean squared error of the scores as probabilities (Brier 1950); 0 is perfect."""
+
+
+def measure(
+    labels: Sequence[bool],
+    predictions: Sequence[bool | None],
+    scores: Sequence[float | None],
+    *,
+    groups: Sequence[str] | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Agreement:
+    """Agreement of a judge with people.
+
+    Args:
+        labels: n labels, True = faithful.
+        predictions: n verdicts, None where the judge left the answer unscored: out of all metrics, in `coverage`.
+        scores: n probabilities that the answer is faithful, or raw scores (higher = more faithful); None where there is
+            none, and out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
+        groups: n group names, such as the context's; intervals then resample whole groups.
+        n_resamples: bootstrap resamples behind each interval.
+        seed: of the resampling.
+        confidence: of each interval.
+
+    Intervals are percentile intervals of a cluster bootstrap (ECE: basic), see `faith_dspy.rates`.
+
+    Raises:
+        InputError: no labels, lengths differ, a label that is not True or False, a score that is not finite.
+    """
+    need("numpy", "Measuring agreement")
+    import numpy as np
+
+    check_confidence(confidence, n_resamples)
+    check_labels(labels, predictions=predictions, scores=scores, groups=groups)
+    check_scores(scores)
+    for i, prediction in enumerate(predictions):
+        if prediction is not None and prediction not in (True, False):
+            raise InputError(f"got prediction {prediction!r} at position {i}, expected True, False, or None (unscored)")
+    at = [i for i, p in enumerate(predictions) if p is not None]
+    y = np.array([bool(labels[i]) for i in at], dtype=bool)
+    p = np.array([bool(predictions[i]) for i in at], dtype=bool)
+    s = np.array([math.nan if (v := scores[i]) is None else float(v) for i in at], dtype=np.float64)
+    why = _reasons(y, p, s)
+    metrics: dict[str, Estimate] = dict.fromkeys(why, Estimate(why="no answer was scored"))
+    counts = np.zeros(4)
+    if at:
+        weights = resample_weights(len(at), None if groups is None else [groups[i] for i in at], n_resamples, seed)
+        blocks = [metric_values(w, y, p, s) for w in weights]
+        once = metric_values(np.ones((1, len(at))), y, p, s)
+        metrics = {
+            k: from_draws(float(v[0]), np.concatenate([b[k] for b in blocks]), confidence, why[k], basic=k == "ece")
+            for k, v in once.items()
+        }
+        counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
+    names = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
+    confusion = Confusion(**{k: int(c) for k, c in zip(names, counts, strict=True)})
+    return Agreement(n=len(labels), scored=len(at), coverage=len(at) / len(labels), confusion=confusion, **metrics)
+
+
+def _reasons(y: NDArray[np.bool_], p: NDArray[np.bool_], s: Floats) -> dict[str, str]:
+    """For each metric, what it means when it is undefined for these answers."""
+    one = f"all scored answers are labelled {'faithful' if y.any() else 'unfaithful'}"
+    why = dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one)
+    why["f1_unfaithful"] = "no unfaithful answers, and none failed"
+    why["precision_unfaithful"] = "no answer was failed"
+    none = "no scored answer has a score" if (s != s).all() else ""
+    why["auroc"] = none or "all answers with a score have the same label"
+    why["ece"] = why["brier"] = none or "some scores are outside [0, 1], so they are not probabilities"
+    return why
+
+
+def evidence_f1(
+    predicted: Sequence[Set[int]], gold: Sequence[Set[int]], *, n_resamples: int = 1000, seed: int = 0
+) -> Estimate:
+    """Micro-F1 of the supporting chunk ids: ``2 |P and G| / (|P| + |G|)``, both summed over statements.
+
+    One set of ids a statement, predicted and gold; 95 % interval from resampled statements. `InputError` if the lengths
+    differ.
+    """
+    need("numpy", "Measuring evidence")
+    import numpy as np
+
+    if len(predicted) != len(gold):
+        raise InputError(f"got {len(predicted)} predicted sets for {len(gold)} gold sets, expected one each a statement")
+    none = "nobody named a supporting chunk"
+    if not any(predicted) and not any(gold):
+        return Estimate(why=none)
+    both = np.array([[2.0 * len(p & g), len(p) + len(g)] for p, g in zip(predicted, gold, strict=True)])
+    sums = np.concatenate([w @ both for w in resample_weights(len(both), None, n_resamples, seed)])
+    with np.errstate(invalid="ignore"):
+        return from_draws(float(both[:, 0].sum() / both[:, 1].sum()), sums[:, 0] / sums[:, 1], 0.95, none)
+
+
+def _cuts(labels: Sequence[bool], scores: Sequence[float | None]) -> tuple[Floats, NDArray[np.int_], NDArray[np.int_]]:
+    """Edges e (U + 2), and for a threshold in (e[k], e[k+1]]: faithful passed and unfaithful failed (U + 1 each)."""
+    need("numpy", "Fitting a threshold")
+    import numpy as np
+
+    check_labels(labels, scores=scores)
+    check_scores(scores)
+    kept = [(bool(y), float(s)) for y, s in zip(labels, scores, strict=True) if s is not None]
+    y = np.array([y for y, _ in kept], dtype=bool)
+    if not y.any() or y.all():
+        raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful answers with a score, expected both kinds")
+    levels, at = np.unique([s for _, s in kept], return_inverse=True)
+    passed = y.sum() - np.cumsum([0, *np.bincount(at[y], minlength=len(levels))])
+    failed = np.cumsum([0, *np.bincount(at[~y], minlength=len(levels))])
+    low, high = (0.0, 1.0) if levels[0] >= 0 and levels[-1] <= 1 else (levels[0] - 1, levels[-1] + 1)
+    return np.array([low, *levels, high]), passed, failed
+
+
+def balanced_threshold(labels: Sequence[bool], scores: Sequence[float | None]) -> float:
+    """The threshold t with the highest balanced accuracy here, where ``score >= t`` passes.
+
+    The middle of the best plateau: balanced accuracy does not change between neighbouring scores, and the middle moves
+    least with the sample. Ties go to the widest plateau, then to the one closest to 0.5. Unscored answers (None) are
+    left out. Scores in [0, 1] give a threshold in [0, 1]. `InputError` without scored answers of both kinds.
+    """
+    edges, passed, failed = _cuts(labels, scores)
+    gain = passed * int(failed[-1]) + failed * int(passed[0])  # proportional to balanced accuracy, in whole numbers
+    usable = [k for k in range(len(gain)) if k == 0 or edges[k] < edges[k + 1]]
+    best = [k for k in usable if gain[k] == max(gain[j] for j in usable)]
+    starts = [k for k in best if k - 1 not in best]
+    ends = [k + 1 for k in best if k + 1 not in best]
+    plateaus = [(float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
+    low, high = max(plateaus, key=lambda e: (round(e[1] - e[0], 12), -abs((e[0] + e[1]) / 2 - 0.5)))
+    return _middle(low, high)
+
+
+def threshold_for_recall(labels: Sequence[bool], scores: Sequence[float | None], recall_unfaithful: float) -> float:
+    """The lowest threshold that fails at least this share of the unfaithful answers here; ``score >= t`` passes.
+
+    In the middle between the neighbouring scores. `InputError` for a share outside (0, 1], without scored answers of
+    both kinds, or when unfaithful answers with the score 1 put the share out of reach.
+    """
+    if not 0 < recall_unfaithful <= 1:
+        raise InputError(f"got recall_unfaithful={recall_unfaithful!r}, expected a share above 0 and at most 1")
+    edges, _, failed = _cuts(labels, scores)
+    wanted = math.ceil(recall_unfaithful * int(failed[-1]) - 1e-9)
+    k = int((failed >= wanted).argmax())
+    if edges[k] == edges[k + 1]:
+        raise InputError(
+            f"got unfaithful answers with the score {edges[k]:g}: no threshold up to it fails {recall_unfaithful:.0%} of "
+            "the unfaithful answers. Ask for less, or calibrate on more labels"
+        )
+    return _middle(float(edges[k]), float(edges[k + 1]))
+
+
+def _middle(low: float, high: float) -> float:
+    middle = low + (high - low) / 2
+    return middle if middle > low else high
+
+
+class Ceiling(BaseModel):
+    """How well one person agrees with the majority of the others: what a judge can be expected to reach."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answers: int
+    """Answers that at least two people labelled, with a majority for at least one of them to be held against."""
+    opinions: int
+    """One person's label of one answer, held against the others."""
+    balanced_accuracy: Estimate
+    cohen_kappa: Estimate
+
+
+def annotator_agreement(
+    examples: Sequence[LabelledExample], *, n_resamples: int = 1000, seed: int = 0
+) -> Ceiling | None:
+    """Balanced accuracy and κ of one annotator against the majority of the others; None when nothing is usable.
+
+    `LabelledExample.annotators` is a list of labels, one a person; the same inside a list of one; or a mapping from
+    person to label. A label is a boolean, a verdict's name, yes/no, or a rating, of which the set's highest (at least
+    1) means faithful, as in `LabelledExample.label`; any other label is left out. Where the others tie there is no
+    majority and the opinion is left out. Intervals resample groups (default: contexts).
+    """
+    people = [_people(e.annotators) for e in examples]
+    top = max([1.0, *(r for labels in people for x in labels if (r := _rating(x)) is not None)])
+    ones: list[bool] = []
+    others: list[bool] = []
+    used: list[int] = []
+    for at, labels in enumerate(people):
+        votes = [v for x in labels if (v := _vote(x, top)) is not None]
+        for vote in votes:
+            margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
+            if margin:
+                ones.append(vote)
+                others.append(margin > 0)
+                used.append(at)
+    if not used:
+        return None
+    groups = [examples[i].group or examples[i].context_key for i in used]
+    found = measure(others, ones, [None] * len(ones), groups=groups, n_resamples=n_resamples, seed=seed)
+    return Ceiling(
+        answers=len(set(used)),
+        opinions=len(used),
+        balanced_accuracy=found.balanced_accuracy,
+        cohen_kappa=found.cohen_kappa,
+    )
+
+
+def _people(annotators: Any) -> list[Any]:
+    """One label a person, from any of the accepted shapes; empty for others."""
+    if isinstance(annotators, dict):
+        return list(annotators.values())
+    if isinstance(annotators, list | tuple) and len(annotators) == 1 and isinstance(annotators[0], list | tuple):
+        return list(annotators[0])
+    return list(annotators) if isinstance(annotators, list | tuple) else []
+
+
+def _rating(label: Any) -> float | None:
+    try:
+        rating = float(label)
+    except (TypeError, ValueError):
+        return None
+    return rating if math.isfinite(rating) else None
+
+
+_WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
+
+
+def _vote(label: Any, top: float) -> bool | None:
+    if isinstance(label, bool):
+        return label
+    if isinstance(label, str) and (word := label.strip().lower().replace(" ", "_")) in {*_WORDS, *Verdict}:
+        return _WORDS[word] if word in _WORDS else Verdict(word).is_supported
+    rating = _rating(label)
+    return None if rating is None else rating >= top

@@ -1,0 +1,168 @@
+"""Labels files and records: JSON lines in, with the file and line of whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.schema import Chunk, LabelledExample, Verdict, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FORMAT = (
+    'One JSON object a line: {"context": ["…"], "answer": "…"} and at least one of '
+    '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
+    '"question", "id", "annotators", "group" and "split" are optional.'
+)
+_TAGS = ("source", "domain", "language", "kind", "model")
+
+
+def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and object of each non-empty line; `InputError` with file and line otherwise."""
+    path = Path(path)
+    try:
+        handle = path.open(encoding="utf-8-sig")
+    except OSError as exc:
+        reason = "is a folder" if path.is_dir() else (exc.strerror or str(exc)).lower()
+        raise LabelsError(f"{path}: cannot be read ({reason}); expected a JSON lines file.") from exc
+    with handle:
+        try:
+            for number, line in enumerate(handle, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError as exc:
+                    raise LabelsError(
+                        f"{path}:{number}: not JSON ({exc.msg} at column {exc.colno}): {line.strip()[:60]!r}. {_FORMAT}"
+                    ) from exc
+                if not isinstance(row, dict):
+                    raise LabelsError(f"{path}:{number}: got {type(row).__name__}, expected an object. {_FORMAT}")
+                yield number, row
+        except UnicodeDecodeError as exc:
+            raise LabelsError(f"{path}: is not UTF-8 text ({exc.reason} at byte {exc.start}). {_FORMAT}") from exc
+
+
+def read_labels(path: str | Path, *, require_label: bool = True) -> list[LabelledExample]:
+    """All examples of a labels file.
+
+    Unknown keys are ignored, ``null`` counts as absent. With ``require_label`` examples without any usable label are
+    left out, and a file in which none has one is an error.
+    """
+    out: list[LabelledExample] = []
+    seen: dict[str, int] = {}
+    rows = 0
+    for number, row in read_jsonl(path):
+        rows += 1
+        example = parse_example(row, where=f"{path}:{number}")
+        if example.id in seen:
+            raise LabelsError(
+                f"{path}:{number}: id {example.id!r} was already used on line {seen[example.id]}; "
+                "give each example its own id, or none."
+            )
+        seen[example.id] = number
+        if example.label is not None or not require_label:
+            out.append(example)
+    if not rows:
+        raise LabelsError(f"{path}: is empty. {_FORMAT}")
+    if not out:
+        raise LabelsError(f"{path}: none of its {rows} lines has a usable label. {_FORMAT}")
+    return out
+
+
+def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExample:
+    """One labels object as a `LabelledExample`; `LabelsError` says what is wrong with it."""
+    row = {k: v for k, v in row.items() if v is not None}
+    try:
+        context = as_chunks(row.get("context"))
+        statements = [_statement(s, i) for i, s in enumerate(_list(row.get("statements", []), "statements"))]
+        for i, s in enumerate(statements):
+            bad = [c for c in s.get("supporting_chunk_ids") or () if not 0 <= c < len(context)]
+            if bad:
+                raise InputError(
+                    f"statements[{i}] names chunk {bad[0]}, but the context has {len(context)} chunks, counted from 0"
+                )
+        if not context:
+            raise InputError("context is empty: a labelled example needs the text the answer was judged against")
+        answer = row.get("answer")
+        if not isinstance(answer, str) or not answer.strip():
+            raise InputError(f"answer is {answer!r}, expected text")
+        meta = row.get("meta") if isinstance(row.get("meta"), dict) else {}
+        tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
+        fields = {k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row}
+        faithful = fields.get("faithful")
+        if faithful is not None and not isinstance(faithful, bool):
+            raise InputError(f"faithful is {faithful!r}, expected true or false")
+        key = digest([fields.get("question"), [c.text for c in context], answer])
+        return LabelledExample.model_validate(
+            {
+                **fields,
+                "id": str(row.get("id", key)),
+                "context": context,
+                "answer": answer,
+                "statements": statements,
+                "tags": tags,
+            }
+        )
+    except InputError as exc:
+        raise LabelsError(f"{where}: {exc}. {_FORMAT}") from exc
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise LabelsError(f"{where}: {place}: {first['msg']} (got {first.get('input')!r}). {_FORMAT}") from exc
+
+
+def as_chunks(context: Any) -> tuple[Chunk, ...]:
+    """Context as given by a user – text, strings, `Chunk` objects or mappings – with 0-based positions as ids."""
+    if context is None:
+        return ()
+    if isinstance(context, str):
+        context = [context]
+    if not isinstance(context, list | tuple):
+        raise InputError(f"context is {type(context).__name__}, expected a list of texts or chunks")
+    chunks = []
+    for i, item in enumerate(context):
+        if isinstance(item, Chunk):
+            chunks.append(item.model_copy(update={"id": i}))
+        elif isinstance(item, str):
+            chunks.append(Chunk(id=i, text=item))
+        elif isinstance(item, dict) and isinstance(item.get("text"), str):
+            source = item.get("source")
+            chunks.append(Chunk(id=i, text=item["text"], source=None if source is None else str(source)))
+        else:
+            raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
+    return tuple(chunks)
+
+
+def label_set_hash(examples: Sequence[LabelledExample]) -> str:
+    """Hash of texts and labels; the order of the lines does not matter."""
+    return digest(sorted(digest(e.model_dump(mode="json")) for e in examples))
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{name} is {type(value).__name__}, expected a list")
+    return value
+
+
+def _statement(value: Any, i: int) -> dict[str, Any]:
+    if not isinstance(value, dict) or not isinstance(value.get("text"), str) or not value["text"].strip():
+        raise InputError(f"statements[{i}] is {str(value)[:60]!r}, expected an object with a 'text'")
+    verdict = value.get("verdict")
+    if verdict is not None and verdict not in set(Verdict):
+        raise InputError(f"statements[{i}] has the verdict {verdict!r}, expected one of {', '.join(Verdict)}")
+    ids = value.get("supporting_chunk_ids")
+    if ids is not None and not (isinstance(ids, list) and all(type(c) is int for c in ids)):
+        raise InputError(f"statements[{i}].supporting_chunk_ids is {ids!r}, expected a list of whole numbers")
+    reason = value.get("reason")
+    return {
+        "text": value["text"],
+        "verdict": verdict,
+        "supporting_chunk_ids": ids,
+        "reason": None if reason is None else str(reason),
+    }

@@ -1,0 +1,151 @@
+"""Text into comparable tokens: word stems, numbers as values, CJK as pairs of characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from faith_dspy.languages import DECIMAL_COMMA, MAGNITUDES, NEGATIONS, NUMBER_WORDS, STOP_WORDS, guess_language, stem
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+"""Thai, Lao, Burmese, Khmer, kana, Han: written without spaces; and Hangul, whose particles cling to the word."""
+_LETTER = rf"[^\W\d_{_UNSPACED}]\w*"
+_TOKEN = re.compile(
+    rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
+    rf"|(?P<unspaced>[{_UNSPACED}\u0300-\u036f\u3099\u309a]+)"
+    rf"|(?P<word>(?:{_LETTER})(?:['’](?:{_LETTER}))*)"
+)
+_ORDINAL = frozenset("st nd rd th er ère ers e ème er. º ª".split())
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n+\s*")
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|St|Prof|vs|etc|e\.g|i\.e|No|Nr|bzw|approx|Inc|Jr)\.$")
+
+
+class Token(NamedTuple):
+    """One comparable piece of a text."""
+
+    key: str
+    """What is compared: the stem, ``#value`` for a number, two characters where no spaces are written."""
+    raw: str
+    """As written."""
+    start: int
+    """Offset in the normalised text."""
+    kind: str
+    """``word``, ``number`` or ``function`` (a word that carries no content)."""
+    negates: bool = False
+
+
+def tidy(text: str) -> str:
+    """Compatibility characters, typographic quotes and dashes brought to one form; case kept."""
+    return unicodedata.normalize("NFKC", text).translate(_QUOTES)
+
+
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
+
+
+def split_sentences(text: str) -> list[str]:
+    """Roughly the sentences of a text; good enough to look for words that stand together."""
+    pieces: list[str] = []
+    for piece in _SENTENCE_END.split(text):
+        if not piece or not piece.strip():
+            continue
+        if pieces and _ABBREVIATION.search(pieces[-1]):
+            pieces[-1] += " " + piece
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def language_of(text: str) -> str:
+    """The language whose lists and stemmer are used, guessed from at most the first 20,000 characters."""
+    text = text[:20_000]
+    letters = next((c for c in text if c.isalpha()), "a")
+    sample = [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or [letters]
+    scripts = [unicodedata.name(c, "LATIN").split()[0] for c in sample]
+    script = max(sorted(set(scripts)), key=scripts.count)
+    return guess_language((m.group().lower() for m in re.finditer(r"[^\W\d_]+", text)), script)
+
+
+def tokenize(text: str, language: str) -> list[Token]:
+    """The tokens of a `tidy` text in order, by the lists and the stemmer of ``language``."""
+    stops = STOP_WORDS.get(language, frozenset())
+    negations = NEGATIONS.get(language, frozenset())
+    numbers = NUMBER_WORDS.get(language, {})
+    tokens: list[Token] = []
+    for match in _TOKEN.finditer(text):
+        raw, start = match.group(), match.start()
+        if match.lastgroup == "number":
+            tokens.append(Token(f"#{number_value(raw, language)}", raw, start, "number"))
+        elif match.lastgroup == "unspaced":
+            pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
+            tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
+        else:
+            for part in _parts(raw, language):
+                _add_word(tokens, part, start, text, language, stops, negations, numbers)
+                start += len(part) + 1
+    return tokens
+
+
+def _parts(raw: str, language: str) -> list[str]:
+    """A word without its English clitics (but for ``n't``); at the apostrophe elsewhere: ``l'accord``."""
+    if "'" not in raw or raw.lower().endswith("n't"):
+        return [raw]
+    parts = raw.split("'")
+    return parts[:1] if language == "english" and len(parts[-1]) <= 2 else parts
+
+
+def _add_word(
+    tokens: list[Token], raw: str, start: int, text: str, language: str,
+    stops: frozenset[str], negations: frozenset[str], numbers: dict[str, int],
+) -> None:  # fmt: skip
+    low = raw.lower()
+    last = tokens[-1] if tokens else None
+    after_number = last is not None and last.kind == "number" and start - (last.start + len(last.raw)) <= 1
+    if last is not None and after_number and low in MAGNITUDES:
+        tokens[-1] = last._replace(key=f"#{_plain(float(last.key[1:]) * MAGNITUDES[low])}", raw=text[last.start : start] + raw)
+    elif after_number and low in _ORDINAL and text[start - 1 : start].isdigit():
+        return
+    elif low in numbers:
+        value = numbers[low]
+        if last is not None and after_number and value < 10 and last.raw.lower() in numbers and last.key[1:] in _TENS:
+            tokens[-1] = last._replace(key=f"#{int(last.key[1:]) + value}", raw=text[last.start : start] + raw)
+        else:
+            tokens.append(Token(f"#{value}", raw, start, "number"))
+    elif low in negations or low.endswith("n't"):
+        tokens.append(Token(low, raw, start, "function", negates=True))
+    elif low in stops or (len(low) == 1 and not raw.isupper()):
+        tokens.append(Token(low, raw, start, "function"))
+    else:
+        tokens.append(Token(stem(low, language), raw, start, "word"))
+
+
+_TENS = frozenset("20 30 40 50 60 70 80 90".split())
+
+
+def number_value(raw: str, language: str) -> str:
+    """A written number in one form: ``1,234.50`` and ``1.234,5`` (where the comma is decimal) are ``1234.5``.
+
+    A single separator before exactly three digits groups thousands when the language uses it so; more than one
+    separator of the same kind always groups.
+    """
+    digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
+    group, decimal = (".", ",") if language in DECIMAL_COMMA else (",", ".")
+    marks = [c for c in digits if not c.isdigit()]
+    if marks:
+        if len(set(marks)) == 2 and marks.count(marks[-1]) == 1:  # both kinds: the last one is decimal
+            whole, _, fraction = digits.rpartition(marks[-1])
+        elif len(marks) > 1 or (marks[0] == group and re.search(r"\D\d{3}$", digits)):
+            whole, fraction = digits, ""
+        elif marks[0] in (group, decimal):
+            whole, _, fraction = digits.partition(marks[0])
+        else:
+            whole, fraction = digits, ""
+        digits = re.sub(r"\D", "", whole) + ("." + fraction if fraction else "")
+    try:
+        return _plain(float(digits))
+    except (ValueError, OverflowError):
+        return digits
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,186 @@
+"""The `dspy.Module` inside a judge: answer → statements → what the LM says about each."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import dspy
+
+from faith_dspy.adapter import CompactAdapter, label_probabilities
+from faith_dspy.config import Granularity, JudgeConfig
+from faith_dspy.errors import FaithDspyError
+from faith_dspy.schema import Chunk, Finding, Sentence, Statement
+from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOP_TOKENS = 20
+"""Alternatives asked for per token; the most that OpenAI's API gives."""
+LABEL_TOKENS = 12
+"""Room for a label, and the chunk ids after it, where one token is not enough."""
+UNTOLD_LOGIT = 2.0
+"""Logit that stands for a label whose probability the LM does not tell (p = .88)."""
+MAX_LOGIT = 8.0
+
+log = logging.getLogger(__name__)
+
+
+def logit(p: float) -> float:
+    """log(p / (1 − p)), clipped to ±8."""
+    p = min(max(p, 1e-9), 1 - 1e-9)
+    return max(-MAX_LOGIT, min(MAX_LOGIT, math.log(p / (1 - p))))
+
+
+class Verifier(dspy.Module):
+    """One call per statement and instruction; the label comes first and its probability is read off the token."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        super().__init__()
+        self.names = list(config.instructions)
+        self.cite = config.cite
+        self.told = True  # whether the LM tells token probabilities; found out by the first call
+        self.ask = [
+            dspy.Predict(INSTRUCTIONS[name].signature(cite=config.cite and i == 0, criteria=config.criteria))
+            for i, name in enumerate(self.names)
+        ]
+
+    def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
+        """Verdict (label), probability of support or None, logit per instruction, chunk ids named by the LM."""
+        logits: dict[str, float] = {}
+        first: dspy.Prediction | None = None
+        told = False
+        for i, (name, predict) in enumerate(zip(self.names, self.ask, strict=True)):
+            instruction = INSTRUCTIONS[name]
+            long = self.cite and i == 0
+            prediction = self._call(predict, long, context=context, question=question, statement=statement)
+            shares = label_probabilities(_top_tokens(prediction), instruction.labels)
+            if shares:
+                told = True
+                support = sum(p * instruction.labels[label] for label, p in shares.items())
+                logits[name] = logit(support)
+                prediction.verdict = max(shares, key=lambda k: shares[k])
+            elif prediction.verdict is not None:
+                logits[name] = UNTOLD_LOGIT if instruction.labels[prediction.verdict] == 1.0 else -UNTOLD_LOGIT
+            first = first or prediction
+        if first is None:
+            raise ValueError("a verifier needs at least one instruction")
+        mean = sum(logits.values()) / len(logits) if logits else None
+        return dspy.Prediction(
+            verdict=first.verdict,
+            supporting_chunk_ids=list(getattr(first, "supporting_chunk_ids", None) or []),
+            logits=logits,
+            probability=1 / (1 + math.exp(-mean)) if told and mean is not None else None,
+        )
+
+    def _call(self, predict: dspy.Predict, long: bool, **inputs: Any) -> dspy.Prediction:
+        size = LABEL_TOKENS if long or not self.told else 1
+        config = {"max_tokens": size}
+        if self.told:
+            try:
+                prediction = predict(**inputs, config={**config, "logprobs": True, "top_logprobs": TOP_TOKENS})
+            except Exception as exc:
+                if "logprob" not in str(exc).lower():
+                    raise
+                log.info("the LM tells no token probabilities; going on with labels alone")
+            else:
+                if _top_tokens(prediction) or size > 1:
+                    return prediction
+            self.told = False
+        return predict(**inputs, config={"max_tokens": LABEL_TOKENS})
+
+
+def _top_tokens(prediction: dspy.Prediction) -> list[Any]:
+    """Alternatives of the first token of the reply; empty when the LM tells none."""
+    logprobs = getattr(prediction, "logprobs", None)
+    content = logprobs.get("content") if isinstance(logprobs, dict) else getattr(logprobs, "content", None)
+    if not content:
+        return []
+    first = content[0]
+    top = first.get("top_logprobs") if isinstance(first, dict) else first.top_logprobs
+    return list(top or [])
+
+
+class FaithfulnessProgram(dspy.Module):
+    """Extract, then verify. Input: question, context, answer; output: sentences and a `Finding` per statement."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.verify = Verifier(config)
+        self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
+
+    def forward(self, context: Sequence[Chunk], answer: str, question: str | None = None) -> dspy.Prediction:
+        """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement."""
+        parts = sentences(answer)
+        chunks = [c.text for c in context]
+        with dspy.context(adapter=CompactAdapter()):
+            statements = self.statements(parts, answer, question or "")
+            findings = [self._finding(s, chunks, question or "") for s in statements]
+        return dspy.Prediction(sentences=parts, findings=findings)
+
+    def statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
+        """What verdicts are asked about. Every sentence that can assert something ends in at least one statement."""
+        carrying = [p for p in parts if carries_statement(p.text)]
+        if self.config.granularity is Granularity.ANSWER:
+            return [Statement(text=answer.strip())] if carrying else []
+        if self.extract is None or not carrying:
+            return [Statement(text=p.text, sentence_index=p.index) for p in carrying]
+        room = 40 + 2 * sum(len(p.text) for p in carrying) // 3
+        try:
+            reply = self.extract(
+                question=question, sentences=[p.text for p in carrying], config={"max_tokens": min(room, 2000)}
+            )
+            lines = list(reply.statements)
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
+            log.warning("extraction failed (%s); judging sentences as written", exc)
+            lines = []
+        return assign(lines, carrying)
+
+    def _finding(self, statement: Statement, chunks: list[str], question: str) -> Finding:
+        base = statement.model_dump()
+        try:
+            p = self.verify(context=chunks, question=question, statement=statement.text)
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+            return Finding(**base, error=f"{type(exc).__name__}: {exc}"[:300], lm_failed=True)
+        if p.verdict is None:
+            return Finding(**base, error="the LM's reply has no label that was asked for")
+        return Finding(
+            **base,
+            verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
+            probability=p.probability,
+            logits=p.logits,
+            chunk_ids=tuple(p.supporting_chunk_ids),
+        )
+
+
+def assign(lines: Sequence[str], carrying: Sequence[Sentence]) -> list[Statement]:
+    """Statements from the LM's numbered lines (numbers count ``carrying`` from 1), in the order of the sentences.
+
+    A sentence the LM left out stands as written, so that nothing of the answer goes unjudged; only the word "none"
+    after its number takes it out.
+    """
+    found: dict[int, list[str]] = {}
+    for line in lines:
+        match = re.match(r"^[\s\-*\[(]*(\d{1,3})[\])]?[.:)\s]+(.+)$", line)
+        if match and 1 <= int(match[1]) <= len(carrying):
+            found.setdefault(int(match[1]), []).append(match[2].strip())
+    out: list[Statement] = []
+    for number, part in enumerate(carrying, 1):
+        texts = found.get(number) or [part.text]
+        if all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in texts):
+            continue
+        out += [
+            Statement(text=t, sentence_index=part.index)
+            for t in dict.fromkeys(texts)
+            if not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)
+        ]
+    return out

@@ -1,0 +1,66 @@
+"""Answer → sentences, with character offsets that give the answer back exactly.
+
+Sentence boundaries come from `sentencex <https://github.com/wikimedia/sentencex>`_ (MIT, made for Wikipedia's
+languages). On top of it a line break always ends a sentence, so that list items are judged one by one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from faith_dspy.schema import Sentence
+
+_DECLINES = re.compile(
+    r"""^\W*(?:i['’]?m\s+sorry|sorry|unfortunately|i\s+apologi[sz]e)?\W*
+    (?:
+      (?:i|we)\s+(?:do\s+not|don['’]?t|can\s?not|can['’]?t|am\s+unable|could\s?n[o'’]t|are\s+unable)\b.*\b
+        (?:know|answer|find|determine|say|tell|information|sure)\b
+    | (?:unable|impossible)\s+to\s+(?:answer|determine|say|tell)\b
+    | (?:the|this|these|none\s+of\s+the)?\s*(?:provided\s+|given\s+)?
+        (?:context|documents?|passages?|sources?|text|information)\s+(?:provided\s+|given\s+)?
+        (?:(?:do|does|did)\s*(?:not|n['’]t)\s+(?:\w+\s+){0,2}?(?:say|state|mention|contain|provide|include|answer|specify)
+         |(?:is|are)\s+(?:not\s+enough|insufficient|silent))
+    | there\s+is\s+(?:no|not\s+enough)\s+(?:information|evidence)\b
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+
+def sentences(answer: str) -> tuple[Sentence, ...]:
+    """Split ``answer`` into sentences; ``answer[s.start:s.end] == s.text`` for each, white space lies between them."""
+    if not answer.strip():
+        return ()
+    from sentencex import get_sentence_boundaries
+
+    out: list[Sentence] = []
+    position = 0
+    for boundary in get_sentence_boundaries("en", answer):
+        text: str = boundary["text"]
+        start = answer.index(text, position)
+        position = start + len(text)
+        for line in re.finditer(r"[^\r\n]+", text):
+            stripped = line.group().strip()
+            if stripped:
+                begin = start + line.start() + line.group().index(stripped)
+                out.append(Sentence(index=len(out), start=begin, end=begin + len(stripped), text=stripped))
+    return tuple(out)
+
+
+def carries_statement(sentence: str) -> bool:
+    """Whether a sentence can assert anything: it has a letter, or a number that is not a mere list marker."""
+    if any(c.isalpha() for c in sentence):
+        return not _is_question(sentence)
+    return bool(re.search(r"\d", sentence)) and not re.fullmatch(r"[\W_]*\(?\d{1,3}[.):]?[\W_]*", sentence)
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.rstrip("\"'”’»)] ").endswith(("?", "？", "؟"))
+
+
+def declines(answer: str) -> bool:
+    """Whether the whole answer only declines to answer (English phrases; every sentence has to decline).
+
+    Conservative on purpose: an answer that declines and then goes on is judged like any other.
+    """
+    found = sentences(answer)
+    return bool(found) and all(_DECLINES.match(s.text) for s in found)
