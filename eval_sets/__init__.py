@@ -1,0 +1,1 @@
+"""Labelled sets: what is there, and how it is loaded."""

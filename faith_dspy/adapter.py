@@ -123,9 +123,7 @@ def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, 
     labels = list(labels)
     mass = dict.fromkeys(labels, 0.0)
     for entry in top:
-        token, logprob = (
-            (entry["token"], entry["logprob"]) if isinstance(entry, dict) else (entry.token, entry.logprob)
-        )
+        token, logprob = (entry["token"], entry["logprob"]) if isinstance(entry, dict) else (entry.token, entry.logprob)
         label = read_label(token, labels) if token else None
         if label is not None:
             mass[label] += math.exp(logprob)

@@ -10,45 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from faith_dspy import rates
 from faith_dspy.errors import InputError
-from faith_dspy.rates import (
-    Estimate,
-    check_confidence,
-    check_labels,
-    check_scores,
-    confusion_counts,
-    from_draws,
-    metric_values,
-    need,
-    resample_weights,
-)
+from faith_dspy.rates import Estimate as Estimate
 from faith_dspy.schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Set
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from faith_dspy.rates import Bools, Floats, Ints
     from faith_dspy.schema import LabelledExample
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["Agreement", "Confusion", "Estimate", "balanced_threshold", "evidence_f1", "measure", "threshold_for_recall"]
-
-
-class Confusion(BaseModel):
-    """Scored answers by what people said (first word) and what the judge said (second)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    faithful_passed: int
-    faithful_failed: int
-    """False alarms."""
-    unfaithful_passed: int
-    """Missed."""
-    unfaithful_failed: int
-    """Found."""
+_WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
+_WORDS |= {v.value: v.is_supported for v in Verdict}
 
 
 class Agreement(BaseModel):
@@ -62,7 +36,8 @@ class Agreement(BaseModel):
     """Those of them the judge gave a verdict on."""
     coverage: float
     """``scored / n``."""
-    confusion: Confusion
+    confusion: dict[str, int]
+    """``faithful_passed, faithful_failed, unfaithful_passed, unfaithful_failed``: people, then the judge."""
     balanced_accuracy: Estimate
     """Mean of the two recalls; 0.5 is chance."""
     cohen_kappa: Estimate
@@ -104,24 +79,21 @@ def measure(
         scores: n probabilities that the answer is faithful, or raw scores (higher = more faithful); None where there is
             none, and out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
         groups: n group names, such as the context's; intervals then resample whole groups.
-        n_resamples: bootstrap resamples behind each interval.
-        seed: of the resampling.
-        confidence: of each interval.
+        n_resamples, seed, confidence: of the intervals.
 
     Intervals are percentile intervals of a cluster bootstrap (ECE: basic), see `faith_dspy.rates`.
 
     Raises:
         InputError: no labels, lengths differ, a label that is not True or False, a score that is not finite.
     """
-    need("numpy", "Measuring agreement")
+    rates.need("numpy", "Measuring agreement")
     import numpy as np
 
-    check_confidence(confidence, n_resamples)
-    check_labels(labels, predictions=predictions, scores=scores, groups=groups)
-    check_scores(scores)
-    for i, prediction in enumerate(predictions):
-        if prediction is not None and prediction not in (True, False):
-            raise InputError(f"got prediction {prediction!r} at position {i}, expected True, False, or None (unscored)")
+    rates.check_confidence(confidence, n_resamples)
+    rates.check_labels(labels, predictions=predictions, scores=scores, groups=groups)
+    rates.check_scores(scores)
+    if odd := [p for p in predictions if p is not None and p not in (True, False)]:
+        raise InputError(f"got prediction {odd[0]!r}, expected True, False, or None where unscored")
     at = [i for i, p in enumerate(predictions) if p is not None]
     y = np.array([bool(labels[i]) for i in at], dtype=bool)
     p = np.array([bool(predictions[i]) for i in at], dtype=bool)
@@ -130,20 +102,17 @@ def measure(
     metrics: dict[str, Estimate] = dict.fromkeys(why, Estimate(why="no answer was scored"))
     counts = np.zeros(4)
     if at:
-        weights = resample_weights(len(at), None if groups is None else [groups[i] for i in at], n_resamples, seed)
-        blocks = [metric_values(w, y, p, s) for w in weights]
-        once = metric_values(np.ones((1, len(at))), y, p, s)
-        metrics = {
-            k: from_draws(float(v[0]), np.concatenate([b[k] for b in blocks]), confidence, why[k], basic=k == "ece")
-            for k, v in once.items()
-        }
-        counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
-    names = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
-    confusion = Confusion(**{k: int(c) for k, c in zip(names, counts, strict=True)})
+        kept = None if groups is None else [groups[i] for i in at]
+        blocks = [rates.metric_values(w, y, p, s) for w in rates.resample_weights(len(at), kept, n_resamples, seed)]
+        for k, (value,) in rates.metric_values(np.ones((1, len(at))), y, p, s).items():
+            draws = np.concatenate([b[k] for b in blocks])
+            metrics[k] = rates.from_draws(float(value), draws, confidence, why[k], basic=k == "ece")
+        counts = rates.confusion_counts(np.ones((1, len(at))), y, p)[0]
+    confusion = {k: int(c) for k, c in zip(rates.CONFUSION, counts, strict=True)}
     return Agreement(n=len(labels), scored=len(at), coverage=len(at) / len(labels), confusion=confusion, **metrics)
 
 
-def _reasons(y: NDArray[np.bool_], p: NDArray[np.bool_], s: Floats) -> dict[str, str]:
+def _reasons(y: Bools, p: Bools, s: Floats) -> dict[str, str]:
     """For each metric, what it means when it is undefined for these answers."""
     one = f"all scored answers are labelled {'faithful' if y.any() else 'unfaithful'}"
     why = dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one)
@@ -155,39 +124,36 @@ def _reasons(y: NDArray[np.bool_], p: NDArray[np.bool_], s: Floats) -> dict[str,
     return why
 
 
-def evidence_f1(
-    predicted: Sequence[Set[int]], gold: Sequence[Set[int]], *, n_resamples: int = 1000, seed: int = 0
-) -> Estimate:
+def evidence_f1(predicted: Sequence[Set[int]], gold: Sequence[Set[int]], *, seed: int = 0) -> Estimate:
     """Micro-F1 of the supporting chunk ids: ``2 |P and G| / (|P| + |G|)``, both summed over statements.
 
-    One set of ids a statement, predicted and gold; 95 % interval from resampled statements. `InputError` if the lengths
-    differ.
+    One set of ids a statement; 95 % interval from resampled statements. `InputError` if the lengths differ.
     """
-    need("numpy", "Measuring evidence")
+    rates.need("numpy", "Measuring evidence")
     import numpy as np
 
     if len(predicted) != len(gold):
-        raise InputError(f"got {len(predicted)} predicted sets for {len(gold)} gold sets, expected one each a statement")
+        raise InputError(f"got {len(predicted)} predicted and {len(gold)} gold sets, expected one each a statement")
     none = "nobody named a supporting chunk"
     if not any(predicted) and not any(gold):
         return Estimate(why=none)
     both = np.array([[2.0 * len(p & g), len(p) + len(g)] for p, g in zip(predicted, gold, strict=True)])
-    sums = np.concatenate([w @ both for w in resample_weights(len(both), None, n_resamples, seed)])
+    sums = np.concatenate([w @ both for w in rates.resample_weights(len(both), None, 1000, seed)])
     with np.errstate(invalid="ignore"):
-        return from_draws(float(both[:, 0].sum() / both[:, 1].sum()), sums[:, 0] / sums[:, 1], 0.95, none)
+        return rates.from_draws(float(both[:, 0].sum() / both[:, 1].sum()), sums[:, 0] / sums[:, 1], 0.95, none)
 
 
-def _cuts(labels: Sequence[bool], scores: Sequence[float | None]) -> tuple[Floats, NDArray[np.int_], NDArray[np.int_]]:
+def _cuts(labels: Sequence[bool], scores: Sequence[float | None]) -> tuple[Floats, Ints, Ints]:
     """Edges e (U + 2), and for a threshold in (e[k], e[k+1]]: faithful passed and unfaithful failed (U + 1 each)."""
-    need("numpy", "Fitting a threshold")
+    rates.need("numpy", "Fitting a threshold")
     import numpy as np
 
-    check_labels(labels, scores=scores)
-    check_scores(scores)
+    rates.check_labels(labels, scores=scores)
+    rates.check_scores(scores)
     kept = [(bool(y), float(s)) for y, s in zip(labels, scores, strict=True) if s is not None]
     y = np.array([y for y, _ in kept], dtype=bool)
     if not y.any() or y.all():
-        raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful answers with a score, expected both kinds")
+        raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful scored answers, expected both kinds")
     levels, at = np.unique([s for _, s in kept], return_inverse=True)
     passed = y.sum() - np.cumsum([0, *np.bincount(at[y], minlength=len(levels))])
     failed = np.cumsum([0, *np.bincount(at[~y], minlength=len(levels))])
@@ -205,9 +171,9 @@ def balanced_threshold(labels: Sequence[bool], scores: Sequence[float | None]) -
     edges, passed, failed = _cuts(labels, scores)
     gain = passed * int(failed[-1]) + failed * int(passed[0])  # proportional to balanced accuracy, in whole numbers
     usable = [k for k in range(len(gain)) if k == 0 or edges[k] < edges[k + 1]]
-    best = [k for k in usable if gain[k] == max(gain[j] for j in usable)]
-    starts = [k for k in best if k - 1 not in best]
-    ends = [k + 1 for k in best if k + 1 not in best]
+    top = gain[usable].max()
+    best = {k for k in usable if gain[k] == top}
+    starts, ends = sorted(k for k in best if k - 1 not in best), sorted(k + 1 for k in best if k + 1 not in best)
     plateaus = [(float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
     low, high = max(plateaus, key=lambda e: (round(e[1] - e[0], 12), -abs((e[0] + e[1]) / 2 - 0.5)))
     return _middle(low, high)
@@ -226,7 +192,7 @@ def threshold_for_recall(labels: Sequence[bool], scores: Sequence[float | None],
     k = int((failed >= wanted).argmax())
     if edges[k] == edges[k + 1]:
         raise InputError(
-            f"got unfaithful answers with the score {edges[k]:g}: no threshold up to it fails {recall_unfaithful:.0%} of "
+            f"got unfaithful answers with the score {edges[k]:g}: no threshold fails {recall_unfaithful:.0%} of "
             "the unfaithful answers. Ask for less, or calibrate on more labels"
         )
     return _middle(float(edges[k]), float(edges[k + 1]))
@@ -237,78 +203,46 @@ def _middle(low: float, high: float) -> float:
     return middle if middle > low else high
 
 
-class Ceiling(BaseModel):
-    """How well one person agrees with the majority of the others: what a judge can be expected to reach."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    answers: int
-    """Answers that at least two people labelled, with a majority for at least one of them to be held against."""
-    opinions: int
-    """One person's label of one answer, held against the others."""
-    balanced_accuracy: Estimate
-    cohen_kappa: Estimate
-
-
-def annotator_agreement(
-    examples: Sequence[LabelledExample], *, n_resamples: int = 1000, seed: int = 0
-) -> Ceiling | None:
-    """Balanced accuracy and κ of one annotator against the majority of the others; None when nothing is usable.
+def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -> Agreement | None:
+    """One annotator against the majority of the others: the ceiling for a judge. None when nothing is usable.
 
     `LabelledExample.annotators` is a list of labels, one a person; the same inside a list of one; or a mapping from
     person to label. A label is a boolean, a verdict's name, yes/no, or a rating, of which the set's highest (at least
     1) means faithful, as in `LabelledExample.label`; any other label is left out. Where the others tie there is no
-    majority and the opinion is left out. Intervals resample groups (default: contexts).
+    majority and the opinion is left out; `n` counts opinions. Intervals resample groups (default: contexts).
     """
     people = [_people(e.annotators) for e in examples]
     top = max([1.0, *(r for labels in people for x in labels if (r := _rating(x)) is not None)])
-    ones: list[bool] = []
-    others: list[bool] = []
-    used: list[int] = []
-    for at, labels in enumerate(people):
+    opinions: list[tuple[bool, bool, str]] = []
+    for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := _vote(x, top)) is not None]
         for vote in votes:
             margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
             if margin:
-                ones.append(vote)
-                others.append(margin > 0)
-                used.append(at)
-    if not used:
+                opinions.append((margin > 0, vote, example.group or example.context_key))
+    if not opinions:
         return None
-    groups = [examples[i].group or examples[i].context_key for i in used]
-    found = measure(others, ones, [None] * len(ones), groups=groups, n_resamples=n_resamples, seed=seed)
-    return Ceiling(
-        answers=len(set(used)),
-        opinions=len(used),
-        balanced_accuracy=found.balanced_accuracy,
-        cohen_kappa=found.cohen_kappa,
-    )
+    others, ones, groups = zip(*opinions, strict=True)
+    return measure(others, ones, [None] * len(ones), groups=groups, seed=seed)
 
 
 def _people(annotators: Any) -> list[Any]:
-    """One label a person, from any of the accepted shapes; empty for others."""
-    if isinstance(annotators, dict):
-        return list(annotators.values())
     if isinstance(annotators, list | tuple) and len(annotators) == 1 and isinstance(annotators[0], list | tuple):
-        return list(annotators[0])
+        annotators = annotators[0]
+    if isinstance(annotators, dict):
+        annotators = list(annotators.values())
     return list(annotators) if isinstance(annotators, list | tuple) else []
 
 
 def _rating(label: Any) -> float | None:
     try:
-        rating = float(label)
+        return rating if math.isfinite(rating := float(label)) else None
     except (TypeError, ValueError):
         return None
-    return rating if math.isfinite(rating) else None
-
-
-_WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
 
 
 def _vote(label: Any, top: float) -> bool | None:
-    if isinstance(label, bool):
-        return label
-    if isinstance(label, str) and (word := label.strip().lower().replace(" ", "_")) in {*_WORDS, *Verdict}:
-        return _WORDS[word] if word in _WORDS else Verdict(word).is_supported
-    rating = _rating(label)
-    return None if rating is None else rating >= top
+    word = str(label).strip().lower().replace(" ", "_")
+    if word in _WORDS:
+        return _WORDS[word]
+    return None if (rating := _rating(label)) is None else rating >= top

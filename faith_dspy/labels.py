@@ -92,7 +92,7 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
         answer = row.get("answer")
         if not isinstance(answer, str) or not answer.strip():
             raise InputError(f"answer is {answer!r}, expected text")
-        meta = row.get("meta") if isinstance(row.get("meta"), dict) else {}
+        meta: dict[str, Any] = row["meta"] if isinstance(row.get("meta"), dict) else {}
         tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
         fields = {k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row}
         faithful = fields.get("faithful")

@@ -8,10 +8,11 @@ with its function words counted as content. Number words are read by table: the 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-import snowballstemmer
+import snowballstemmer  # type: ignore[import-untyped]  # ships no types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,6 +64,21 @@ heeft hem het hier hij hoe hun ik in is ja je kan kon kunnen maar me meer men me
 ons ook op over reeds te tegen toen tot uit van veel voor waren was wat we wel werd werden wie wij wil worden wordt zal
 ze zelf zich zij zijn zo zonder zou"""
 
+# Words that carry content but say little: an answer may add them without adding a claim.
+_LIGHT = """additional advisable aim allow allows allowing another appear appears appropriate approximately area
+around aspect aspects associated assist brief briefly call called certain choose clear clearly come consider
+considered crucial depend depending depends describe described describes desired detail detailed details determine
+different difficult directly due ensure ensures ensuring essential explain explained explains explicitly factor
+factors find focus follow followed following follows general generally guidance guide hand help helpful helps
+highlight highlights hope hopefully important importantly indicate indicates individual individuals instruction
+instructions involve involved involves keep key know known let likely main mainly make maintain makes making mean
+means necessary need needed needs note noted offer offers option options order outline outlined overall part
+particular particularly play please point points possible potential potentially proper properly purpose question range
+recommend recommended refer refers regarding regular related relevant require required requires role say says seem
+seems significant significantly similar similarly simply situation sometimes start still suggest suggests suitable
+summarize summary sure take takes thing things throughout type types typical typically ultimately unclear understand
+usually variety various vary way ways worth"""
+
 STOP_WORDS: dict[str, frozenset[str]] = {
     "english": frozenset(f"{_ENGLISH} {_ENGLISH_FRAME}".split()),
     "french": frozenset(_FRENCH.split()),
@@ -72,15 +88,16 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     "portuguese": frozenset(_PORTUGUESE.split()),
     "dutch": frozenset(_DUTCH.split()),
 }
-NEGATIONS: dict[str, frozenset[str]] = {
-    "english": frozenset("not no never none nobody nothing neither nor cannot without unable lack lacks fail".split()),
-    "french": frozenset("pas ne jamais aucun aucune rien personne ni sans non".split()),
-    "german": frozenset("nicht kein keine keinen keinem keiner nie niemals nichts niemand weder ohne".split()),
-    "spanish": frozenset("no nunca jamás ningún ninguna ninguno nada nadie ni sin tampoco".split()),
-    "italian": frozenset("non mai nessun nessuno nessuna niente nulla né senza".split()),
-    "portuguese": frozenset("não nunca jamais nenhum nenhuma nada ninguém nem sem".split()),
-    "dutch": frozenset("niet geen nooit niemand niets noch zonder".split()),
+_NEGATIONS = {
+    "english": "not no never none nobody nothing neither nor cannot without unable lack lacks fail",
+    "french": "pas ne jamais aucun aucune rien personne ni sans non",
+    "german": "nicht kein keine keinen keinem keiner nie niemals nichts niemand weder ohne",
+    "spanish": "no nunca jamás ningún ninguna ninguno nada nadie ni sin tampoco",
+    "italian": "non mai nessun nessuno nessuna niente nulla né senza",
+    "portuguese": "não nunca jamais nenhum nenhuma nada ninguém nem sem",
+    "dutch": "niet geen nooit niemand niets noch zonder",
 }
+NEGATIONS = {language: frozenset(words.split()) for language, words in _NEGATIONS.items()}
 # From two on: the words for one are articles in most languages.
 _NUMBER_WORDS = {
     "english": "two three four five six seven eight nine ten eleven twelve",
@@ -94,8 +111,9 @@ _NUMBER_WORDS = {
 NUMBER_WORDS: dict[str, dict[str, int]] = {
     language: {word: i for i, word in enumerate(words.split(), start=2)} for language, words in _NUMBER_WORDS.items()
 }
-NUMBER_WORDS["english"] |= dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(),
-                                    range(20, 100, 10), strict=True))
+NUMBER_WORDS["english"] |= {
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}  # fmt: skip
 MAGNITUDES: dict[str, int] = {
     "thousand": 10**3, "mille": 10**3, "tausend": 10**3, "mil": 10**3, "mila": 10**3, "duizend": 10**3,
     "million": 10**6, "millions": 10**6, "mn": 10**6, "millionen": 10**6, "millón": 10**6, "millones": 10**6,
@@ -112,18 +130,21 @@ _SCRIPTS = {"CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANA
 def guess_language(words: Iterable[str], script: str) -> str:
     """Name of the language whose function words occur most among lower-case ``words``; by script for the rest.
 
-    ``script`` is the first word of the Unicode name of the commonest letters. English where nothing tells.
+    ``script`` is the first word of the Unicode name of the commonest letters. ``other`` where neither tells; English
+    for a few words of which none is listed.
     """
     if script in _SCRIPTS:
         return _SCRIPTS[script]
-    words = list(words)
-    hits = {language: sum(w in listed for w in words) for language, listed in STOP_WORDS.items()}
+    counts = Counter(words)
+    hits = {language: sum(n for w, n in counts.items() if w in listed) for language, listed in STOP_WORDS.items()}
     best = max(hits, key=lambda language: hits[language])
+    if script != "LATIN" or (counts.total() >= 20 and hits[best] < 0.15 * counts.total()):
+        return "other"
     return best if hits[best] else "english"
 
 
 class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 - snowballstemmer's name
+    def stemWord(self, word: str) -> str: ...
 
 
 _stemmers: dict[str, _Stemmer | None] = {}
@@ -132,10 +153,14 @@ _lock = threading.Lock()
 
 @lru_cache(maxsize=200_000)
 def stem(word: str, language: str) -> str:
-    """The word's stem in that language; the word itself where there is no stemmer. Safe across threads."""
+    """The word's stem; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     with _lock:  # a snowball stemmer keeps the word it works on in itself
         if language not in _stemmers:
             known = language in snowballstemmer.algorithms()
             _stemmers[language] = snowballstemmer.stemmer(language) if known else None
         stemmer = _stemmers[language]
-        return stemmer.stemWord(word) if stemmer else word
+        return stemmer.stemWord(word) if stemmer else word[: max(4, round(len(word) * 2 / 3))]
+
+
+LIGHT_WORDS: dict[str, frozenset[str]] = {"english": frozenset(stem(word, "english") for word in _LIGHT.split())}
+"""Stems whose absence from the context is not counted as novelty."""

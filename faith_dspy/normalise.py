@@ -6,7 +6,16 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from faith_dspy.languages import DECIMAL_COMMA, MAGNITUDES, NEGATIONS, NUMBER_WORDS, STOP_WORDS, guess_language, stem
+from faith_dspy.languages import (
+    DECIMAL_COMMA,
+    MAGNITUDES,
+    NEGATIONS,
+    NUMBER_WORDS,
+    STOP_WORDS,
+    guess_language,
+    stem,
+)
+from faith_dspy.languages import LIGHT_WORDS as LIGHT_WORDS
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Thai, Lao, Burmese, Khmer, kana, Han: written without spaces; and Hangul, whose particles cling to the word."""
@@ -16,7 +25,7 @@ _TOKEN = re.compile(
     rf"|(?P<unspaced>[{_UNSPACED}\u0300-\u036f\u3099\u309a]+)"
     rf"|(?P<word>(?:{_LETTER})(?:['’](?:{_LETTER}))*)"
 )
-_ORDINAL = frozenset("st nd rd th er ère ers e ème er. º ª".split())
+_ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n+\s*")
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|St|Prof|vs|etc|e\.g|i\.e|No|Nr|bzw|approx|Inc|Jr)\.$")
 
@@ -33,6 +42,23 @@ class Token(NamedTuple):
     kind: str
     """``word``, ``number`` or ``function`` (a word that carries no content)."""
     negates: bool = False
+
+
+_MARKER = re.compile(r"(?m)^\s*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
+_REFERENCE = re.compile(
+    r"\[\d+(?:\s*[,;-]\s*\d+)*\]"
+    r"|\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
+    r"\s+#?\d{1,2}\b(?:\s*(?:,|;|-|&|and|or|et|und|ou|y|to)\s*\d{1,2}\b)*",
+    re.IGNORECASE,
+)
+
+
+def without_markers(text: str) -> str:
+    """A statement without its list markers and its references: layout, not claims.
+
+    References are ``[2]``, “Passage 1 and 3”, “Step 4”.
+    """
+    return _REFERENCE.sub(" ", _MARKER.sub("", text))
 
 
 def tidy(text: str) -> str:
@@ -86,6 +112,11 @@ def tokenize(text: str, language: str) -> list[Token]:
     return tokens
 
 
+def content_tokens(tokens: list[Token]) -> list[Token]:
+    """The tokens that can be missing from a context: words that carry content, and numbers."""
+    return [t for t in tokens if t.kind != "function"]
+
+
 def _parts(raw: str, language: str) -> list[str]:
     """A word without its English clitics (but for ``n't``); at the apostrophe elsewhere: ``l'accord``."""
     if "'" not in raw or raw.lower().endswith("n't"):
@@ -102,15 +133,16 @@ def _add_word(
     last = tokens[-1] if tokens else None
     after_number = last is not None and last.kind == "number" and start - (last.start + len(last.raw)) <= 1
     if last is not None and after_number and low in MAGNITUDES:
-        tokens[-1] = last._replace(key=f"#{_plain(float(last.key[1:]) * MAGNITUDES[low])}", raw=text[last.start : start] + raw)
+        value = _plain(float(last.key[1:]) * MAGNITUDES[low])
+        tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
     elif after_number and low in _ORDINAL and text[start - 1 : start].isdigit():
         return
     elif low in numbers:
-        value = numbers[low]
-        if last is not None and after_number and value < 10 and last.raw.lower() in numbers and last.key[1:] in _TENS:
-            tokens[-1] = last._replace(key=f"#{int(last.key[1:]) + value}", raw=text[last.start : start] + raw)
+        small = numbers[low]
+        if last is not None and after_number and small < 10 and last.raw.lower() in numbers and last.key[1:] in _TENS:
+            tokens[-1] = last._replace(key=f"#{int(last.key[1:]) + small}", raw=text[last.start : start] + raw)
         else:
-            tokens.append(Token(f"#{value}", raw, start, "number"))
+            tokens.append(Token(f"#{small}", raw, start, "number"))
     elif low in negations or low.endswith("n't"):
         tokens.append(Token(low, raw, start, "function", negates=True))
     elif low in stops or (len(low) == 1 and not raw.isupper()):
@@ -119,7 +151,7 @@ def _add_word(
         tokens.append(Token(stem(low, language), raw, start, "word"))
 
 
-_TENS = frozenset("20 30 40 50 60 70 80 90".split())
+_TENS = frozenset(["20", "30", "40", "50", "60", "70", "80", "90"])
 
 
 def number_value(raw: str, language: str) -> str:

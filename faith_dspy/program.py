@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
@@ -14,6 +14,7 @@ from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ LABEL_TOKENS = 12
 """Room for a label, and the chunk ids after it, where one token is not enough."""
 UNTOLD_LOGIT = 2.0
 """Logit that stands for a label whose probability the LM does not tell (p = .88)."""
-MAX_LOGIT = 8.0
+MAX_LOGIT = 6.0
+MAX_LOST = 1 / 3
+"""Share of a sentence's content words that its statements may miss."""
 
 log = logging.getLogger(__name__)
 
 
 def logit(p: float) -> float:
-    """log(p / (1 − p)), clipped to ±8."""
+    """log(p / (1 − p)), clipped to ±6."""
     p = min(max(p, 1e-9), 1 - 1e-9)
     return max(-MAX_LOGIT, min(MAX_LOGIT, math.log(p / (1 - p))))
 
@@ -108,19 +111,21 @@ def _top_tokens(prediction: dspy.Prediction) -> list[Any]:
 class FaithfulnessProgram(dspy.Module):
     """Extract, then verify. Input: question, context, answer; output: sentences and a `Finding` per statement."""
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
         super().__init__()
         self.config = config
+        self.window = window
+        """Characters of context one call may hold; None: no limit. Longer contexts are read window by window."""
         self.verify = Verifier(config)
         self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
 
     def forward(self, context: Sequence[Chunk], answer: str, question: str | None = None) -> dspy.Prediction:
         """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement."""
         parts = sentences(answer)
-        chunks = [c.text for c in context]
+        read = windows(context, self.window)
         with dspy.context(adapter=CompactAdapter()):
             statements = self.statements(parts, answer, question or "")
-            findings = [self._finding(s, chunks, question or "") for s in statements]
+            findings = [self._finding(s, read, question or "") for s in statements]
         return dspy.Prediction(sentences=parts, findings=findings)
 
     def statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
@@ -141,46 +146,94 @@ class FaithfulnessProgram(dspy.Module):
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
             log.warning("extraction failed (%s); judging sentences as written", exc)
             lines = []
-        return assign(lines, carrying)
+        return assign(lines, carrying, question)
 
-    def _finding(self, statement: Statement, chunks: list[str], question: str) -> Finding:
+    def _finding(self, statement: Statement, read: list[Window], question: str) -> Finding:
+        """The best-supported reading over all windows."""
         base = statement.model_dump()
-        try:
-            p = self.verify(context=chunks, question=question, statement=statement.text)
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            return Finding(**base, error=f"{type(exc).__name__}: {exc}"[:300], lm_failed=True)
-        if p.verdict is None:
-            return Finding(**base, error="the LM's reply has no label that was asked for")
-        return Finding(
-            **base,
-            verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
-            probability=p.probability,
-            logits=p.logits,
-            chunk_ids=tuple(p.supporting_chunk_ids),
-        )
+        best: Finding | None = None
+        for ids, texts in read:
+            try:
+                p = self.verify(context=texts, question=question, statement=statement.text)
+            except FaithDspyError:
+                raise
+            except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+                return Finding(**base, error=f"{type(exc).__name__}: {exc}"[:300], lm_failed=True)
+            if p.verdict is None:
+                return Finding(**base, error="the LM's reply has no label that was asked for")
+            # An id the window does not have stays unknown: -1 is no chunk's id.
+            named = tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids)
+            if best is None or sum(p.logits.values()) > sum(best.logits.values()):
+                best = Finding(
+                    **base,
+                    verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
+                    probability=p.probability,
+                    logits=p.logits,
+                    chunk_ids=named,
+                )
+        return best or Finding(**base, error="there is no context to judge by")
 
 
-def assign(lines: Sequence[str], carrying: Sequence[Sentence]) -> list[Statement]:
+class Window(NamedTuple):
+    """A part of the context that fits one call."""
+
+    ids: list[int]
+    """Chunk id of each text."""
+    texts: list[str]
+
+
+def windows(context: Sequence[Chunk], limit: int | None) -> list[Window]:
+    """Chunks in as few windows of ``limit`` characters as their order allows; long chunks are cut between sentences."""
+    pieces: list[tuple[int, str]] = []
+    for chunk in context:
+        if limit is None or len(chunk.text) <= limit:
+            pieces.append((chunk.id, chunk.text))
+            continue
+        piece = ""
+        for sentence in sentences(chunk.text):
+            for start in range(0, len(sentence.text), limit):
+                part = sentence.text[start : start + limit]
+                if piece and len(piece) + len(part) + 1 > limit:
+                    pieces.append((chunk.id, piece))
+                    piece = ""
+                piece = f"{piece} {part}".strip()
+        pieces.append((chunk.id, piece))
+    out = [Window([], [])]
+    for chunk_id, text in pieces:
+        if out[-1].texts and limit is not None and sum(map(len, out[-1].texts)) + len(text) > limit:
+            out.append(Window([], []))
+        out[-1].ids.append(chunk_id)
+        out[-1].texts.append(text)
+    return out
+
+
+def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") -> list[Statement]:
     """Statements from the LM's numbered lines (numbers count ``carrying`` from 1), in the order of the sentences.
 
-    A sentence the LM left out stands as written, so that nothing of the answer goes unjudged; only the word "none"
-    after its number takes it out.
+    An LM that takes an answer apart may leave things out or put things in, and so be judged instead of the answer.
+    So a statement with a content word that neither the answer nor ``known`` (the question) has is dropped, and a
+    sentence of which more than a third of the content words are then missing stands as written. Only the word "none"
+    after its number takes a sentence out, and only one without a number or a name in it.
     """
     found: dict[int, list[str]] = {}
     for line in lines:
         match = re.match(r"^[\s\-*\[(]*(\d{1,3})[\])]?[.:)\s]+(.+)$", line)
         if match and 1 <= int(match[1]) <= len(carrying):
             found.setdefault(int(match[1]), []).append(match[2].strip())
+    said = prepare([Chunk(id=0, text=" ".join([known, *(p.text for p in carrying)]))])
     out: list[Statement] = []
     for number, part in enumerate(carrying, 1):
-        texts = found.get(number) or [part.text]
-        if all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in texts):
-            continue
-        out += [
-            Statement(text=t, sentence_index=part.index)
-            for t in dict.fromkeys(texts)
-            if not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)
-        ]
+        lines_here = found.get(number, [])
+        if lines_here and all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in lines_here):
+            if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", part.text):
+                continue
+            lines_here = []
+        texts = [t for t in dict.fromkeys(lines_here) if _novel(t, said) == 0]
+        if not texts or _novel(part.text, prepare([Chunk(id=0, text=" ".join(texts))])) > MAX_LOST:
+            texts = [part.text]
+        out += [Statement(text=t, sentence_index=part.index) for t in texts]
     return out
+
+
+def _novel(text: str, said: PreparedContext) -> float:
+    return statement_signals(text, [], prepared=said)["novel_words"]

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int_]
 
+CONFUSION = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
 _BINS = 10
 _BLOCK = 2_000_000  # weights held at once by the bootstrap: 16 MB
 
@@ -68,8 +71,7 @@ def need(module: str, purpose: str) -> Any:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != package:
             raise
-        names = {"sklearn": "scikit-learn"}
-        raise MissingExtraError(names.get(package, package), "tune", purpose) from exc
+        raise MissingExtraError({"sklearn": "scikit-learn"}.get(package, package), "tune", purpose) from exc
 
 
 def check_confidence(confidence: float, n_resamples: int = 1) -> None:
@@ -123,8 +125,8 @@ def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *
 
     `value` and `draws` (shape: resamples) hold NaN where undefined; `undefined` is then the reason. Undefined
     resamples are skipped; when more than half are, or when none differs from the others (a perfect judge on few
-    answers would get an interval of width 0), there is no interval. `basic` mirrors the draws about the value,
-    cut at 0, for a statistic that resampling biases upwards (basic bootstrap: Davison & Hinkley 1997, §5.2).
+    answers would get an interval of width 0), there is no interval. `basic` mirrors the draws about the value, cut at
+    0, for a statistic that resampling biases upwards (Davison & Hinkley 1997, §5.2), and widens to hold the value.
     """
     import numpy as np
 
@@ -137,18 +139,18 @@ def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *
         return Estimate(value=value, why="no interval: every resample gives the same value; label more answers")
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.maximum(2 * value - kept, 0.0) if basic else kept, [tail, 1 - tail])
-    return Estimate(value=value, low=float(low), high=float(high))
+    return Estimate(value=value, low=float(low), high=max(float(high), value) if basic else float(high))
 
 
-def confusion_counts(w: Floats, y: NDArray[np.bool_], p: NDArray[np.bool_]) -> Floats:
-    """Weighted counts, shape (resamples, 4), in the order of `Confusion`, from weights `w` of shape (resamples, n)."""
+def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
+    """Weighted counts, shape (resamples, 4), in the order of `CONFUSION`, from weights `w` of shape (resamples, n)."""
     import numpy as np
 
     return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
 
 
-def weighted_auroc(w: Floats, y: NDArray[np.bool_], s: Floats) -> Floats:
-    """AUROC per resample, shape (resamples,): the Mann-Whitney statistic over positives times negatives; NaN if none."""
+def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
+    """AUROC per resample, shape (resamples,): the Mann-Whitney statistic, ties one half; NaN with one class."""
     import numpy as np
 
     order = np.argsort(s, kind="stable")
@@ -160,7 +162,7 @@ def weighted_auroc(w: Floats, y: NDArray[np.bool_], s: Floats) -> Floats:
         return np.asarray(won.sum(axis=1) / (good.sum(axis=1) * bad.sum(axis=1)))
 
 
-def metric_values(w: Floats, y: NDArray[np.bool_], p: NDArray[np.bool_], s: Floats) -> dict[str, Floats]:
+def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]:
     """Every metric of `Agreement` for each row of weights `w`, shape (resamples, n); NaN where undefined."""
     import numpy as np
 
@@ -212,8 +214,8 @@ def ppi_mean(
     sides, which keeps them in the denominator and costs only width. The interval is normal: doubt it below 30 labels.
 
     With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
-    ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos, Bates, Fannjiang,
-    Jordan, Zrnic 2023, *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
+    ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
+    *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
 
     Raises:
         InputError: lengths differ, fewer than 2 answers on a side, or a score outside [0, 1].
@@ -226,32 +228,19 @@ def ppi_mean(
     n, n_more = len(labels), len(unlabelled_scores)
     if n < 2 or n_more < 2:
         raise InputError(f"got {n} labelled and {n_more} unlabelled answers, expected at least 2 of each")
-
-    def filled(scores: Sequence[float | None], what: str) -> Floats:
-        f = np.array([0.5 if s is None else s for s in scores], dtype=np.float64)
-        if not np.all((f >= 0) & (f <= 1)):
-            bad = next(s for s, ok in zip(scores, (f >= 0) & (f <= 1), strict=True) if not ok)
-            raise InputError(f"got {bad!r} among the {what} scores, expected numbers in [0, 1], or None where unscored")
-        return f
-
-    f, f_more = filled(labelled_scores, "labelled"), filled(unlabelled_scores, "unlabelled")
+    if any(s is not None and not 0 <= s <= 1 for s in (*labelled_scores, *unlabelled_scores)):
+        raise InputError("got a score outside [0, 1], expected numbers in [0, 1], or None where unscored")
+    f, f_more = (np.array([0.5 if s is None else s for s in scores]) for scores in (labelled_scores, unlabelled_scores))
     y = np.asarray(labels, dtype=np.float64)
     spread = float(np.var(np.concatenate([f, f_more]), ddof=1))
-    weight = 0.0
-    if spread > 0:
-        weight = float(np.clip(np.cov(y, f, ddof=1)[0, 1] / ((1 + n / n_more) * spread), 0, 1))
-    value = float(y.mean() + weight * (f_more.mean() - f.mean()))
-    variance = float(weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n)
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    powered = (
-        Estimate(
-            value=min(max(value, 0.0), 1.0),
-            low=min(max(value - z * variance**0.5, 0.0), 1.0),
-            high=min(max(value + z * variance**0.5, 0.0), 1.0),
-        )
-        if y.min() < y.max()
-        else Estimate(value=float(y.mean()), why="no interval: all labels are the same; see `labels_only`")
-    )
+    weight = float(np.clip(np.cov(y, f)[0, 1] / ((1 + n / n_more) * spread), 0, 1)) if spread > 0 else 0.0
+    powered = Estimate(value=float(y.mean()), why="no interval: all labels are the same; see `labels_only`")
+    if y.min() < y.max():
+        value = y.mean() + weight * (f_more.mean() - f.mean())
+        error = (weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n) ** 0.5
+        half = NormalDist().inv_cdf(0.5 + confidence / 2) * error
+        low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
+        powered = Estimate(value=value, low=low, high=high)
     wilson = stats.binomtest(int(y.sum()), n).proportion_ci(confidence_level=confidence, method="wilson")
     labels_only = Estimate(value=float(y.mean()), low=float(wilson.low), high=float(wilson.high))
     return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)

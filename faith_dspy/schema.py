@@ -145,7 +145,7 @@ class Judgment(_Frozen):
     def _scored_or_says_why(self) -> Judgment:
         if (self.score is None) != (self.unscored is not None):
             raise ValueError(f"score={self.score!r} does not go with unscored={self.unscored!r}: give exactly one")
-        if self.unscored is not None and not (self.faithful is self.probability is self.level is None):
+        if self.unscored is not None and any(v is not None for v in (self.faithful, self.probability, self.level)):
             raise ValueError("an unscored judgment has no faithful, probability or level")
         return self
 
@@ -186,7 +186,7 @@ class Finding(Statement):
     probability: float | None = None
     """Probability of support; by the mean logit where several instructions are asked. None if the LM tells none."""
     logits: dict[str, float] = Field(default_factory=dict)
-    """Logit of the probability of support per instruction, clipped to ±8."""
+    """Logit of the probability of support per instruction, clipped to ±6."""
     chunk_ids: tuple[int, ...] = ()
     """Ids the LM named; not yet checked."""
     error: str | None = None

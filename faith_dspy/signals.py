@@ -11,7 +11,16 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.normalise import Token, language_of, split_sentences, tidy, tokenize
+from faith_dspy.normalise import (
+    LIGHT_WORDS,
+    Token,
+    content_tokens,
+    language_of,
+    split_sentences,
+    tidy,
+    tokenize,
+    without_markers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,40 +28,32 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Chunk
 
 DIRECTIONS: Mapping[str, int] = {
-    "novel_words": -1,
-    "novel_word_count": -1,
-    "novel_rare": -1,
-    "novel_beyond_question": -1,
-    "novel_fuzzy": -1,
-    "novel_characters": -1,
-    "novel_run": -1,
-    "novel_in_chunk": -1,
-    "novel_in_sentence": -1,
-    "novel_in_window": -1,
-    "novel_bigrams": -1,
-    "novel_trigrams": -1,
-    "novel_content_pairs": -1,
-    "apart_pairs": -1,
-    "out_of_order": -1,
-    "copied_run": 1,
-    "novel_numbers": -1,
-    "novel_number_count": -1,
-    "moved_numbers": -1,
-    "novel_names": -1,
-    "novel_name_count": -1,
-    "negation_mismatch": -1,
-    "novel_quotes": -1,
-    "scattered": -1,
-    "question_words": 0,
+    "novel_words": -1,  # share of different content words that are nowhere in the context
+    "novel_word_count": -1,  # log(1 + how many they are)
+    "novel_run": -1,  # log(1 + the longest run of them without a known content word between)
+    "novel_characters": -1,  # share of strings of five characters that are not in the context: forgives inflection
+    "novel_in_chunk": -1,  # share of content words that are not in the one chunk that has most of them
+    "novel_in_window": -1,  # the same for two sentences that follow each other
+    "novel_pairs": -1,  # share of neighbouring content words that are neighbours nowhere in the context
+    "novel_name_count": -1,  # log(1 + how many capitalised words and acronyms are not in the context)
+    "novel_number_count": -1,  # log(1 + how many numbers are not in the context, however written)
+    "moved_numbers": -1,  # share of numbers that are in the context, but beside none of the same words
+    "novel_quotes": -1,  # share of quoted passages that are not in the context word by word
+    "out_of_order": -1,  # share of content words outside the longest common subsequence with the best two sentences
+    "negation_mismatch": -1,  # words shared with the most similar sentence, if one of the two negates and one does not
+    "copied_run": 1,  # share of the statement that its longest literal copy from the context makes up
 }
+"""Each signal's direction. All are in [0, 1] but the logarithms of counts, which start at 0."""
+
+HEAD_SIGNALS = ("novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count")
+"""What a head uses by default. More signals did not separate better in any of our sets (optimize/LOG.md); the others
+are shown to people, and are there for whoever has the labels to find out."""
 
 
 class _Piece(NamedTuple):
-    tokens: list[Token]
     content: list[str]
     keys: frozenset[str]
     negated: bool
-    chunk: int
 
 
 class PreparedContext(NamedTuple):
@@ -64,78 +65,46 @@ class PreparedContext(NamedTuple):
     chunk_ids: list[int]
     keys: frozenset[str]
     where: dict[str, set[int]]
-    bigrams: frozenset[tuple[str, ...]]
     trigrams: frozenset[tuple[str, ...]]
-    content_pairs: frozenset[tuple[str, str]]
-    prefixes: frozenset[str]
+    pairs: frozenset[tuple[str, ...]]
     characters: frozenset[str]
     number_neighbours: dict[str, set[str]]
     plain: str
-    question: frozenset[str]
-
-
-def _content(tokens: Sequence[Token]) -> list[Token]:
-    return [t for t in tokens if t.kind != "function"]
-
-
-def _grams(keys: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    return [tuple(keys[i : i + n]) for i in range(len(keys) - n + 1)]
-
-
-def _char_grams(text: str) -> set[str]:
-    text = re.sub(r"\W+", " ", text.lower())
-    return {text[i : i + 5] for i in range(len(text) - 4)}
-
-
-def _neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
-    return {t.key for t in tokens[max(0, i - reach) : i + reach + 1] if t.kind == "word"}
 
 
 def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedContext:
-    """Tokenise a context once, so that each statement costs little."""
+    """Tokenise a context once, so that each statement costs little.
+
+    The question only helps to tell the language: what it says is no evidence.
+    """
     texts = [tidy(c.text) for c in context]
     language = language_of(" ".join([*texts, question or ""]))
     sentences: list[_Piece] = []
     where: dict[str, set[int]] = defaultdict(set)
-    bigrams: set[tuple[str, ...]] = set()
     trigrams: set[tuple[str, ...]] = set()
-    pairs: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, ...]] = set()
     neighbours: dict[str, set[str]] = defaultdict(set)
     chunk_keys: list[frozenset[str]] = []
-    for number, text in enumerate(texts):
+    for text in texts:
         in_chunk: set[str] = set()
         for sentence in split_sentences(text):
             tokens = tokenize(sentence, language)
-            content = [t.key for t in _content(tokens)]
-            keys = frozenset(content)
-            for key in keys:
+            content = [t.key for t in content_tokens(tokens)]
+            for key in content:
                 where[key].add(len(sentences))
-            sentences.append(_Piece(tokens, content, keys, any(t.negates for t in tokens), number))
-            every = [t.key for t in tokens]
-            bigrams.update(_grams(every, 2))
-            trigrams.update(_grams(every, 3))
-            pairs.update((a, b) for a, b in zip(content, content[1:], strict=False))
+            sentences.append(_Piece(content, frozenset(content), any(t.negates for t in tokens)))
+            trigrams.update(_grams([t.key for t in tokens], 3))
+            pairs.update(_grams(content, 2))
             for i, token in enumerate(tokens):
                 if token.kind == "number":
                     neighbours[token.key] |= _neighbours(tokens, i)
-            in_chunk |= keys
+            in_chunk.update(content)
         chunk_keys.append(frozenset(in_chunk))
-    keys = frozenset().union(*chunk_keys)
     joined = " ".join(texts)
-    asked = tokenize(tidy(question or ""), language)
     return PreparedContext(
-        language, sentences, chunk_keys, [c.id for c in context], keys, dict(where), frozenset(bigrams),
-        frozenset(trigrams), frozenset(pairs), frozenset(_prefix(k) for k in keys), frozenset(_char_grams(joined)),
-        dict(neighbours), re.sub(r"\W+", " ", joined.lower()), frozenset(t.key for t in _content(asked)),
+        language, sentences, chunk_keys, [c.id for c in context], frozenset(where), dict(where), frozenset(trigrams),
+        frozenset(pairs), frozenset(_char_grams(joined)), dict(neighbours), _plain(joined),
     )  # fmt: skip
-
-
-def _prefix(key: str) -> str:
-    return key if key.startswith("#") or len(key) <= 4 else key[: max(4, round(len(key) * 0.65))][:6]
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
 
 
 def statement_signals(
@@ -145,94 +114,96 @@ def statement_signals(
     question: str | None = None,
     prepared: PreparedContext | None = None,
 ) -> dict[str, float]:
-    """All signals of one statement, each in its direction of `DIRECTIONS`.
+    """All signals of one statement; their meanings and directions are in `DIRECTIONS`.
 
-    A statement without any content word (a list marker, “Yes.”) gets the values of a fully supported one.
+    A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     p = prepared or prepare(context, question)
-    text = tidy(statement)
+    text = without_markers(tidy(statement))
     tokens = tokenize(text, p.language)
-    content = _content(tokens)
+    content = [t.key for t in content_tokens(tokens)]
     if not content:
         return {name: 1.0 if way > 0 else 0.0 for name, way in DIRECTIONS.items()}
-    keys = [t.key for t in content]
-    unique = list(dict.fromkeys(keys))
-    novel = [k for k in unique if k not in p.keys]
-    n = len(unique)
-    s = len(p.sentences)
-    rarity = {k: math.log(1 + s / (len(p.where.get(k, ())) or 0.5)) for k in unique}
-    per_sentence = Counter(i for k in unique for i in p.where.get(k, ()))
-    best = max(range(s), key=lambda i: (per_sentence[i], -len(p.sentences[i].keys), -i)) if s else None
-    in_window, window = _best_window(unique, p, per_sentence)
-    in_chunk = max((sum(k in c for k in unique) for c in p.chunk_keys), default=0)
-    every = [t.key for t in tokens]
-    bigrams, trigrams = _grams(every, 2), _grams(every, 3)
-    pairs = list(zip(keys, keys[1:], strict=False))
-    known = [k for k in unique if k in p.keys]
-    together = [(a, b) for i, a in enumerate(known) for b in known[i + 1 : i + 4]]
-    numbers = [(i, t) for i, t in enumerate(tokens) if t.kind == "number"]
-    novel_numbers = [t for _, t in numbers if t.key not in p.keys]
+    words = list(dict.fromkeys(content))
+    n = len(words)
+    light = LIGHT_WORDS.get(p.language, frozenset())
+    novel = {k for k in words if k not in p.keys and k not in light}
+    shared = Counter(i for k in words for i in p.where.get(k, ()))
+    best = min(shared, key=lambda i: (-shared[i], len(p.sentences[i].keys), i), default=None)
+    mismatch = best is not None and any(t.negates for t in tokens) != p.sentences[best].negated
+    in_window, window = _best_window(words, p, shared)
+    window_content = [k for i in window for k in p.sentences[i].content]
+    in_chunk = max((sum(k in keys for k in words) for keys in p.chunk_keys), default=0)
+    numbers = [(i, t.key) for i, t in enumerate(tokens) if t.kind == "number"]
     moved = [
-        t for i, t in numbers
-        if t.key in p.keys and (near := _neighbours(tokens, i)) and not near & p.number_neighbours[t.key]
+        k for i, k in numbers
+        if k in p.keys and (near := _neighbours(tokens, i)) and not near & p.number_neighbours.get(k, set())
     ]  # fmt: skip
-    names = _names(tokens, text)
-    novel_names = {t.key for t in names if t.key not in p.keys}
-    overlap = _share(per_sentence[best], n) if best is not None else 0.0
-    negated = any(t.negates for t in tokens)
-    quotes = [" ".join(re.sub(r"\W+", " ", q.lower()).split()) for q in re.findall(r'"([^"]{12,})"', text)]
-    window_keys = [k for i in window for k in p.sentences[i].content]
-    grams = _char_grams(text)
+    pairs, grams = _grams(content, 2), _char_grams(text)
+    quotes = [_plain(q) for q in _QUOTED.findall(text)]
     return {
-        "novel_words": len(novel) / n,
         "novel_word_count": math.log1p(len(novel)),
-        "novel_rare": _share(sum(rarity[k] for k in novel), sum(rarity.values())),
-        "novel_beyond_question": sum(k not in p.question for k in novel) / n,
-        "novel_fuzzy": sum(_prefix(k) not in p.prefixes for k in novel) / n,
+        "novel_run": math.log1p(_longest([k in novel for k in content])),
+        "novel_words": len(novel) / n,
         "novel_characters": _share(len(grams - p.characters), len(grams)),
-        "novel_run": math.log1p(_longest([k not in p.keys for k in keys])),
         "novel_in_chunk": 1 - in_chunk / n,
-        "novel_in_sentence": 1 - overlap,
         "novel_in_window": 1 - in_window / n,
-        "novel_bigrams": _share(sum(g not in p.bigrams for g in bigrams), len(bigrams)),
-        "novel_trigrams": _share(sum(g not in p.trigrams for g in trigrams), len(trigrams)),
-        "novel_content_pairs": _share(sum(g not in p.content_pairs for g in pairs), len(pairs)),
-        "apart_pairs": _share(sum(not p.where[a] & p.where[b] for a, b in together), len(together)),
-        "out_of_order": 1 - _common_subsequence(keys, window_keys) / len(keys),
-        "copied_run": _longest_copy(every, p) / len(every),
-        "novel_numbers": _share(len(novel_numbers), len(numbers)),
-        "novel_number_count": math.log1p(len(novel_numbers)),
+        "novel_pairs": _share(sum(g not in p.pairs for g in pairs), len(pairs)),
+        "novel_name_count": math.log1p(len({k for k in _names(tokens, text) if k not in p.keys})),
+        "novel_number_count": math.log1p(len({k for _, k in numbers if k not in p.keys})),
         "moved_numbers": _share(len(moved), len(numbers)),
-        "novel_names": _share(len(novel_names), len({t.key for t in names})),
-        "novel_name_count": math.log1p(len(novel_names)),
-        "negation_mismatch": overlap if best is not None and negated != p.sentences[best].negated else 0.0,
         "novel_quotes": _share(sum(q not in p.plain for q in quotes), len(quotes)),
-        "scattered": (len(known) - in_chunk) / n,
-        "question_words": sum(k in p.question for k in unique) / n,
+        "out_of_order": 1 - _common_subsequence(content, window_content) / len(content),
+        "negation_mismatch": shared[best] / n if best is not None and mismatch else 0.0,
+        "copied_run": _longest_copy([t.key for t in tokens], p),
     }
 
 
-def _best_window(unique: Sequence[str], p: PreparedContext, per_sentence: Counter[int]) -> tuple[int, list[int]]:
-    """Most of the words found in two sentences that follow each other, and which two."""
-    best, window = 0, list(range(min(1, len(p.sentences))))
-    for i in per_sentence:
-        for pair in ([i, i + 1], [i - 1, i]):
+_QUOTED = re.compile(r'"([^"]{12,})"')
+
+
+def _grams(keys: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(keys[i : i + n]) for i in range(len(keys) - n + 1)]
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"\W+", " ", text.lower()).split())
+
+
+def _char_grams(text: str) -> set[str]:
+    text = _plain(text)
+    return {text[i : i + 5] for i in range(len(text) - 4)}
+
+
+def _neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
+    return {t.key for t in tokens[max(0, i - reach) : i + reach + 1] if t.kind == "word"}
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _best_window(words: Sequence[str], p: PreparedContext, shared: Counter[int]) -> tuple[int, list[int]]:
+    """How many of the words two sentences that follow each other have at most, and which two."""
+    best, window = 0, list[int]()
+    for i in sorted(shared):
+        for pair in ([i - 1, i], [i, i + 1]):
             inside = [j for j in pair if 0 <= j < len(p.sentences)]
-            count = sum(any(j in p.where.get(k, ()) for j in inside) for k in unique)
-            if (count, -inside[0]) > (best, -window[0]):
-                best, window = count, inside
+            if sum(shared[j] for j in inside) > best:
+                count = sum(any(k in p.sentences[j].keys for j in inside) for k in words)
+                if count > best:
+                    best, window = count, inside
     return best, window
 
 
-def _names(tokens: Sequence[Token], text: str) -> list[Token]:
+def _names(tokens: Sequence[Token], text: str) -> list[str]:
     """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
     names = []
     for i, t in enumerate(tokens):
-        if t.kind != "word" or not t.raw[0].isupper():
-            continue
-        before = text[: t.start].rstrip(" \"'(*-")
-        if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
-            names.append(t)
+        if t.kind == "word" and t.raw[0].isupper():
+            before = text[: t.start].rstrip(" \"'(*-")
+            if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
+                names.append(t.key)
     return names
 
 
@@ -244,12 +215,12 @@ def _longest(flags: Sequence[bool]) -> int:
     return best
 
 
-def _longest_copy(every: Sequence[str], p: PreparedContext) -> int:
-    """Longest run of tokens of which all trigrams are in the context."""
-    if len(every) < 3:
-        return len(every) if len(every) == 1 or tuple(every) in p.bigrams else 0
-    run = _longest([g in p.trigrams for g in _grams(every, 3)])
-    return run + 2 if run else 0
+def _longest_copy(keys: Sequence[str], p: PreparedContext) -> float:
+    """Longest run of tokens of which all trigrams are in the context, as a share; of short statements, their words."""
+    if len(keys) < 3:
+        return float(all(k in p.keys or k in p.plain for k in keys))
+    run = _longest([g in p.trigrams for g in _grams(keys, 3)])
+    return (run + 2) / len(keys) if run else 0.0
 
 
 def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
@@ -264,8 +235,12 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def best_chunks(statement: str, prepared: PreparedContext, k: int = 2) -> tuple[int, ...]:
-    """Ids of at most ``k`` chunks that share most of the statement's content words; a chunk that adds none is left out."""
-    wanted = {t.key for t in _content(tokenize(tidy(statement), prepared.language))} & prepared.keys
+    """Ids of at most ``k`` chunks that share most of the statement's content words, by id.
+
+    A chunk that adds no word to the one before is left out.
+    """
+    tokens = tokenize(without_markers(tidy(statement)), prepared.language)
+    wanted = {t.key for t in content_tokens(tokens)} & prepared.keys
     chosen: list[int] = []
     for _ in range(k):
         gains = [len(wanted & keys) for keys in prepared.chunk_keys]

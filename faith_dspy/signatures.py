@@ -7,7 +7,7 @@ instructions can be asked about one statement while the server's prefix cache ho
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dspy
 
@@ -65,8 +65,9 @@ class Instruction(NamedTuple):
         if criteria:
             top, _, ask = text.rpartition("\n\n")
             text = f"{top}\n{criteria}\n\n{ask}"
-        signature = base.with_instructions(text)
-        return signature.with_updated_fields("verdict", type_=Literal[tuple(self.labels)])  # type: ignore[valid-type]
+        labels: Any = Literal[tuple(self.labels)]
+        signature: type[dspy.Signature] = base.with_instructions(text).with_updated_fields("verdict", type_=labels)
+        return signature
 
 
 def _binary(text: str, yes: str, no: str) -> Instruction:

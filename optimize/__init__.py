@@ -1,0 +1,1 @@
+"""Tuning: labels in, champion out."""

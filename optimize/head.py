@@ -6,29 +6,43 @@ Leave the LM's signals out of ``names`` and the same function fits the overlap f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold  # type: ignore[import-untyped]  # sklearn ships no types
 
-from faith_dspy.calibration import AGGREGATES, LOGIT_LIMIT, AnswerHead, Head, StatementHead, aggregates, direction
+from faith_dspy.calibration import (
+    AGGREGATES,
+    LOGIT_LIMIT,
+    AnswerHead,
+    Head,
+    StatementHead,
+    aggregates,
+    direction,
+    to_probability,
+)
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.logistic import (
-    PRIOR_WIDTHS,
     Fit,
+    balanced,
+    best_width,
     fit,
     log_losses,
     recalibrate,
+    soft_minimum,
     stable_threshold,
 )
+from faith_dspy.signals import DIRECTIONS, HEAD_SIGNALS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+Source = Literal["statements", "answers", "signals"]
 
 ENOUGH_STATEMENT_LABELS = 40
 """With fewer labelled statements, or fewer than 5 of one class, the statement head learns from the answers' labels."""
@@ -45,7 +59,7 @@ class HeadExample(NamedTuple):
     """Examples of one group never stand on both sides of a fold."""
     labels: Sequence[bool | None] = ()
     """People's labels of the statements, as many as `statements`, or none at all."""
-    signals: Mapping[str, float] = {}  # noqa: RUF012 - never written to
+    signals: Mapping[str, float] = {}
     """Signals of the whole answer."""
 
 
@@ -57,18 +71,10 @@ class FittedHead(NamedTuple):
     """Cross-fitted probability per answer: the numbers to compare variants by on the devset."""
     statement_probabilities: list[list[float | None]]
     """Cross-fitted probability per statement."""
-    learned_from: Literal["statements", "answers", "signals"]
+    learned_from: Source
     """Which labels the statement head learned from; ``signals`` when there is no statement head."""
     prior_widths: tuple[float, float]
     """The widths chosen for the statement and the answer head."""
-
-
-class _Stack(NamedTuple):
-    """All judged statements of some examples as rows."""
-
-    x: Floats
-    example: Ints
-    label: Floats
 
 
 def fit_head(
@@ -82,57 +88,46 @@ def fit_head(
 ) -> FittedHead:
     """Fit a head on labelled answers; every choice is made on held-out groups.
 
-    ``names`` are the statement signals to use (default: all that occur; none: no statement head), ``answer_names``
-    those of the whole answer. Probabilities are chances at the base rate of the labels given; classes weigh the same
+    ``names`` are the statement signals to use (default: `HEAD_SIGNALS` and the LM's; empty: no statement head),
+    ``answer_names`` those of the whole answer. Probabilities are chances at the base rate of the labels given; classes weigh the same
     while fitting. Raises `InputError` when the labels cannot be split: both classes, in two groups each, are needed.
     """
-    if names is None:
-        names = sorted({n for e in examples for s in e.statements if s for n in s})
-    names, answer_names = tuple(names), tuple(answer_names)
+    data = _Data(examples, names, answer_names)
     splits = grouped_folds([e.label for e in examples], [e.group for e in examples], folds, seed)
-    y = np.array([e.label for e in examples], dtype=np.float64)
-    stack = _stack(examples, names)
-    if not names or not len(stack.x):
-        source: Literal["statements", "answers", "signals"] = "signals"
-    elif learn_from == "auto":
-        source = "statements" if _enough(stack.label) else "answers"
-    else:
-        source = learn_from
-    width = _choose_width(stack, y, splits, names, source) if source != "signals" else 0.0
-    answer_width = 0.0
-    all_examples = np.arange(len(examples))
-    crossed, unjudged = _cross_statements(stack, y, splits, all_examples, names, source, width)
-    features = _features(stack, crossed, examples, answer_names, unjudged)
-    columns = (*(AGGREGATES if source != "signals" else ()), *answer_names)
-    ways = [direction(c) for c in columns]
-    answer_width = _best_width(
-        [(np.setdiff1d(all_examples, held), held) for held in splits],
-        lambda train, held, w: log_losses(fit(features[train], y[train], ways, w).logits(features[held]), y[held]),
-        y,
-    )
-    # Honest answer probabilities: nothing of a held-out answer is in its own statement or answer head.
+    source = data.source(learn_from)
+    width = _choose(data, splits, source)
+    everyone = np.arange(len(examples))
+    statements = _statement_stage(data, everyone, splits, source, width)
+    features, ways = data.features(statements.logits, statements.unjudged, source), data.ways(source)
+    answer_width = best_width(
+        splits,
+        lambda train, held, w: log_losses(fit(features[train], data.y[train], ways, w).logits(features[held]),
+                                          data.y[held]) * balanced(data.y)[held],
+        len(examples),
+    )  # fmt: skip
     honest = np.zeros(len(examples))
     for held in splits:
-        train = np.setdiff1d(all_examples, held)
-        inner = [np.intersect1d(train, s) for s in splits if len(np.intersect1d(train, s))]
-        inside, doubt = _cross_statements(stack, y, inner, train, names, source, width)
-        model = fit(_features(stack, inside, examples, answer_names, doubt)[train], y[train], ways, answer_width)
-        honest[held] = model.logits(_features(stack, crossed, examples, answer_names, doubt)[held])
-    slope, shift = recalibrate(honest, y)
-    statement_head, statement_cut = None, 0.5
-    if source != "signals":
-        statement_head, statement_cut = _statement_head(stack, y, names, source, width, crossed)
-    final = fit(features, y, ways, answer_width)
-    answer_head = AnswerHead(**_numbers(final, columns, slope, shift), unjudged=unjudged)
-    judged = [any(s is not None for s in e.statements) or any(n in e.signals for n in answer_names) for e in examples]
+        train = np.setdiff1d(everyone, held)
+        inner = [fold for s in splits if len(fold := np.intersect1d(train, s))]
+        stage = _statement_stage(data, train, inner, source, width)
+        rows = data.features(stage.logits, stage.unjudged, source)
+        honest[held] = fit(rows[train], data.y[train], ways, answer_width).logits(rows[held])
+    slope, shift = recalibrate(honest, data.y)
     probabilities = _sigmoid(slope * honest + shift)
-    cut = stable_threshold(probabilities, y)
-    head = Head(statement=statement_head, answer=answer_head, threshold=cut, statement_threshold=statement_cut)
-    per_statement = _per_statement(examples, crossed if source != "signals" else None)
+    head = Head(
+        statement=StatementHead(**_numbers(statements.fit, data.names)) if statements.fit else None,
+        answer=AnswerHead(
+            **_numbers(_rescaled(fit(features, data.y, ways, answer_width), slope, shift), data.columns(source)),
+            unjudged=statements.unjudged,
+        ),
+        threshold=stable_threshold(probabilities, data.y),
+        statement_threshold=_statement_cut(data, statements.logits, source),
+    )
+    judged = ~np.isnan(features).all(axis=1)
     return FittedHead(
         head,
         [float(p) if ok else None for p, ok in zip(probabilities, judged, strict=True)],
-        per_statement,
+        data.per_statement(statements.logits if source != "signals" else None),
         source,
         (width, answer_width),
     )
@@ -152,16 +147,143 @@ def grouped_folds(labels: Sequence[bool], groups: Sequence[str], folds: int, see
     return [h for h in held if len(h)]
 
 
-def _stack(examples: Sequence[HeadExample], names: Sequence[str]) -> _Stack:
-    rows, owner, labels = [], [], []
-    for i, e in enumerate(examples):
-        if e.labels and len(e.labels) != len(e.statements):
-            raise InputError(f"example {i} has {len(e.statements)} statements and {len(e.labels)} labels of them")
-        for j, s in enumerate(e.statements):
-            if s is not None:
-                rows.append([s.get(n, np.nan) for n in names])
-                owner.append(i)
-                label = e.labels[j] if e.labels else None
-                labels.append(np.nan if label is None else float(label))
-    x = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    return _Stack(x, np.array(owner, dtype=np.int64), np.array(labels))
+class _Data:
+    """The examples as arrays: one row per judged statement, and which example each belongs to."""
+
+    def __init__(
+        self, examples: Sequence[HeadExample], names: Sequence[str] | None, answer_names: Sequence[str]
+    ) -> None:
+        if names is None:
+            occurring = sorted({n for e in examples for s in e.statements if s for n in s})
+            names = [n for n in occurring if n in HEAD_SIGNALS or n not in DIRECTIONS]
+        self.names, self.answer_names, self.examples = tuple(names), tuple(answer_names), examples
+        self.y = np.array([e.label for e in examples], dtype=np.float64)
+        rows, owner, labels = [], [], []
+        for i, e in enumerate(examples):
+            if e.labels and len(e.labels) != len(e.statements):
+                raise InputError(f"example {i} has {len(e.statements)} statements but {len(e.labels)} labels of them")
+            for label, s in zip(e.labels or [None] * len(e.statements), e.statements, strict=True):
+                if s is not None:
+                    rows.append([s.get(n, np.nan) for n in self.names])
+                    owner.append(i)
+                    labels.append(np.nan if label is None else float(label))
+        self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
+        self.owner = np.array(owner, dtype=np.int64)
+        self.labels = np.array(labels, dtype=np.float64)
+        self.answer_x = np.array(
+            [[e.signals.get(n, np.nan) for n in self.answer_names] for e in examples], dtype=np.float64
+        ).reshape(len(examples), len(self.answer_names))
+
+    def source(self, wanted: Literal["auto", "statements", "answers"]) -> Source:
+        """Which labels the statement head learns from."""
+        if not self.names or not len(self.x):
+            return "signals"
+        if wanted != "auto":
+            return wanted
+        few = min(int((self.labels == 1).sum()), int((self.labels == 0).sum()))
+        known = int((~np.isnan(self.labels)).sum())
+        return "statements" if known >= ENOUGH_STATEMENT_LABELS and few >= 5 else "answers"
+
+    def rows(self, examples: Ints, source: Source) -> NDArray[np.bool_]:
+        """The rows of these examples the statement head can learn from."""
+        mine = np.isin(self.owner, examples)
+        return mine & ~np.isnan(self.labels) if source == "statements" else mine
+
+    def fit(self, examples: Ints, source: Source, width: float) -> Fit:
+        """A statement head, not yet calibrated, on these examples."""
+        rows = self.rows(examples, source)
+        ways = [direction(n) for n in self.names]
+        if source == "statements":
+            return fit(self.x[rows], self.labels[rows], ways, width)
+        owners, bags = np.unique(self.owner[rows], return_inverse=True)
+        return fit(self.x[rows], self.y[owners], ways, width, bags=bags)
+
+    def columns(self, source: Source) -> tuple[str, ...]:
+        """What the answer head sees."""
+        return (*(AGGREGATES if source != "signals" else ()), *self.answer_names)
+
+    def ways(self, source: Source) -> list[int]:
+        """The direction of each of `columns`."""
+        return [direction(c) for c in self.columns(source)]
+
+    def features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
+        """One row per example, of `columns`; NaN where an example has none."""
+        if source == "signals":
+            return self.answer_x
+        probabilities = self.per_statement(logits)
+        made = [aggregates(p, unjudged) for p in probabilities]
+        return np.hstack([np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made]), self.answer_x])
+
+    def per_statement(self, logits: Floats | None) -> list[list[float | None]]:
+        """Probabilities in the shape of the examples' statements."""
+        values = iter([] if logits is None else np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist())
+        return [
+            [None if s is None or logits is None else to_probability(next(values)) for s in e.statements]
+            for e in self.examples
+        ]
+
+
+class _StatementStage(NamedTuple):
+    """A statement head fitted on some examples."""
+
+    fit: Fit | None
+    logits: Floats
+    """Of every row: cross-fitted for the examples it was fitted on, by `fit` for all others."""
+    unjudged: float
+
+
+def _statement_stage(data: _Data, train: Ints, folds: list[Ints], source: Source, width: float) -> _StatementStage:
+    """Fit the statement head on ``train``, calibrated on its own held-out rows where people labelled statements."""
+    if source == "signals":
+        return _StatementStage(None, np.zeros(len(data.x)), 0.5)
+    whole = data.fit(train, source, width)
+    logits = whole.logits(data.x)
+    for held in folds:
+        rows = np.isin(data.owner, held)
+        logits[rows] = data.fit(np.setdiff1d(train, held), source, width).logits(data.x[rows])
+    if source == "statements":
+        rows = data.rows(train, source)
+        slope, shift = recalibrate(logits[rows], data.labels[rows])
+        whole, logits = _rescaled(whole, slope, shift), slope * logits + shift
+    mean = float(np.clip(logits[np.isin(data.owner, train)], -LOGIT_LIMIT, LOGIT_LIMIT).mean())
+    return _StatementStage(whole, logits, to_probability(mean))
+
+
+def _choose(data: _Data, splits: list[Ints], source: Source) -> float:
+    """The statement head's prior width, by the held-out loss of the labels it learns from."""
+    if source == "signals":
+        return 0.0
+
+    def loss(train: Ints, held: Ints, width: float) -> Floats:
+        model = data.fit(train, source, width)
+        rows = data.rows(held, source)
+        logits = model.logits(data.x[rows])
+        if source == "statements":
+            return log_losses(logits, data.labels[rows]) * balanced(data.labels[rows])
+        owners, bags = np.unique(data.owner[rows], return_inverse=True)
+        return log_losses(soft_minimum(logits, bags)[0], data.y[owners]) * balanced(data.y[owners])
+
+    return best_width(splits, loss, len(data.y))
+
+
+def _statement_cut(data: _Data, logits: Floats, source: Source) -> float:
+    rows = data.rows(np.arange(len(data.y)), "statements")
+    return stable_threshold(_sigmoid(logits[rows]), data.labels[rows]) if source == "statements" else 0.5
+
+
+def _rescaled(model: Fit, slope: float, shift: float) -> Fit:
+    return model._replace(weights=model.weights * slope, intercept=model.intercept * slope + shift)
+
+
+def _numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "names": tuple(names),
+        "means": tuple(model.means.tolist()),
+        "scales": tuple(model.scales.tolist()),
+        "weights": tuple((model.weights + 0.0).tolist()),
+        "intercept": model.intercept,
+    }
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    return np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])

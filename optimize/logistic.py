@@ -8,16 +8,16 @@ import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
+PRIOR_WEIGHT = 0.2
+"""What a signal with a direction is presumed to weigh before any label is seen, in log-odds per standard deviation."""
 PRIOR_WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Standard deviations of the normal prior on each weight. The prior weighs less the more labels there are."""
-SHARPNESS = 1.0
-"""How much the weakest statement of a bag rules it; the same soft minimum as `calibration.aggregates`."""
 
 
 class Fit(NamedTuple):
@@ -36,43 +36,67 @@ class Fit(NamedTuple):
 
 def fit(
     x: Floats, y: Floats, directions: Sequence[int], width: float, bags: NDArray[np.int64] | None = None,
-    weights: Floats | None = None,
 ) -> Fit:  # fmt: skip
-    """Fit by L-BFGS-B with classes balanced: weights keep their direction, with a normal prior of ``width``.
+    """Fit by L-BFGS-B with classes balanced: weights keep their direction, with a normal prior of ``width`` around `PRIOR_WEIGHT`.
 
     ``y`` is per row, or per bag where ``bags`` gives each row's bag number (0 … n−1, none empty): a bag's log-odds are
-    the soft minimum ``−log mean exp(−z)`` of its rows'. ``weights`` per label replace the balanced ones.
+    the soft minimum ``−log mean exp(−z)`` of its rows'.
     """
-    means = np.nan_to_num(np.nanmean(np.vstack([x, np.full(x.shape[1], np.nan)[None]]), axis=0)) if len(x) else None
-    if means is None:
-        raise ValueError("no rows to fit on")
-    filled = np.where(np.isnan(x), means, x)
+    there = ~np.isnan(x)
+    means = np.where(there, x, 0).sum(axis=0) / np.maximum(1, there.sum(axis=0))
+    filled = np.where(there, x, means)
     scales = filled.std(axis=0)
     scales[scales < 1e-9] = 1.0
     z = (filled - means) / scales
-    bags = np.arange(len(x)) if bags is None else bags
     n = len(y)
-    size = np.bincount(bags, minlength=n).astype(np.float64)
-    sample = balanced(y) if weights is None else weights
+    sample = balanced(y)
     target = 2 * y - 1
+    prior = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         row = z @ theta[:-1] + theta[-1]
-        floor = np.full(n, np.inf)
-        np.minimum.at(floor, bags, row)
-        soft = np.exp(-SHARPNESS * (row - floor[bags]))
-        total = np.bincount(bags, weights=soft, minlength=n)
-        answer = floor - np.log(total / size) / SHARPNESS
-        value = float(np.sum(sample * np.logaddexp(0, -target * answer)) + 0.5 * np.sum(theta[:-1] ** 2) / width**2)
+        answer, share = soft_minimum(row, bags) if bags is not None else (row, None)
+        value = float(np.sum(sample * np.logaddexp(0, -target * answer)) + 0.5 * np.sum((theta[:-1] - prior) ** 2) / width**2)
         slope = -sample * target / (1 + np.exp(np.clip(target * answer, -500, 500)))
-        per_row = slope[bags] * soft / total[bags]
-        gradient = np.append(z.T @ per_row + theta[:-1] / width**2, per_row.sum())
+        per_row = slope[bags] * share if bags is not None else slope
+        gradient = np.append(z.T @ per_row + (theta[:-1] - prior) / width**2, per_row.sum())
         return value / n, gradient / n
 
     bounds = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions] + [(None, None)]
-    found = minimize(loss, np.zeros(z.shape[1] + 1), jac=True, method="L-BFGS-B", bounds=bounds,
+    found = minimize(loss, np.append(prior, 0.0), jac=True, method="L-BFGS-B", bounds=bounds,
                      options={"maxiter": 500})  # fmt: skip
     return Fit(means, scales, found.x[:-1], float(found.x[-1]))
+
+
+def soft_minimum(rows: Floats, bags: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """``−log mean exp(−z)`` of each bag, and by how much it follows each of its rows (shares that sum to 1)."""
+    floor = np.full(int(bags.max()) + 1, np.inf)
+    np.minimum.at(floor, bags, rows)
+    soft = np.exp(floor[bags] - rows)
+    total = np.bincount(bags, weights=soft)
+    return floor - np.log(total / np.bincount(bags)), soft / total[bags]
+
+
+def best_width(
+    splits: Sequence[NDArray[np.int64]],
+    loss: Callable[[NDArray[np.int64], NDArray[np.int64], float], Floats],
+    n: int,
+) -> float:
+    """The narrowest of `PRIOR_WIDTHS` whose held-out loss is within one standard error of the best.
+
+    ``loss(train, held, width)`` gives the losses of the held-out labels after fitting on the others.
+    """
+    everyone = np.arange(n)
+    losses = {
+        width: np.concatenate([loss(np.setdiff1d(everyone, held), held, width) for held in splits])
+        for width in PRIOR_WIDTHS
+    }
+    best = min(PRIOR_WIDTHS, key=lambda w: losses[w].mean())
+    for width in PRIOR_WIDTHS:
+        worse = losses[width] - losses[best]
+        if worse.mean() <= worse.std() / np.sqrt(len(worse)):
+            return width
+    return best
 
 
 def balanced(y: Floats) -> Floats:

@@ -1,0 +1,1 @@
+"""Judgments and studies for people: terminal and HTML."""

@@ -1,0 +1,50 @@
+# Two commands on a fresh machine with Python >= 3.11:  make quickstart   make test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Set before anything imports mlflow or litellm: with it, both start without a network.
+export LITELLM_LOCAL_MODEL_COST_MAP := True
+export MLFLOW_DISABLE_TELEMETRY := true
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help quickstart test test-fast check format ui clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "faith_dspy needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 2; }
+	@echo "Setting up $(VENV) (a minute or two, once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --quiet --editable '.[local,tune,dev]'
+	@touch $@
+
+quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
+	@$(BIN)/python -m faith_dspy.eval_sets.quickstart
+
+test: check ## all tests, the embedded model included
+	@$(BIN)/python -m pytest -q
+
+test-fast: $(VENV)/.ready ## tests that need no language model
+	@$(BIN)/python -m pytest -q -m 'not lm'
+
+# The mapped packages (optimize, eval_sets) put where type checker and import contracts look for them.
+.check: $(VENV)/.ready
+	@rm -rf .check && mkdir -p .check/faith_dspy
+	@for f in faith_dspy/*; do ln -s ../../$$f .check/faith_dspy/; done
+	@ln -s ../../optimize .check/faith_dspy/optimize && ln -s ../../eval_sets .check/faith_dspy/eval_sets
+
+check: $(VENV)/.ready ## lint, types, import contracts
+	@$(MAKE) --no-print-directory -B .check
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
+	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
+	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache | tail -n 3
+
+format: $(VENV)/.ready ## format the code
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+ui: $(VENV)/.ready ## MLflow on http://127.0.0.1:5000, offline
+	@$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $${PORT:-5000} --workers 1
+
+clean: ## remove what was built; studies and judges stay
+	@rm -rf $(VENV) .check .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,46 @@
+"""Labelled sets by name.
+
+Only sets written for this project are shipped. Any labels file is used in the same way, by its path.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import MissingExtraError
+from faith_dspy.labels import read_labels
+
+if TYPE_CHECKING:
+    from faith_dspy.schema import LabelledExample
+
+SETS = ("quickstart",)
+"""Each is a folder: CARD.md and NAME.jsonl."""
+
+
+def path_of(name_or_path: str | Path) -> Path:
+    """The file of a shipped set's name; any other value is a path and comes back as one. A file of that name wins."""
+    path = Path(name_or_path)
+    if str(name_or_path) in SETS and not path.is_file():
+        return Path(str(files(f"faith_dspy.eval_sets.{name_or_path}") / f"{name_or_path}.jsonl"))
+    return path
+
+
+def load(name_or_path: str | Path) -> list[LabelledExample]:
+    """All labelled examples of a set."""
+    return read_labels(path_of(name_or_path))
+
+
+def as_dataset(name_or_path: str | Path) -> Any:
+    """A set as a `datasets.DatasetDict` with its fixed parts, or as one part called ``train``."""
+    try:
+        from datasets import Dataset, DatasetDict
+    except ImportError as exc:
+        raise MissingExtraError("datasets", "tune", "Loading a set as a Hugging Face dataset") from exc
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for e in load(name_or_path):
+        row = e.model_dump(mode="json", exclude={"annotators", "tags"}) | {"label": e.label}
+        row["context"] = [c.text for c in e.context]
+        rows.setdefault(e.split or "train", []).append(row)
+    return DatasetDict({part: Dataset.from_list(part_rows) for part, part_rows in rows.items()})

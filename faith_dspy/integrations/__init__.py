@@ -1,0 +1,1 @@
+"""One file per library that a judge can be used from."""

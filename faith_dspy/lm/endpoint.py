@@ -1,0 +1,173 @@
+"""What stands behind an LM: who it is, and whether it answers. No key is ever shown or kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.errors import LMUnavailableError
+
+if TYPE_CHECKING:
+    from faith_dspy.lm.meter import MeteredLM
+
+_TIMEOUT = 10.0
+"""Seconds an endpoint has to list its models."""
+_SHOWN = 8
+"""Names listed in a message."""
+
+
+class LMIdentity(BaseModel):
+    """Which LM gave the verdicts; goes into exported judges. Holds no key and no address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    """The model string DSPy uses."""
+    sha256: str | None = None
+    """Of the model file, where we serve it."""
+    api_base_hash: str | None = None
+    """Twelve hex digits for the endpoint's address, where one was given: equal means same endpoint."""
+
+
+def identity(lm: Any) -> LMIdentity:
+    """Who `lm` is. Any `dspy.LM` has an identity; only a MeteredLM knows its file and endpoint."""
+    endpoint = getattr(lm, "endpoint", None)
+    return LMIdentity(
+        name=str(lm.model), sha256=getattr(endpoint, "sha256", None), api_base_hash=getattr(endpoint, "salt", None)
+    )
+
+
+def shown_base(api_base: str) -> str:
+    """An endpoint's address without user, password and query, which may hold keys."""
+    parts = urlsplit(api_base.strip())
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def base_hash(api_base: str) -> str:
+    """Twelve hex digits of the SHA-256 of the address as shown."""
+    return hashlib.sha256(shown_base(api_base).lower().encode()).hexdigest()[:12]
+
+
+def base_from_environment(model: str) -> str | None:
+    """The address set for the model's provider in ``<PROVIDER>_API_BASE`` or ``<PROVIDER>_BASE_URL``, if any."""
+    provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
+    return os.environ.get(f"{provider}_API_BASE") or os.environ.get(f"{provider}_BASE_URL")
+
+
+def preflight(lm: MeteredLM) -> None:
+    """Find out before any work whether the LM answers, at the cost of one token at most.
+
+    Raises LMUnavailableError when its endpoint cannot be reached, refuses the key, or does not have the model.
+    """
+    base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
+    names = _listed(lm, base) if base and isinstance(lm.engine, str) else None
+    wire = lm.model.split("/", 1)[-1]
+    if names is not None and wire in names:
+        return
+    try:
+        _ask(lm)
+    except LMUnavailableError as exc:
+        if not names:
+            raise
+        raise _unknown(wire, base, names, str(exc)) from None
+    if names is not None and _is_one_of_llama_cpp(names):
+        # llama.cpp answers under any name; the judge would be filed under a model it never saw.
+        raise _unknown(wire, base, names, "it answers with the model it has, whatever name is asked for")
+
+
+class _Names(frozenset[str]):
+    """Names of the models an endpoint lists."""
+
+    llama_cpp = False
+
+
+def _is_one_of_llama_cpp(names: frozenset[str]) -> bool:
+    return isinstance(names, _Names) and names.llama_cpp
+
+
+def _listed(lm: MeteredLM, base: str) -> _Names | None:
+    """The endpoint's models; None when it is there but does not list them."""
+    import httpx
+
+    key = lm.kwargs.get("api_key")
+    headers = {"Authorization": f"Bearer {key}"} if isinstance(key, str) else {}
+    try:
+        reply = httpx.get(f"{base.rstrip('/')}/models", headers=headers, timeout=_TIMEOUT, follow_redirects=True)
+    except httpx.InvalidURL as exc:
+        raise LMUnavailableError(
+            f"{shown_base(base)!r} is no address; expected something like http://127.0.0.1:8080/v1."
+        ) from exc
+    except httpx.HTTPError as exc:
+        raise _unreachable(base, exc) from None
+    try:
+        data = reply.json()["data"]
+        names = _Names(name for item in data for name in _names_of(item))
+        names.llama_cpp = any(item.get("owned_by") == "llamacpp" for item in data)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return names if reply.is_success and names else None
+
+
+def _names_of(item: dict[str, Any]) -> list[str]:
+    name = str(item["id"])
+    return [name, *map(str, item.get("aliases") or ()), *([name.removesuffix(":latest")] if ":" in name else [])]
+
+
+def _ask(lm: MeteredLM) -> None:
+    """One call of one token, past the cache. Raises LMUnavailableError."""
+    import dspy
+    from dspy.utils.exceptions import LMAuthError, LMNotConfiguredError, LMTransportError, LMUnsupportedModelError
+
+    # Reasoning models refuse small limits; the Responses API wants 16 at least.
+    few: dict[str, Any] = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": 1}
+    if lm.model_type == "responses" and few:
+        few = {"max_tokens": 16}
+    try:
+        lm.copy(num_retries=0)("Say yes.", cache=False, **few)
+    except dspy.LMError as exc:
+        said = redact(str(exc.message or exc), lm)
+        if isinstance(exc, LMNotConfiguredError | LMAuthError):
+            what = f"The key for {lm.model} is missing or was refused: {said}. Set the provider's key and try again."
+        elif isinstance(exc, LMUnsupportedModelError) or exc.status == 404:
+            what = f"There is no model {lm.model} at its endpoint: {said}. Check the model's name."
+        elif isinstance(exc, LMTransportError):
+            what = f"The endpoint of {lm.model} cannot be reached: {said}. Check the address and the network."
+        else:
+            what = f"{lm.model} did not answer a one-token question: {said}."
+        raise LMUnavailableError(what) from None
+    except Exception as exc:  # noqa: BLE001  # any failure here means that no work should be started
+        raise LMUnavailableError(f"{lm.model} cannot be called: {redact(str(exc), lm)}.") from None
+
+
+def redact(text: str, lm: MeteredLM) -> str:
+    """`text` on one line, at most 300 characters, without the LM's key or anything that looks like one."""
+    secrets = [value for name, value in lm.kwargs.items() if "key" in name or "token" in name]
+    secrets += [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN"))]
+    for secret in secrets:
+        if isinstance(secret, str) and len(secret) >= 6:
+            text = text.replace(secret, "***")
+    text = re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
+    return " ".join(text.split())[:300].rstrip(". ")
+
+
+def _unreachable(base: str, exc: Exception) -> LMUnavailableError:
+    import httpx
+
+    why = "connection refused" if isinstance(exc, httpx.ConnectError) else "no answer"
+    if isinstance(exc, httpx.TimeoutException):
+        why = f"no answer within {_TIMEOUT:.0f} s"
+    return LMUnavailableError(f"{why} at {shown_base(base)}: is the server running, and is this its address?")
+
+
+def _unknown(wire: str, base: str | None, names: frozenset[str], why: str) -> LMUnavailableError:
+    known = sorted(names)
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return LMUnavailableError(
+        f"The endpoint {shown_base(base or '')} has no model {wire!r} ({why.rstrip('.')}). "
+        f"It has {', '.join(known[:_SHOWN])}{more}: use one of these names."
+    )

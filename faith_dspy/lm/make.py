@@ -1,0 +1,105 @@
+"""A model string becomes an LM that counts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from faith_dspy.lm.meter import MeteredLM
+
+_LOCAL_REPLY = 1024
+"""Output tokens an embedded model may use: small models that lose the thread write until the window is full."""
+_LOCAL_TIMEOUT = 900
+"""Seconds. Calls queue for one slot, and a long document takes a minute to read on a laptop."""
+
+
+def is_local(model: str) -> bool:
+    """Whether the model string means a model served in this process: ``local`` or ``local:FILE``."""
+    return model == "local" or model.startswith("local:")
+
+
+def make_lm(
+    model: str,
+    *,
+    api_base: str | None = None,
+    api_key: str | None = None,
+    num_ctx: int | None = None,
+    cache: bool = True,
+    **kwargs: Any,
+) -> MeteredLM:
+    """The LM a model string stands for.
+
+    ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any other llama.cpp model; both
+    are served in this process on loopback. Any other string is DSPy's (``openai/gpt-4o-mini``,
+    ``ollama_chat/llama3``…), with `api_base` for endpoints of one's own.
+
+    `num_ctx` is the context window in tokens; Ollama is asked for it too. `cache` is DSPy's cache of replies, in which
+    endpoints are kept apart. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, where the model allows it.
+
+    Raises ModelFileError, MissingExtraError, ConfigError. Does not contact the endpoint: see `preflight`.
+    """
+    # Without this the first call, even to the embedded model, asks the network for a list of prices.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    if is_local(model):
+        if api_base or api_key:
+            raise ConfigError(f"{model!r} is served in this process: it takes no api_base and no api_key.")
+        return _local(model, num_ctx=num_ctx, cache=cache, **kwargs)
+    if not model or model.endswith("/"):
+        raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
+    return _remote(model, api_base=api_base, api_key=api_key, num_ctx=num_ctx, cache=cache, **kwargs)
+
+
+def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> MeteredLM:
+    from faith_dspy.lm.files import resolve
+    from faith_dspy.lm.server import serve
+
+    server = serve(resolve(model), num_ctx)
+    from faith_dspy.lm.meter import Endpoint, MeteredLM
+
+    settings: dict[str, Any] = {
+        "temperature": 0.0,
+        "max_tokens": _LOCAL_REPLY,
+        "num_retries": 1,
+        "timeout": _LOCAL_TIMEOUT,
+        **kwargs,
+    }
+    # The file's hash is in the model's name, and so in the cache's key; the port changes with every start.
+    return MeteredLM(
+        f"openai/{server.model_name}",
+        api_base=server.api_base,
+        api_key="none",
+        cache=cache,
+        endpoint=Endpoint(sha256=server.model_file.sha256, num_ctx=server.num_ctx, response_schema=True),
+        **settings,
+    )
+
+
+def _remote(
+    model: str, *, api_base: str | None, api_key: str | None, num_ctx: int | None, cache: bool, **kwargs: Any
+) -> MeteredLM:
+    from faith_dspy.lm.endpoint import base_from_environment, base_hash
+    from faith_dspy.lm.meter import Endpoint, MeteredLM
+
+    settings = dict(kwargs)
+    if api_base:
+        settings["api_base"] = api_base
+        api_key = api_key or _key_from_environment(model) or "none"  # servers of one's own mostly want none
+    if api_key:
+        settings["api_key"] = api_key
+    if num_ctx and model.startswith("ollama"):
+        settings["num_ctx"] = num_ctx
+    base = api_base or kwargs.get("base_url") or base_from_environment(model)
+    endpoint = Endpoint(salt=base_hash(base) if base else None, num_ctx=num_ctx)
+    lm = MeteredLM(model, cache=cache, endpoint=endpoint, **settings)
+    # Reasoning models, the ones DSPy gives this limit, take no temperature.
+    if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
+        lm.kwargs["temperature"] = 0.0
+    return lm
+
+
+def _key_from_environment(model: str) -> str | None:
+    provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
+    return os.environ.get(f"{provider}_API_KEY")

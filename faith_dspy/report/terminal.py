@@ -1,0 +1,108 @@
+"""What people see in a terminal: judgments and progress."""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from faith_dspy.schema import Judgment
+
+_STYLE = {
+    "fully_supported": ("✓", "green"),
+    "partially_supported": ("◐", "yellow"),
+    "no_evidence": ("✗", "red"),
+    "not_supported": ("✗", "red"),
+    "contradictory": ("⚡", "bold red"),
+}
+
+
+def judgment_view(judgment: Judgment) -> RenderableType:
+    """One judgment: the finding on top, a line per statement below."""
+    if judgment.unscored is not None:
+        head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
+        if judgment.detail:
+            head.append(f" – {judgment.detail}", style="dim")
+    else:
+        head = Text("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
+        head.append(f"   score {judgment.score:.2f}", style="bold")
+        if judgment.probability is not None:
+            head.append(f"   probability {judgment.probability:.2f}")
+        head.append(f"   {judgment.level}", style="dim")
+    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
+    table.add_column(width=1)
+    table.add_column(justify="right", style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    for s in judgment.statements:
+        mark, style = _STYLE.get(s.verdict.value, ("?", "yellow")) if s.verdict else ("?", "yellow")
+        evidence = f"← {', '.join(f'[{i}]' for i in s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
+        confidence = "" if s.confidence is None else f"{s.confidence:.2f}"
+        table.add_row(Text(mark, style), confidence, Text(s.text), evidence)
+        if s.reason:
+            table.add_row("", "", Text(s.reason, style="italic dim"), "")
+    u = judgment.usage
+    cost = Text(
+        f"{u.calls} calls · {u.computed_tokens} tokens read, {u.cached_tokens} from the prefix cache, "
+        f"{u.output_tokens} written · {u.seconds:.1f} s",
+        style="dim",
+    )
+    parts: list[RenderableType] = [head, table] if judgment.statements else [head]
+    return Panel(Group(*parts, cost), expand=False)
+
+
+def render(judgment: Judgment) -> str:
+    """`judgment_view` as plain text, 100 columns wide."""
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(judgment_view(judgment))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+class TerminalView:
+    """Progress bars and lines on a console; plain lines where the output is not a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self.console.print(text, highlight=False)
+
+    @contextmanager
+    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar with count, time taken and time left; a line when it is done."""
+        progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        with progress:
+            bar = progress.add_task(what, total=total)
+            yield lambda n: progress.advance(bar, n)
+            elapsed = progress.tasks[0].elapsed or 0.0
+        self.console.print(f"  [dim]{what}: {elapsed:.0f} s[/dim]", highlight=False)

@@ -1,0 +1,152 @@
+"""From what the LM said to a judgment: evidence check, head, verdicts, score – or unscored, with the reason.
+
+Nothing here calls an LM, so a study can draw other conclusions from the same observations for free.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faith_dspy.evidence import valid_chunk_ids
+from faith_dspy.schema import Judgment, StatementVerdict, Unscored, Verdict
+from faith_dspy.signals import best_chunks, prepare, statement_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from faith_dspy.calibration import Head
+    from faith_dspy.config import JudgeConfig
+    from faith_dspy.schema import Chunk, Finding, Observation
+
+LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
+"""Five-level labels, evenly spaced over [0, 1]."""
+
+
+def all_signals(observation: Observation, context: Sequence[Chunk], question: str | None) -> list[dict[str, float]]:
+    """Signals of each statement: those of words, and ``lm:<instruction>`` logits where the LM answered."""
+    prepared = prepare(context, question)
+    return [
+        statement_signals(f.text, context, prepared=prepared) | {f"lm:{k}": v for k, v in f.logits.items()}
+        for f in observation.findings
+    ]
+
+
+def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
+    """Σ weight of each verdict / number of statements asked about, clamped to [0, 1]. Unjudged ones add nothing.
+
+    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements.
+    """
+    verdicts = list(verdicts)
+    total = sum(config.verdict_scores[v] for v in verdicts if v is not None)
+    return min(1.0, max(0.0, total / len(verdicts)))
+
+
+def conclude(
+    observation: Observation,
+    context: Sequence[Chunk],
+    question: str | None,
+    config: JudgeConfig,
+    head: Head | None = None,
+) -> Judgment:
+    """The judgment on one observed answer. With a head, verdicts and pass mark are the fitted ones."""
+    findings = observation.findings
+    if not findings:
+        return by_policy(Unscored.NO_STATEMENTS, config.no_statements, observation)
+    if all(f.verdict is None for f in findings):
+        failed = any(f.lm_failed for f in findings)
+        return unscored(
+            Unscored.LM_FAILED if failed else Unscored.PARSE_FAILED,
+            f"none of {len(findings)} statements could be judged; the first: {findings[0].error}",
+            observation,
+        )
+    signals = all_signals(observation, context, question)
+    judged = [None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)]
+    confidences = [f.probability for f in findings]
+    if head is not None and head.statement is not None:
+        confidences = head.statement_probabilities(judged)
+    prepared = prepare(context, question)
+    dropped = 0
+    statements = []
+    for finding, signal, confidence in zip(findings, signals, confidences, strict=True):
+        verdict = _verdict(finding, confidence, head)
+        ids, unknown = valid_chunk_ids(finding.chunk_ids, context)
+        dropped += unknown
+        if verdict is Verdict.FULLY_SUPPORTED or verdict is Verdict.PARTIALLY_SUPPORTED:
+            ids = ids or best_chunks(finding.text, prepared)
+        elif verdict is not Verdict.CONTRADICTORY:
+            ids = ()
+        statements.append(
+            StatementVerdict(
+                text=finding.text,
+                sentence_index=finding.sentence_index,
+                verdict=verdict,
+                supporting_chunk_ids=ids,
+                confidence=confidence,
+                signals={k: round(v, 6) for k, v in signal.items()},
+                error=finding.error,
+            )
+        )
+    value = score((s.verdict for s in statements), config)
+    probability = head.probability(judged) if head is not None else None
+    if head is not None and probability is not None:
+        faithful = probability >= head.threshold
+    elif config.threshold is not None:
+        faithful = value >= config.threshold
+    else:
+        faithful = all(s.is_supported for s in statements)
+    unjudged = sum(s.verdict is None for s in statements)
+    return Judgment(
+        score=value,
+        faithful=faithful,
+        probability=probability,
+        level=level(value if probability is None else probability),
+        statements=tuple(statements),
+        sentences=observation.sentences,
+        dropped_chunk_ids=dropped,
+        detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
+        usage=observation.usage,
+    )
+
+
+def _verdict(finding: Finding, confidence: float | None, head: Head | None) -> Verdict | None:
+    if finding.verdict is None or head is None or head.statement is None or confidence is None:
+        return finding.verdict
+    if confidence >= head.statement_threshold:
+        return Verdict.FULLY_SUPPORTED
+    return Verdict.NOT_SUPPORTED if finding.verdict.is_supported else finding.verdict
+
+
+def level(value: float) -> str:
+    """The nearest of the five levels."""
+    return LEVELS[round(value * 4)]
+
+
+def unscored(reason: Unscored, detail: str, observation: Observation) -> Judgment:
+    """A judgment without a score, its statements kept as unjudged."""
+    return Judgment(
+        unscored=reason,
+        detail=detail,
+        sentences=observation.sentences,
+        statements=tuple(
+            StatementVerdict(text=f.text, sentence_index=f.sentence_index, error=f.error) for f in observation.findings
+        ),
+        usage=observation.usage,
+    )
+
+
+def by_policy(reason: Unscored, worth: float | None, observation: Observation) -> Judgment:
+    """An answer that asserts nothing: unscored, or worth what the user's policy says."""
+    if worth is None:
+        words = {
+            Unscored.NO_STATEMENTS: "the answer has no sentence that states anything",
+            Unscored.ABSTAINED: "the answer only declines to answer",
+        }
+        return unscored(reason, words[reason], observation)
+    return Judgment(
+        score=worth,
+        faithful=worth >= 0.5,
+        level=level(worth),
+        detail=f"{reason.value}: scored {worth:g} by policy",
+        sentences=observation.sentences,
+        usage=observation.usage,
+    )

@@ -1,0 +1,84 @@
+"""The exported judge's card: what it is, what it was measured to be worth, and what it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from faith_dspy.optimize.results import StudyResult, TestResult
+    from faith_dspy.rates import Estimate
+
+_ROWS = (
+    ("balanced accuracy", "balanced_accuracy"),
+    ("AUROC", "auroc"),
+    ("Cohen's κ", "cohen_kappa"),
+    ("MCC", "mcc"),
+    ("recall of unfaithful answers", "recall_unfaithful"),
+    ("calibration error (ECE)", "ece"),
+)
+
+
+def figure(e: Estimate) -> str:
+    """A value with its 95 % interval, or a dash."""
+    if e.value is None:
+        return "–"
+    if e.low is None or e.high is None:
+        return f"{e.value:.3f}"
+    return f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]"
+
+
+def write_card(result: StudyResult) -> str:
+    """Markdown."""
+    champion = result.variant(result.champion)
+    tested = result.test
+    head = result.head.get("statement") or result.head.get("answer") or {}
+    weights = sorted(zip(head.get("names", ()), head.get("weights", ()), strict=True), key=lambda w: -abs(w[1]))[:8]
+    n = tested[0].agreement.n
+    lines = [
+        "# Faithfulness judge",
+        "",
+        f"Judges an answer {champion.params['granularity']} by {champion.params['granularity']} "
+        f"({champion.description}), asked of `{champion.params['lm']}`. Tuned on `{result.labels_file}` "
+        f"(label set {result.label_set_hash}).",
+        "",
+        f"## Agreement with people on {n} answers it was not tuned on",
+        "",
+        "| | " + " | ".join(t.name for t in tested) + " |",
+        "|---|" + "---|" * len(tested),
+        *(f"| {title} | " + " | ".join(_cell(t, field) for t in tested) + " |" for title, field in _ROWS),
+        f"| answers scored | {' | '.join(f'{t.agreement.coverage:.0%}' for t in tested)} |",
+        f"| computed tokens an answer | {' | '.join(_each(t, t.usage.computed_tokens) for t in tested)} |",
+        f"| seconds an answer | {' | '.join(_each(t, t.usage.seconds, 2) for t in tested)} |",
+        "",
+        "In brackets: 95 % intervals from resampling contexts.",
+        "",
+        *(f"- {c.sentence}" for c in result.comparisons.values()),
+        "",
+        "## What it goes by",
+        "",
+        "Log-odds of support per standard deviation of each signal, the strongest first:",
+        "",
+        *(f"- `{name}` {weight:+.2f}" for name, weight in weights if weight),
+        "",
+        "## What it is not",
+        "",
+        "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
+        "`faith-dspy agree LABELS --judge DIR`.",
+    ]
+    if result.ceiling is not None:
+        lines.insert(
+            -4,
+            f"- People among themselves: one annotator against the majority of the others has balanced accuracy "
+            f"{figure(result.ceiling.balanced_accuracy)}.",
+        )
+    if not result.finished:
+        lines.append("\nThe study was stopped early; this is the best of the variants that were finished.")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(t: TestResult, field: str) -> str:
+    return figure(getattr(t.agreement, field))
+
+
+def _each(t: TestResult, total: float, digits: int = 0) -> str:
+    return f"{total / max(1, t.agreement.n):.{digits}f}"

@@ -1,0 +1,167 @@
+"""The promotion rule, and the only place where the testset is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from faith_dspy.artifact import save_judge
+from faith_dspy.optimize.card import write_card
+from faith_dspy.optimize.compare import Side, compare
+from faith_dspy.optimize.compile import demo_ids
+from faith_dspy.optimize.evaluate import (
+    Observed,
+    agreement,
+    fit,
+    head_example,
+    judged_rows,
+    observe,
+    scorable,
+    usage_of,
+    without_lm,
+)
+from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
+from faith_dspy.optimize.variants import BASELINE
+from faith_dspy.schema import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from faith_dspy.judge import Judge
+    from faith_dspy.optimize.study import View
+    from faith_dspy.schema import LabelledExample
+
+TIE = 0.01
+"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
+
+
+class Contest(NamedTuple):
+    """What promotion needs of a study."""
+
+    judges: dict[str, Judge]
+    dev: dict[str, list[Observed]]
+    train: Sequence[LabelledExample]
+    test: Sequence[LabelledExample]
+    seed: int
+
+
+def best(result: StudyResult) -> str:
+    """Name of the variant to promote: the best on dev; among equals the cheapest."""
+    candidates = [v for v in result.variants if v.kind != "floor" and v.selection is not None]
+    top = max(v.selection for v in candidates if v.selection is not None)
+    near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
+    return min(near, key=lambda v: (v.usage.computed_tokens + 3 * v.usage.output_tokens) / max(1, v.judged)).name
+
+
+def promote(contest: Contest, result: StudyResult, view: View) -> None:
+    """Choose the champion on dev, fit its head on train and dev, then open the testset for it and the baseline.
+
+    The floors are fitted on the same labels and stand beside them; they need no LM.
+    """
+    name = best(result)
+    result.champion = name
+    judge = contest.judges[name]
+    shown = demo_ids(judge, contest.train)
+    unseen = [e for e in contest.train if e.id not in shown]
+    with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
+        seen = [*contest.dev[name], *observe(judge, unseen, advance)]
+    fitted = fit(scorable(seen), "joint", contest.seed)
+    judge.head = fitted.head
+    result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
+
+    with view.task(f"{name}: test", len(contest.test)) as advance:
+        test = observe(judge, contest.test, advance)
+    rows, ranking = judged_rows(test, judge.config, judge.head)
+    _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
+
+    baseline = contest.judges[BASELINE]
+    with view.task(f"{BASELINE}: test", len(contest.test)) as advance:
+        untuned = observe(baseline, contest.test, advance)
+    _add(result, "baseline", "baseline", *judged_rows(untuned, baseline.config, None), usage_of(untuned), contest.seed)
+    _floors(contest, result, test, seen)
+    champion = result.tested("champion")
+    for other in result.test[1:]:
+        result.comparisons[other.name] = compare(
+            [r.label for r in champion.predictions],
+            _side(champion.predictions),
+            _side(other.predictions),
+            [r.group for r in champion.predictions],
+            names=("the champion", other.name),
+        )
+
+
+def _floors(contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed]) -> None:
+    plain = without_lm(o.example for o in test)
+    known = scorable(without_lm(o.example for o in fitted_on))
+    overlap = fit(known, "overlap", contest.seed).head
+    config = contest.judges[BASELINE].config
+    _add(result, "floor-overlap", "floor", *judged_rows(plain, config, overlap), Usage(), contest.seed)
+    shortcut = fit(known, "shortcut", contest.seed).head
+    rows = []
+    for row, o in zip(judged_rows(plain, config, None)[0], plain, strict=True):
+        example = head_example(o)
+        p = shortcut.answer.probability([None] * len(example.statements), example.signals)
+        passed = None if p is None else p >= shortcut.threshold
+        rows.append(row.model_copy(update={"probability": p, "predicted": passed}))
+    _add(result, "floor-shortcut", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+    rows = majority_rows(plain, [o.example for o in fitted_on])
+    _add(result, "floor-majority", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+
+
+def majority_rows(seen: Sequence[Observed], known: Sequence[LabelledExample]) -> list[PredictionRow]:
+    """Every answer judged as most of the known ones are labelled."""
+    share = sum(bool(e.label) for e in known) / len(known)
+    return [
+        PredictionRow(
+            id=o.example.id,
+            group=o.example.group or o.example.context_key,
+            part="dev",
+            label=bool(o.example.label),
+            predicted=share >= 0.5,
+            probability=share,
+        )
+        for o in seen
+    ]
+
+
+def export(contest: Contest, result: StudyResult, out: Path) -> None:
+    """Write the champion to ``out`` with what was measured of it."""
+    judge = contest.judges[result.champion]
+    tested = result.tested("champion")
+    judge.manifest = {
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "label_set_hash": result.label_set_hash,
+        "labels_file": result.labels_file,
+        "agreement": tested.agreement.model_dump(mode="json"),
+        "baseline_agreement": result.tested("baseline").agreement.model_dump(mode="json"),
+        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
+        "split": result.split,
+        "finished": result.finished,
+    }
+    reference = [
+        (o.example.question, list(o.example.context), o.example.answer, o.observation)
+        for o in scorable(contest.dev[result.champion])[:3]
+    ]
+    save_judge(judge, out, card=write_card(result), reference=reference)
+    result.judge_dir = str(out)
+
+
+def _add(
+    result: StudyResult,
+    name: str,
+    kind: Kind,
+    rows: list[PredictionRow],
+    ranking: Sequence[float | None],
+    usage: Usage,
+    seed: int,
+) -> None:
+    # AUROC of the untuned baseline is measured on the LM's own probability: on its verdicts it would look worse.
+    rows = [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
+    result.test.append(
+        TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=rows)
+    )
+
+
+def _side(rows: Sequence[PredictionRow]) -> Side:
+    return Side([r.predicted for r in rows], [r.probability for r in rows])

@@ -1,0 +1,161 @@
+"""From observations to agreement: heads fitted and measured, without any LM call.
+
+Everything a variant costs is paid once, by `observe`. Heads, thresholds and floors are then drawn from the same
+observations, cross-fitted by group, so that no answer is judged by a head that saw its group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from faith_dspy.agreement import Agreement, measure
+from faith_dspy.optimize.align import align
+from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
+from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.schema import Judgment, Observation, Usage
+from faith_dspy.scoring import all_signals, conclude
+from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.signals import DIRECTIONS, SHORTCUTS, shortcut_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from faith_dspy.calibration import Head
+    from faith_dspy.config import JudgeConfig
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import LabelledExample
+
+
+class Observed(NamedTuple):
+    """One labelled answer, and what was seen of it."""
+
+    example: LabelledExample
+    observation: Observation
+    unscored: Judgment | None
+    """Set when there was nothing to ask an LM about."""
+
+
+def observe(
+    judge: Judge, examples: Iterable[LabelledExample], advance: Callable[[int], None] = lambda _: None
+) -> list[Observed]:
+    """Ask the LM about each answer, those over one context after each other so that its prefix cache stays warm."""
+    ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
+    out = []
+    for example, seen in zip(ordered, judge.observe_all(ordered), strict=True):
+        out.append(Observed(example, *seen))
+        advance(1)
+    return out
+
+
+def without_lm(examples: Iterable[LabelledExample]) -> list[Observed]:
+    """The same with no LM: sentences as statements, for the floors."""
+    from faith_dspy.schema import Finding, Verdict
+
+    out = []
+    for e in examples:
+        parts = sentences(e.answer)
+        findings = tuple(
+            Finding(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
+            for p in parts
+            if carries_statement(p.text)
+        )
+        out.append(Observed(e, Observation(sentences=parts, findings=findings), None))
+    return out
+
+
+def usage_of(seen: Iterable[Observed]) -> Usage:
+    """Sum of what the observations cost."""
+    return sum((o.observation.usage for o in seen), Usage())
+
+
+def scorable(seen: Sequence[Observed]) -> list[Observed]:
+    """Those with a label and at least one judged statement."""
+    return [
+        o
+        for o in seen
+        if o.unscored is None
+        and o.example.label is not None
+        and any(f.verdict is not None for f in o.observation.findings)
+    ]
+
+
+def head_example(o: Observed) -> HeadExample:
+    """An observed answer as the head sees it."""
+    findings = o.observation.findings
+    signals = all_signals(o.observation, o.example.context, o.example.question)
+    return HeadExample(
+        statements=[None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)],
+        label=bool(o.example.label),
+        group=o.example.group or o.example.context_key,
+        labels=align([f.text for f in findings], o.example),
+        signals=shortcut_signals(o.example.answer, len(o.observation.sentences)),
+    )
+
+
+def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
+    """Fit a head on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
+    rows = [head_example(o) for o in seen]
+    lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
+    names = {"joint": [*lm, *DIRECTIONS], "lm": lm, "overlap": list(DIRECTIONS), "shortcut": []}[which]
+    return fit_head(rows, names=names, answer_names=SHORTCUTS if which == "shortcut" else (), seed=seed)
+
+
+def agreement(rows: Sequence[PredictionRow], scores: Sequence[float | None] | None = None, seed: int = 0) -> Agreement:
+    """Agreement of predictions with labels; intervals resample groups."""
+    return measure(
+        [r.label for r in rows],
+        [r.predicted for r in rows],
+        [r.probability for r in rows] if scores is None else scores,
+        groups=[r.group for r in rows],
+        seed=seed,
+    )
+
+
+def cross_fitted_rows(
+    seen: Sequence[Observed], fitted_on: Sequence[Observed], fitted: FittedHead
+) -> list[PredictionRow]:
+    """Predictions of each answer by a head that did not see its group; unscored where it could not be judged."""
+    known = {o.example.id: i for i, o in enumerate(fitted_on)}
+    rows = []
+    for o in seen:
+        i = known.get(o.example.id)
+        p = None if i is None else fitted.probabilities[i]
+        confidences = [] if i is None else fitted.statement_probabilities[i]
+        rows.append(_row(o, p, None if p is None else p >= fitted.head.threshold, confidences))
+    return rows
+
+
+def judged_rows(
+    seen: Sequence[Observed], config: JudgeConfig, head: Head | None
+) -> tuple[list[PredictionRow], list[float | None]]:
+    """Predictions by a judge as it stands, and what AUROC is measured on; the head must not have seen these answers."""
+    rows, ranking = [], []
+    for o in seen:
+        j = o.unscored or conclude(o.observation, o.example.context, o.example.question, config, head)
+        row = _row(o, j.probability, j.faithful, [s.confidence for s in j.statements])
+        rows.append(row.model_copy(update={"unscored": j.unscored.value if j.unscored else None}))
+        ranking.append(j.ranking)
+    return rows, ranking
+
+
+def _row(
+    o: Observed, probability: float | None, predicted: bool | None, confidences: Sequence[float | None]
+) -> PredictionRow:
+    findings = o.observation.findings
+    texts = [f.text for f in findings]
+    confidences = confidences or [None] * len(texts)
+    return PredictionRow(
+        id=o.example.id,
+        group=o.example.group or o.example.context_key,
+        part="dev",
+        label=bool(o.example.label),
+        predicted=predicted,
+        probability=probability,
+        unscored=o.unscored.unscored.value if o.unscored and o.unscored.unscored else None,
+        question=o.example.question,
+        answer=o.example.answer,
+        statements=[
+            {"text": t, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y}
+            for t, f, c, y in zip(texts, findings, confidences, align(texts, o.example), strict=True)
+        ],
+    )

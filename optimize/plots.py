@@ -1,0 +1,129 @@
+"""Pictures of a study, as matplotlib figures. Drawn without pyplot: no window, no state shared between threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.optimize.card import figure as words
+from faith_dspy.rates import need
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from faith_dspy.agreement import Agreement
+    from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.rates import Estimate
+
+BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
+_BINS = 10
+
+
+def confusion(a: Agreement, title: str) -> Any:
+    """People against the judge, in answers and as a share of what people said."""
+    fig, ax = _figure(4.6, 4.0, title)
+    c = a.confusion
+    rows = [
+        [c["faithful_passed"], c["faithful_failed"]],
+        [c["unfaithful_passed"], c["unfaithful_failed"]],
+    ]
+    shares = [[n / max(1, sum(row)) for n in row] for row in rows]
+    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for y, row in enumerate(rows):
+        for x, n in enumerate(row):
+            ink = "white" if shares[y][x] > 0.55 else DARK
+            ax.text(x, y - 0.06, f"{n}", ha="center", va="center", color=ink, fontsize=18)
+            ax.text(x, y + 0.2, f"{shares[y][x]:.0%} of row", ha="center", va="center", color=ink, fontsize=9)
+    ax.set_xticks([0, 1], ["passes", "fails"])
+    ax.set_yticks([0, 1], ["faithful", "unfaithful"], rotation=90, va="center")
+    ax.set_xlabel(f"the judge (scored {a.scored} of {a.n} answers)")
+    ax.set_ylabel("people")
+    ax.tick_params(length=0)
+    for side in ax.spines.values():
+        side.set_visible(False)
+    return fig
+
+
+def calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> Any | None:
+    """Share of faithful answers against the judge's probability, in equally full bins; None without probabilities.
+
+    The bins are those of `Agreement.ece`; bars are 95 % Wilson intervals.
+    """
+    known = sorted((r.probability, r.label) for r in rows if r.probability is not None and r.predicted is not None)
+    if not known or known[0][0] < 0 or known[-1][0] > 1:
+        return None
+    fig, ax = _figure(4.8, 4.6, f"{title}\nECE {words(ece)}")
+    first: dict[float, int] = {}
+    for i, (p, _) in enumerate(known):
+        first.setdefault(p, i)
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for p, label in known:
+        bins.setdefault(first[p] * _BINS // len(known), []).append((p, label))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
+    for i, members in enumerate(bins.values()):
+        n = len(members)
+        x, share = sum(p for p, _ in members) / n, sum(label for _, label in members) / n
+        low, high = _wilson(share, n)
+        ax.plot([x, x], [low, high], color=BLUE, linewidth=1, alpha=0.6)
+        ax.plot(x, share, "o", color=BLUE, markersize=6, label=None if i else f"about {n} answers each")
+    ax.plot([p for p, _ in known], [-0.03] * len(known), "|", color=GREY, markersize=5, alpha=0.5)
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_ylim(-0.06, 1.04)
+    ax.set_aspect("equal")
+    ax.set_xlabel("probability of being faithful, by the judge")
+    ax.set_ylabel("share people call faithful")
+    ax.legend(loc="upper left", frameon=False, fontsize=8)
+    return fig
+
+
+def weights(found: Mapping[str, float], title: str, most: int = 15) -> Any | None:
+    """The head's strongest signals; None when every weight is 0."""
+    strongest = sorted(((n, w) for n, w in found.items() if w), key=lambda item: abs(item[1]))[-most:]
+    if not strongest:
+        return None
+    fig, ax = _figure(6.4, 1.4 + 0.3 * len(strongest), title)
+    values = [w for _, w in strongest]
+    ax.barh([n for n, _ in strongest], values, color=[BLUE if w > 0 else RED for w in values], height=0.65)
+    ax.axvline(0, color=DARK, linewidth=0.8)
+    ax.set_xlabel("log-odds of support per standard deviation of the signal")
+    ax.margins(x=0.15)
+    for y, w in enumerate(values):
+        ax.annotate(
+            f"{w:+.2f}", (w, y), xytext=(4 if w > 0 else -4, 0), textcoords="offset points", va="center",
+            ha="left" if w > 0 else "right", fontsize=8,
+        )  # fmt: skip
+    return fig
+
+
+def intervals(found: Sequence[tuple[str, Estimate]], title: str, highlight: str) -> Any | None:
+    """One line per judge: its value and 95 % interval; None without any value."""
+    known = [(name, e) for name, e in found if e.value is not None]
+    if not known:
+        return None
+    fig, ax = _figure(6.4, 1.2 + 0.36 * len(known), title)
+    for y, (name, e) in enumerate(reversed(known)):
+        colour = BLUE if name == highlight else DARK
+        if e.low is not None and e.high is not None:
+            ax.plot([e.low, e.high], [y, y], color=colour, linewidth=2, alpha=0.6)
+        ax.plot(e.value, y, "o", color=colour)
+        ax.annotate(f"{e.value:.2f}", (e.value, y), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8)
+    ax.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
+    ax.set_yticks(range(len(known)), [name for name, _ in reversed(known)])
+    ax.set_ylim(-0.5, len(known) - 0.3)
+    ax.set_xlabel("balanced accuracy (dashed: chance)")
+    return fig
+
+
+def _figure(width: float, height: float, title: str) -> tuple[Any, Any]:
+    figure = need("matplotlib.figure", "Plots of a study").Figure(figsize=(width, height), dpi=120, layout="constrained")
+    ax = figure.subplots()
+    ax.set_title(title, fontsize=10, loc="left", color=DARK)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=9)
+    return figure, ax
+
+
+def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's score interval (Wilson 1927, JASA 22)."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)

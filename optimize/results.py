@@ -1,0 +1,117 @@
+"""What a study finds, as data: terminal, MLflow, card and exported judge are made from it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from faith_dspy.agreement import Agreement
+from faith_dspy.optimize.compare import Comparison
+from faith_dspy.schema import Usage
+
+Kind = Literal["baseline", "lm", "floor"]
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PredictionRow(_Result):
+    """One answer as one variant judged it."""
+
+    id: str
+    group: str
+    part: Literal["train", "dev", "test"]
+    label: bool
+    """Whether people call it faithful."""
+    predicted: bool | None
+    """Whether the judge passes it; None: unscored."""
+    probability: float | None
+    unscored: str | None = None
+    question: str | None = None
+    answer: str = ""
+    statements: list[dict[str, Any]] = Field(default_factory=list)
+    """``text``, ``verdict``, ``confidence``, ``label`` (the person's, or None) of each statement."""
+
+
+class VariantResult(_Result):
+    """One variant: program shape × optimizer × head, with its agreement on the devset."""
+
+    name: str
+    kind: Kind
+    description: str
+    """One line: what was asked, and how it became a verdict."""
+    params: dict[str, str | int | float | bool]
+    status: Literal["done", "skipped", "failed"] = "done"
+    note: str | None = None
+    """Why it was skipped or failed."""
+    agreement: Agreement | None = None
+    """On the devset. Probabilities and thresholds are cross-fitted: no answer is judged by a head that saw it."""
+    lm_only: Agreement | None = None
+    """The same with a head on the LM's probabilities alone, without signals of words."""
+    untuned: Agreement | None = None
+    """The LM's verdicts as they are, pass mark .5; of the baseline only."""
+    selection: float | None = None
+    """What the champion is chosen by: mean of balanced accuracy and AUROC on the devset."""
+    usage: Usage = Usage()
+    """Of judging the devset."""
+    judged: int = 0
+    """Answers that usage is about."""
+    compile_usage: Usage = Usage()
+    """Of compiling the prompts."""
+    prompts: dict[str, Any] = Field(default_factory=dict)
+    """Per predictor: instructions and demos."""
+    predictions: list[PredictionRow] = Field(default_factory=list)
+    """On the devset."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Of the fitted head: log-odds per standard deviation of each signal."""
+
+
+class TestResult(_Result):
+    """One judge on the testset."""
+
+    name: str
+    kind: Kind
+    agreement: Agreement
+    usage: Usage = Usage()
+    predictions: list[PredictionRow] = Field(default_factory=list)
+
+
+class StudyResult(_Result):
+    """A whole study."""
+
+    study_id: str
+    """Hash of labels, LM, budget and seed."""
+    labels_file: str
+    """File name only."""
+    label_set_hash: str
+    lm: dict[str, Any]
+    budget: str
+    seed: int
+    split: dict[str, Any]
+    """Report of the split: counts, share of faithful answers and groups per part."""
+    variants: list[VariantResult]
+    champion: str
+    """Name of the promoted variant."""
+    test: list[TestResult]
+    """Champion and baseline first, then the floors."""
+    comparisons: dict[str, Comparison]
+    """Champion against the baseline and each floor, on the testset, by name."""
+    ceiling: Agreement | None = None
+    """One annotator against the majority of the others, where the labels hold several."""
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    """Everything, compiling included."""
+    head: dict[str, Any] = Field(default_factory=dict)
+    judge_dir: str = ""
+    finished: bool = True
+    """False when it was stopped early: the champion is the best so far."""
+
+    def variant(self, name: str) -> VariantResult:
+        """The variant of that name."""
+        return next(v for v in self.variants if v.name == name)
+
+    def tested(self, name: str) -> TestResult:
+        """The test result of that name."""
+        return next(t for t in self.test if t.name == name)

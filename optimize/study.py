@@ -1,0 +1,308 @@
+"""One tuning run from top to bottom: labels in, champion out."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import dspy
+
+from faith_dspy.adapter import CompactAdapter
+from faith_dspy.agreement import Agreement, annotator_agreement
+from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.judge import Judge
+from faith_dspy.labels import label_set_hash, read_labels
+from faith_dspy.lm import identity, make_lm, metered, preflight
+from faith_dspy.optimize import champion
+from faith_dspy.optimize.align import align
+from faith_dspy.optimize.compile import compiled_judge, demo_ids, prompts_of
+from faith_dspy.optimize.evaluate import (
+    Observed,
+    agreement,
+    cross_fitted_rows,
+    fit,
+    judged_rows,
+    observe,
+    scorable,
+    usage_of,
+    without_lm,
+)
+from faith_dspy.optimize.optimizers import quiet
+from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
+from faith_dspy.optimize.variants import BASELINE, VARIANTS, Budget, Variant, budget
+from faith_dspy.schema import LabelledExample, Usage, digest
+from faith_dspy.segment import carries_statement, sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from faith_dspy.lm import MeteredLM
+
+FLOORS = {
+    "floor-overlap": ("overlap", "words alone, no LM: the signals of overlap, fitted on the same labels"),
+    "floor-shortcut": ("shortcut", "the answer's length and number of sentences: not evidence"),
+    "floor-majority": ("majority", "the more frequent label, whatever the answer"),
+}
+
+
+class View(Protocol):
+    """Where a study shows what it does."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+    def task(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """A progress bar; the function it gives advances it."""
+
+
+class Tracker(Protocol):
+    """Where a study is recorded as it goes. `faith_dspy.optimize.tracking` is the one for MLflow."""
+
+    def variant(self, result: VariantResult) -> None:
+        """A variant is finished."""
+
+    def finish(self, result: StudyResult) -> None:
+        """The study is finished."""
+
+
+class Options(NamedTuple):
+    """What a user can say about a study."""
+
+    lm: str = "local"
+    api_base: str | None = None
+    api_key: str | None = None
+    budget: str = "standard"
+    seed: int = 0
+    out: Path | None = None
+    variants: tuple[str, ...] = ()
+    """Names from `VARIANTS` to try instead of the budget's."""
+
+
+class _Parts(NamedTuple):
+    splits: Splits
+    train: list[LabelledExample]
+    dev: list[LabelledExample]
+    test: list[LabelledExample]
+
+
+def run(
+    labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudyResult], Tracker]
+) -> StudyResult:
+    """Tune a judge on a labels file, write it to ``options.out``, and return everything that was found.
+
+    Faults in the labels and at the LM's endpoint are found before any work. Every LM reply is kept in DSPy's cache as
+    it comes, so that a study that was stopped goes on where it was when it is run again. Ctrl-C ends it with the
+    champion among the variants that are finished, if the baseline is one of them.
+    """
+    started = time.monotonic()
+    plan = budget(options.budget)
+    variants = _variants(options, plan)
+    parts = _split(labels, test, plan, options.seed)
+    lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
+    preflight(lm)
+    everything = [*parts.splits.train, *parts.splits.dev, *parts.splits.test, *parts.test]
+    result = StudyResult(
+        study_id=digest([label_set_hash(everything), identity(lm).model_dump(), options.budget, options.seed]),
+        labels_file=labels.name,
+        label_set_hash=label_set_hash(everything),
+        lm=identity(lm).model_dump(mode="json"),
+        budget=options.budget,
+        seed=options.seed,
+        split=_report(parts),
+        variants=[],
+        champion="",
+        test=[],
+        comparisons={},
+        ceiling=annotator_agreement(everything),
+    )
+    view.say(_split_line(parts))
+    out = options.out or Path("judges") / labels.stem
+    study = _Study(options, plan, parts, lm, result, view)
+    with metered() as meter:
+        study.track = tracker(result)
+        study.floors()
+        try:
+            for variant in variants:
+                study.try_variant(variant)
+        except KeyboardInterrupt:
+            if BASELINE not in study.seen or BASELINE not in study.judges:
+                raise
+            result.finished = False
+            view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
+        champion.promote(study.contest(), result, view)
+        result.usage = meter.usage
+    result.seconds = time.monotonic() - started
+    champion.export(study.contest(), result, out)
+    study.track.finish(result)
+    return result
+
+
+class _Study:
+    def __init__(
+        self, options: Options, plan: Budget, parts: _Parts, lm: MeteredLM, result: StudyResult, view: View
+    ) -> None:
+        self.options, self.plan, self.parts, self.lm, self.result, self.view = options, plan, parts, lm, result, view
+        self.judges: dict[str, Judge] = {}
+        self.seen: dict[str, list[Observed]] = {}
+        self.track: Any = None
+
+    def contest(self) -> champion.Contest:
+        return champion.Contest(
+            judges=self.judges,
+            dev={k: v for k, v in self.seen.items() if k in self.judges},
+            train=self.parts.train,
+            test=self.parts.test,
+            seed=self.options.seed,
+        )
+
+    def floors(self) -> None:
+        """What needs no LM, on the same labels: the bar a judge has to clear."""
+        seen = without_lm(self.parts.dev)
+        for name, (which, description) in FLOORS.items():
+            floor = VariantResult(name=name, kind="floor", description=description, params={"head": which})
+            rows = champion.majority_rows(seen, self.parts.train) if which == "majority" else self._rows(seen, which)[0]
+            self._add(floor, rows)
+
+    def try_variant(self, variant: Variant) -> None:
+        """Compile, judge dev, measure; a variant that cannot be compiled is skipped and says why."""
+        kind: Kind = "baseline" if variant.name == BASELINE else "lm"
+        result = VariantResult(
+            name=variant.name,
+            kind=kind,
+            description=variant.description,
+            params={
+                "granularity": variant.config.granularity.value,
+                "instructions": ", ".join(variant.config.instructions),
+                "optimizer": variant.optimizer or "none",
+                "lm": str(self.result.lm["name"]),
+                "seed": self.options.seed,
+            },
+        )
+        judge = Judge(self.lm, config=variant.config)
+        judge._given = self.options.lm  # exported by the name the user gave, never by address
+        judge._lm = self.lm
+        if variant.optimizer:
+            try:
+                result.compile_usage = self._compile(judge, variant)
+            except ConfigError as exc:
+                result.status, result.note = "skipped", str(exc)
+                self.view.say(f"{variant.name}: skipped, {exc}")
+                self._record(result)
+                return
+        with self.view.task(f"{variant.name}: judging dev", len(self.parts.dev)) as advance:
+            seen = observe(judge, self.parts.dev, advance)
+        self.judges[variant.name], self.seen[variant.name] = judge, seen
+        result.prompts = prompts_of(judge)
+        result.usage, result.judged = usage_of(seen), len(seen)
+        rows, weights = self._rows(seen, "joint")
+        result.weights = weights
+        result.lm_only = agreement(self._rows(seen, "lm")[0], seed=self.options.seed)
+        if kind == "baseline":
+            result.untuned = agreement(*judged_rows(seen, variant.config, None), seed=self.options.seed)
+        self._add(result, rows)
+
+    def _compile(self, judge: Judge, variant: Variant) -> Usage:
+        def pieces(part: Sequence[LabelledExample]) -> list[tuple[LabelledExample, list[str], list[bool | None]]]:
+            out = []
+            for e in part:
+                texts = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
+                out.append((e, texts, align(texts, e)))
+            return out
+
+        effort = self.plan.effort
+        assert variant.optimizer is not None
+        with (
+            metered() as meter,
+            quiet(),
+            dspy.context(lm=self.lm, adapter=CompactAdapter()),
+            self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
+        ):
+            compiled_judge(
+                judge, variant, pieces(self.parts.train), pieces(self.parts.dev), effort, self.options.seed, advance
+            )
+        return meter.usage
+
+    def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
+        usable = scorable(seen)
+        try:
+            fitted = fit(usable, which, self.options.seed)
+        except InputError as exc:
+            raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
+        rows = cross_fitted_rows(seen, usable, fitted)
+        stage = fitted.head.statement or fitted.head.answer
+        return rows, dict(zip(stage.names, stage.weights, strict=True))
+
+    def _add(self, result: VariantResult, rows: list[PredictionRow]) -> None:
+        result.predictions = rows
+        result.agreement = agreement(rows, seed=self.options.seed)
+        result.selection = _selection(result.agreement)
+        self._record(result)
+
+    def _record(self, result: VariantResult) -> None:
+        self.result.variants.append(result)
+        self.track.variant(result)
+
+
+def _selection(a: Agreement) -> float | None:
+    values = [v for v in (a.balanced_accuracy.value, a.auroc.value) if v is not None]
+    return sum(values) / 2 * a.coverage if len(values) == 2 else None
+
+
+def _variants(options: Options, plan: Budget) -> list[Variant]:
+    names = options.variants or plan.variants
+    unknown = [n for n in names if n not in VARIANTS]
+    if unknown:
+        raise ConfigError(f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
+    # The baseline is always tried, and first: it is what the champion is measured against.
+    return [VARIANTS[n] for n in dict.fromkeys((BASELINE, *names))]
+
+
+def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:
+    examples = read_labels(labels)
+    if test is None:
+        splits = split(examples, seed=seed)
+        tested: Sequence[LabelledExample] = splits.test
+    else:
+        splits = split_train_dev(examples, seed=seed)
+        tested = read_labels(test)
+        check_leakage(examples, tested)
+        if len({e.label for e in tested}) < 2:
+            raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
+    return _Parts(
+        splits,
+        _sample(splits.train, plan.train, seed),
+        _sample(splits.dev, plan.dev, seed),
+        _sample(tested, plan.test, seed),
+    )
+
+
+def _sample(part: Sequence[LabelledExample], n: int, seed: int) -> list[LabelledExample]:
+    """At most ``n`` examples, by whole contexts where it can be, in an order that ``seed`` fixes."""
+    if len(part) <= n:
+        return list(part)
+    keys = sorted({e.context_key for e in part})
+    random.Random(seed).shuffle(keys)
+    place = {k: i for i, k in enumerate(keys)}
+    return sorted(part, key=lambda e: (place[e.context_key], e.id))[:n]
+
+
+def _report(parts: _Parts) -> dict[str, Any]:
+    report = parts.splits.report.model_dump(mode="json")
+    report["used"] = {"train": len(parts.train), "dev": len(parts.dev), "test": len(parts.test)}
+    return report
+
+
+def _split_line(parts: _Parts) -> str:
+    words = []
+    for name, used in (("train", parts.train), ("dev", parts.dev), ("test", parts.test)):
+        faithful = sum(bool(e.label) for e in used)
+        contexts = len({e.context_key for e in used})
+        words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
+    return "Labels: " + " · ".join(words)
+
+
+__all__ = ["FLOORS", "Options", "Tracker", "View", "demo_ids", "run"]

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import pickle
+
+import dspy
+import pytest
+
+from faith_dspy.lm import MeteredLM, make_lm, metered
+from faith_dspy.schema import Usage
+
+ONE = {"calls": 1, "prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5}
+
+
+def counts(usage: Usage) -> dict[str, int]:
+    """All of a usage but its seconds."""
+    return usage.model_dump(exclude={"seconds"})
+
+
+def times(n: int) -> dict[str, int]:
+    """The counts of `n` calls."""
+    return {name: value * n for name, value in ONE.items()}
+
+
+class Inner(dspy.Module):
+    """One question, one call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask = dspy.Predict("question -> answer")
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Ask."""
+        return self.ask(question=question)
+
+    async def aforward(self, question: str) -> dspy.Prediction:
+        """Ask."""
+        return await self.ask.acall(question=question)
+
+
+class Outer(dspy.Module):
+    """Three questions for each one, in threads of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Ask."""
+        asked = [dspy.Example(question=f"{question}-{i}").with_inputs("question") for i in range(3)]
+        return dspy.Prediction(answers=self.inner.batch(asked, num_threads=3, disable_progress_bar=True))
+
+
+@pytest.fixture
+def server(chat_server):
+    """An endpoint that answers as ChatAdapter expects."""
+    return chat_server(says="[[ ## answer ## ]]\nYes\n\n[[ ## completed ## ]]")
+
+
+@pytest.fixture
+def lm(server):
+    """An LM at that endpoint."""
+    return make_lm("openai/tiny", api_base=server.base, num_retries=0)
+
+
+def test_one_call(lm):
+    """A call is counted with the tokens its endpoint reported, the prefix-cached ones included."""
+    with metered() as meter:
+        lm("hello")
+    assert counts(meter.usage) == ONE
+    assert meter.usage.computed_tokens == 40
+    assert meter.usage.seconds > 0
+    assert (meter.replayed, meter.failed) == (0, 0)
+
+
+def test_nothing_outside(lm):
+    """Only calls inside the block count."""
+    lm("before")
+    with metered() as meter:
+        pass
+    lm("after")
+    assert meter.usage == Usage()
+
+
+def test_nested_meters(lm):
+    """A call counts on every meter that is open around it."""
+    with metered() as outer:
+        lm("a")
+        with metered() as inner:
+            lm("b")
+    assert counts(outer.usage) == times(2)
+    assert counts(inner.usage) == times(1)
+
+
+def test_parallel_with_nested_batches(lm):
+    """Threads of dspy.Parallel, and batches inside them, lose no call: 4 × 3 questions."""
+    with dspy.context(lm=lm), metered() as meter:
+        dspy.Parallel(num_threads=4, disable_progress_bar=True)([(Outer(), {"question": str(i)}) for i in range(4)])
+    assert counts(meter.usage) == times(12)
+
+
+def test_meters_of_parallel_tasks_are_apart(lm, server):
+    """Two threads with meters of their own see only their own calls."""
+    server.delay = 0.05
+
+    def task(n: int) -> Usage:
+        with metered() as meter:
+            for i in range(n):
+                lm(f"{n}-{i}")
+        return meter.usage
+
+    with metered() as outer:
+        found = dspy.Parallel(num_threads=2, disable_progress_bar=True)([(task, (1,)), (task, (3,))])
+    assert [u.calls for u in found] == [1, 3]
+    assert outer.usage.calls == 4
+
+
+def test_asyncify_and_acall(lm):
+    """asyncify, native async calls and gathered tasks count."""
+
+    async def work() -> None:
+        program = Inner()
+        await asyncio.gather(
+            dspy.asyncify(program)(question="a"), program.acall(question="b"), asyncio.to_thread(lm, "c"), lm.acall("d")
+        )
+
+    with dspy.context(lm=lm), metered() as meter:
+        asyncio.run(work())
+    assert counts(meter.usage) == times(4)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_replay_keeps_counts(lm, server, disk, tmp_path):
+    """A reply from DSPy's cache costs what the call that paid for it cost, seconds included, and is said to be one."""
+    if disk:
+        dspy.configure_cache(disk_cache_dir=str(tmp_path))
+    server.delay = 0.2
+    with metered() as paid:
+        lm("same")
+    if disk:
+        dspy.cache.reset_memory_cache()
+    with metered() as replayed:
+        lm("same")
+    assert len(server.requests) == 1
+    assert replayed.usage == paid.usage
+    assert replayed.usage.seconds >= 0.2
+    assert (paid.replayed, replayed.replayed) == (0, 1)
+
+
+def test_replay_keeps_counts_async(lm, server):
+    """The same holds for async calls."""
+
+    async def work() -> None:
+        await lm.acall("same")
+
+    with metered() as meter:
+        asyncio.run(work())
+        asyncio.run(work())
+    assert len(server.requests) == 1
+    assert counts(meter.usage) == times(2)
+    assert meter.replayed == 1
+
+
+def test_replay_through_litellm(server):
+    """Replies that came through LiteLLM, whose usage DSPy wipes on replay, keep their counts too."""
+    lm = make_lm("openai/tiny", api_base=server.base, engine="litellm", num_retries=0)
+    with metered() as meter:
+        lm("same")
+        lm("same")
+    assert len(server.requests) == 1
+    assert counts(meter.usage) == times(2)
+    assert meter.replayed == 1
+
+
+def test_uncached_calls_are_no_replays(server):
+    """With the cache off, the same question twice is two calls."""
+    lm = make_lm("openai/tiny", api_base=server.base, cache=False)
+    with metered() as meter:
+        lm("same")
+        lm("same")
+    assert len(server.requests) == 2
+    assert meter.usage.calls == 2
+    assert meter.replayed == 0
+
+
+def test_several_samples(lm, server):
+    """n=3 is three requests in one call, and replays as such."""
+    with metered() as meter:
+        lm("same", n=3, temperature=1.0)
+        lm("same", n=3, temperature=1.0)
+    assert len(server.requests) == 3
+    assert meter.usage.prompt_tokens == 600
+    assert (meter.usage.calls, meter.replayed) == (2, 1)
+
+
+def test_failures_are_counted_apart(lm, server):
+    """A call that raises is a failure and nothing else."""
+    server.status = 400
+    with metered() as meter, pytest.raises(dspy.LMError):
+        lm("hello")
+    assert meter.failed == 1
+    assert meter.usage == Usage()
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        lambda lm: lm.copy(temperature=1.0, rollout_id=3),
+        copy.deepcopy,
+        lambda lm: pickle.loads(pickle.dumps(lm)),
+    ],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_duplicates_count(lm, duplicate):
+    """The copies optimizers make still count, and still know their endpoint."""
+    other = duplicate(lm)
+    with metered() as meter:
+        other("hello")
+    assert type(other) is MeteredLM
+    assert counts(meter.usage) == ONE
+    assert other.endpoint == lm.endpoint
+
+
+def test_adopting_a_plain_lm(server):
+    """A user's own dspy.LM can be made to count; the original is left alone."""
+    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
+    lm = MeteredLM.adopt(plain)
+    with metered() as meter:
+        lm("hello")
+        plain("other")
+    assert counts(meter.usage) == ONE
+    assert type(plain) is dspy.LM
+
+
+def test_history_is_bounded(lm):
+    """However many calls, only the last few are kept with their prompts."""
+    for i in range(100):
+        lm(f"q{i}")
+    assert len(lm.history) == 64
+    assert lm.history[-1]["prompt"] == "q99"
+
+
+def test_logprobs_pass_through(lm, server):
+    """logprobs, top_logprobs and max_tokens=1 reach the endpoint, and its probabilities come back."""
+    found = lm("hello", logprobs=True, top_logprobs=4, max_tokens=1)
+    assert {k: server.requests[0][k] for k in ("logprobs", "top_logprobs", "max_tokens")} == {
+        "logprobs": True,
+        "top_logprobs": 4,
+        "max_tokens": 1,
+    }
+    assert found[0]["logprobs"]["content"][0]["logprob"] == -0.1
+
+
+class Warnings(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        self.said.append(record.getMessage())
+
+
+def test_truncation_warning_only_where_it_is_news(lm, server, monkeypatch):
+    """A reply of the one token asked for is not reported as truncated; any other cut reply is."""
+    logger, seen = logging.getLogger("dspy.clients.lm"), Warnings()
+    monkeypatch.setattr(logger, "handlers", [seen])
+    lm("hello", max_tokens=1)
+    assert seen.said == []
+    cut = server.completion
+    monkeypatch.setattr(server, "completion", lambda asked: cut({**asked, "max_tokens": 1}))
+    lm("hello", max_tokens=7)
+    assert len(seen.said) == 1
+    assert "truncated" in seen.said[0]
