@@ -87,7 +87,11 @@ class CompactAdapter(ChatAdapter):
 
 def as_data(text: str) -> str:
     """Text under judgement, with chat-template markers broken up so that it cannot pose as a message."""
-    return re.sub(r"<\|", "< |", text).strip()
+    return _TEMPLATE.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text).strip()
+
+
+# ChatML, Llama 3, Phi; DeepSeek (with a wide bar); Gemma, Mistral, Llama 2.
+_TEMPLATE = re.compile(r"<[|｜]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>")
 
 
 def _is_list_of(annotation: Any, item: type) -> bool:

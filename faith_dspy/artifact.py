@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from faith_dspy.calibration import Head
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError
+from faith_dspy.errors import ArtifactError, InputError
 from faith_dspy.judge import Judge
 from faith_dspy.labels import as_chunks
 from faith_dspy.schema import Observation
@@ -33,6 +33,8 @@ FORMAT_VERSION = 1
 Fields that are only added need no new version.
 """
 _TOLERANCE = 1e-6
+_WRITTEN = frozenset({"format_version", "config", "head", "lm", "program_sha256", "reference"})
+"""Of a manifest what is written anew on saving; whatever else a study put there is kept."""
 
 
 def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, reference: Sequence[Any] = ()) -> None:
@@ -44,18 +46,18 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     program = _dump(judge)
+    # Stored ones are concluded anew: a copy of a loaded judge may have another config or head.
+    kept = [(r["question"], r["context"], r["answer"], r["observation"]) for r in judge.manifest.get("reference", [])]
     document = {
         "format_version": FORMAT_VERSION,
         "config": judge.config.model_dump(mode="json"),
         "head": judge.head.model_dump(mode="json") if judge.head else None,
-        "lm": {"model": _portable(judge.lm_name), **({} if judge._lm is None else _identity(judge))},
+        "lm": {"model": _portable(judge.lm_name), **_identity(judge)},
         "program_sha256": hashlib.sha256(program).hexdigest(),
         "versions": {name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
-        **{k: v for k, v in judge.manifest.items() if k not in ("format_version", "config", "head", "program_sha256")},
-        "reference": [_reference(judge, *r) for r in reference],
+        **{k: v for k, v in judge.manifest.items() if k not in _WRITTEN},
+        "reference": [_reference(judge, *r) for r in reference or kept],
     }
-    if document["reference"] == [] and judge.manifest.get("reference"):
-        document["reference"] = judge.manifest["reference"]
     (folder / "program.json").write_bytes(program)
     (folder / "judge.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "CARD.md").write_text(card or judge.manifest.get("card") or _plain_card(judge), encoding="utf-8")
@@ -113,8 +115,12 @@ def _dump(judge: Judge) -> bytes:
 
 
 def _identity(judge: Judge) -> dict[str, Any]:
+    """What is known of the LM; of one that was not made yet, what the export it was loaded from knew."""
     from faith_dspy.lm import identity
 
+    if judge._lm is None:
+        known: dict[str, Any] = judge.manifest.get("lm") or {}
+        return known if known.get("model") == _portable(judge.lm_name) else {}
     return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}
 
 
@@ -124,9 +130,10 @@ def _portable(model: str) -> str:
 
 
 def _reference(
-    judge: Judge, question: str | None, context: Any, answer: str, observation: Observation
+    judge: Judge, question: str | None, context: Any, answer: str, observation: Observation | dict[str, Any]
 ) -> dict[str, Any]:
     chunks = as_chunks(context)
+    observation = Observation.model_validate(observation)
     observation = observation.model_copy(update={"usage": type(observation.usage)()})
     judgment = conclude(observation, chunks, question, judge.config, judge.head)
     return {
@@ -145,9 +152,10 @@ def _reproduce(judge: Judge, folder: Path) -> None:
     for i, r in enumerate(judge.manifest.get("reference", [])):
         try:
             observation = Observation.model_validate(r["observation"])
-        except (KeyError, TypeError, ValidationError) as exc:
-            raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc}).") from exc
-        now = conclude(observation, as_chunks(r["context"]), r["question"], judge.config, judge.head)
+            chunks, question = as_chunks(r["context"]), r["question"]
+        except (KeyError, TypeError, InputError, ValidationError) as exc:
+            raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc!r}).") from exc
+        now = conclude(observation, chunks, question, judge.config, judge.head)
         for name in ("score", "probability", "faithful"):
             was, is_ = r.get(name), getattr(now, name)
             same = was == is_ or (

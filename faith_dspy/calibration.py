@@ -52,7 +52,7 @@ def to_probability(logit: float) -> float:
 class _Linear(BaseModel):
     """A logistic regression over named signals: ``intercept + Σ weight · (signal − mean) / scale``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     names: tuple[str, ...]
     means: tuple[float, ...]
@@ -134,7 +134,7 @@ def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dic
 class Head(BaseModel):
     """Everything fitted on labels that turns signals into a judgment."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     statement: StatementHead | None
     """None where answers are judged by signals of the whole answer alone."""

@@ -184,12 +184,19 @@ def agree(
     granularity: Annotated[
         str, typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.")
     ] = "sentence",
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
+    ] = None,
     minimum: Annotated[
         float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on.
+
+    With --unlabelled also the share of faithful answers in that traffic, by prediction-powered inference from the few
+    labels and the judge's scores; LABELS must then be a random sample of the same traffic.
 
     Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
     """
@@ -214,10 +221,19 @@ def agree(
         "label_set_hash": label_set_hash(examples),
         "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == label_set_hash(examples),
     }
+    share = None
+    if unlabelled is not None:
+        from faith_dspy.optimize.traffic import faithful_share
+
+        others = read_labels(unlabelled, require_label=False)
+        with TerminalView().task("judging the unlabelled", len(others)) as advance:
+            more = judged_rows(observe(the_judge, others, advance), the_judge.config, the_judge.head)[1]
+        share = faithful_share([r.label for r in rows], ranking, more)
+        document["traffic"] = share.model_dump(mode="json")
     if as_json:
         _print_json(document)
     else:
-        _stdout().print(agreement_view(found, usage, tuned_on_these=bool(document["tuned_on_these_labels"])))
+        _stdout().print(agreement_view(found, usage, share, tuned_on_these=bool(document["tuned_on_these_labels"])))
     if minimum is not None and (found.balanced_accuracy.value is None or found.balanced_accuracy.value < minimum):
         raise typer.Exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,7 +17,7 @@ from faith_dspy.scoring import by_policy, conclude, unscored
 from faith_dspy.segment import declines, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from faith_dspy.calibration import Head
@@ -30,8 +31,8 @@ _Out = TypeVar("_Out")
 THREADS = 8
 """Answers judged at the same time by an LM that is not embedded. The embedded one has a single slot: more would only
 push each other's document out of its prefix cache."""
-CHARACTERS_PER_TOKEN = 2.5
-"""Careful guess for the size of a window; English has about 4."""
+BYTES_PER_TOKEN = 2.5
+"""Careful guess for the size of a window, of text as UTF-8; English has about 4, Hindi about 3."""
 
 
 class Judge:
@@ -124,7 +125,7 @@ class Judge:
 
         lm = self.lm
         if self.program.window is None and lm.endpoint.num_ctx:
-            self.program.window = int(lm.endpoint.num_ctx * 0.7 * CHARACTERS_PER_TOKEN)
+            self.program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
         with metered() as meter, dspy.context(lm=lm):
             prediction = self.program(context=chunks, answer=answer, question=question)
         return Observation(
@@ -171,6 +172,7 @@ class Judge:
         return self._in_order(self._safely, records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
+        _ = self.program  # made once, before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (1 if self.lm.endpoint.sha256 else THREADS)
         if threads == 1:
             yield from map(work, items)
@@ -194,6 +196,8 @@ class Judge:
 
     def _safely(self, record: Mapping[str, Any]) -> Judgment:
         try:
+            if not isinstance(record, Mapping):
+                raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
             return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})
         except InputError as exc:
             return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", Observation())

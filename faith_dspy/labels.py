@@ -41,6 +41,8 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise LabelsError(
                         f"{path}:{number}: not JSON ({exc.msg} at column {exc.colno}): {line.strip()[:60]!r}. {_FORMAT}"
                     ) from exc
+                if "\\ud" in line.lower() and not _is_unicode(row):
+                    raise LabelsError(f"{path}:{number}: holds half a character (an unpaired \\ud… escape). {_FORMAT}")
                 if not isinstance(row, dict):
                     raise LabelsError(f"{path}:{number}: got {type(row).__name__}, expected an object. {_FORMAT}")
                 yield number, row
@@ -61,9 +63,12 @@ def read_labels(path: str | Path, *, require_label: bool = True) -> list[Labelle
         rows += 1
         example = parse_example(row, where=f"{path}:{number}")
         if example.id in seen:
+            before = f"on line {seen[example.id]}"
             raise LabelsError(
-                f"{path}:{number}: id {example.id!r} was already used on line {seen[example.id]}; "
-                "give each example its own id, or none."
+                f"{path}:{number}: id {example.id!r} was already used {before}; give each example its own id, or none."
+                if row.get("id") is not None
+                else f"{path}:{number}: has the question, context and answer of the example {before}; keep one of the "
+                "two (each person's own label can stand in 'annotators'), or give both an id."
             )
         seen[example.id] = number
         if example.label is not None or not require_label:
@@ -80,6 +85,8 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
     row = {k: v for k, v in row.items() if v is not None}
     try:
         context = as_chunks(row.get("context"))
+        if not context:
+            raise InputError("context is empty: a labelled example needs the text the answer was judged against")
         statements = [_statement(s, i) for i, s in enumerate(_list(row.get("statements", []), "statements"))]
         for i, s in enumerate(statements):
             bad = [c for c in s.get("supporting_chunk_ids") or () if not 0 <= c < len(context)]
@@ -87,8 +94,6 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
                 raise InputError(
                     f"statements[{i}] names chunk {bad[0]}, but the context has {len(context)} chunks, counted from 0"
                 )
-        if not context:
-            raise InputError("context is empty: a labelled example needs the text the answer was judged against")
         answer = row.get("answer")
         if not isinstance(answer, str) or not answer.strip():
             raise InputError(f"answer is {answer!r}, expected text")
@@ -144,6 +149,14 @@ def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     return digest(sorted(digest(e.model_dump(mode="json")) for e in examples))
 
 
+def _is_unicode(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _list(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{name} is {type(value).__name__}, expected a list")
@@ -154,7 +167,7 @@ def _statement(value: Any, i: int) -> dict[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("text"), str) or not value["text"].strip():
         raise InputError(f"statements[{i}] is {str(value)[:60]!r}, expected an object with a 'text'")
     verdict = value.get("verdict")
-    if verdict is not None and verdict not in set(Verdict):
+    if verdict is not None and verdict not in list(Verdict):
         raise InputError(f"statements[{i}] has the verdict {verdict!r}, expected one of {', '.join(Verdict)}")
     ids = value.get("supporting_chunk_ids")
     if ids is not None and not (isinstance(ids, list) and all(type(c) is int for c in ids)):

@@ -12,7 +12,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-import snowballstemmer  # type: ignore[import-untyped]  # ships no types
+import snowballstemmer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

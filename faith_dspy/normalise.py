@@ -15,18 +15,17 @@ from faith_dspy.languages import (
     guess_language,
     stem,
 )
-from faith_dspy.languages import LIGHT_WORDS as LIGHT_WORDS
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Thai, Lao, Burmese, Khmer, kana, Han: written without spaces; and Hangul, whose particles cling to the word."""
-_LETTER = rf"[^\W\d_{_UNSPACED}]\w*"
+_LETTER = rf"[^\W\d_{_UNSPACED}][^\W{_UNSPACED}]*"
 _TOKEN = re.compile(
     rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
     rf"|(?P<unspaced>[{_UNSPACED}\u0300-\u036f\u3099\u309a]+)"
     rf"|(?P<word>(?:{_LETTER})(?:['’](?:{_LETTER}))*)"
 )
 _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\s*\n+\s*")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*")
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|St|Prof|vs|etc|e\.g|i\.e|No|Nr|bzw|approx|Inc|Jr)\.$")
 
 
@@ -44,7 +43,7 @@ class Token(NamedTuple):
     negates: bool = False
 
 
-_MARKER = re.compile(r"(?m)^\s*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
+_MARKER = re.compile(r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
 _REFERENCE = re.compile(
     r"\[\d+(?:\s*[,;-]\s*\d+)*\]"
     r"|\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
@@ -75,7 +74,7 @@ def split_sentences(text: str) -> list[str]:
     for piece in _SENTENCE_END.split(text):
         if not piece or not piece.strip():
             continue
-        if pieces and _ABBREVIATION.search(pieces[-1]):
+        if pieces and _ABBREVIATION.search(pieces[-1][-12:]):
             pieces[-1] += " " + piece
         else:
             pieces.append(piece)
@@ -175,9 +174,9 @@ def number_value(raw: str, language: str) -> str:
         digits = re.sub(r"\D", "", whole) + ("." + fraction if fraction else "")
     try:
         return _plain(float(digits))
-    except (ValueError, OverflowError):
+    except ValueError:
         return digits
 
 
 def _plain(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)

@@ -11,14 +11,14 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter, label_probabilities
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 TOP_TOKENS = 20
 """Alternatives asked for per token; the most that OpenAI's API gives."""
@@ -44,6 +44,9 @@ class Verifier(dspy.Module):
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
+        unknown = [name for name in config.instructions if name not in INSTRUCTIONS]
+        if unknown:
+            raise ConfigError(f"instructions: there is none called {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.names = list(config.instructions)
         self.cite = config.cite
         self.told = True  # whether the LM tells token probabilities; found out by the first call
@@ -115,7 +118,7 @@ class FaithfulnessProgram(dspy.Module):
         super().__init__()
         self.config = config
         self.window = window
-        """Characters of context one call may hold; None: no limit. Longer contexts are read window by window."""
+        """Bytes of context one call may hold; None: no limit. Longer contexts are read window by window."""
         self.verify = Verifier(config)
         self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
 
@@ -183,28 +186,45 @@ class Window(NamedTuple):
 
 
 def windows(context: Sequence[Chunk], limit: int | None) -> list[Window]:
-    """Chunks in as few windows of ``limit`` characters as their order allows; long chunks are cut between sentences."""
+    """Chunks in as few windows of ``limit`` bytes as their order allows; long chunks are cut between sentences.
+
+    Bytes of UTF-8, as they tell tokens in every script: a character of Hindi or Chinese may be a token of its own.
+    """
     pieces: list[tuple[int, str]] = []
     for chunk in context:
-        if limit is None or len(chunk.text) <= limit:
+        if limit is None or _size(chunk.text) <= limit:
             pieces.append((chunk.id, chunk.text))
             continue
         piece = ""
         for sentence in sentences(chunk.text):
-            for start in range(0, len(sentence.text), limit):
-                part = sentence.text[start : start + limit]
-                if piece and len(piece) + len(part) + 1 > limit:
+            for part in _cut(sentence.text, limit):
+                if piece and _size(piece) + _size(part) + 1 > limit:
                     pieces.append((chunk.id, piece))
                     piece = ""
                 piece = f"{piece} {part}".strip()
         pieces.append((chunk.id, piece))
     out = [Window([], [])]
     for chunk_id, text in pieces:
-        if out[-1].texts and limit is not None and sum(map(len, out[-1].texts)) + len(text) > limit:
+        if out[-1].texts and limit is not None and sum(map(_size, out[-1].texts)) + _size(text) > limit:
             out.append(Window([], []))
         out[-1].ids.append(chunk_id)
         out[-1].texts.append(text)
     return out
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _cut(text: str, limit: int) -> Iterator[str]:
+    """Parts of at most ``limit`` bytes, a character at least."""
+    start = size = 0
+    for i, character in enumerate(text):
+        size += _size(character)
+        if size > limit and i > start:
+            yield text[start:i]
+            start, size = i, _size(character)
+    yield text[start:]
 
 
 def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") -> list[Statement]:

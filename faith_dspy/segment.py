@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import re
 
+from faith_dspy.normalise import language_of
 from faith_dspy.schema import Sentence
 
 _DECLINES = re.compile(
-    r"""^\W*(?:i['’]?m\s+sorry|sorry|unfortunately|i\s+apologi[sz]e)?\W*
+    r"""^\W*(?:(?:i['’]?m\s+(?:very\s+)?sorry|i\s+am\s+sorry|sorry|unfortunately|i\s+apologi[sz]e)\W+(?:but\s+)?)?
+    (?:based\s+on\s+[\w\s]{1,40},\s*)?
     (?:
-      (?:i|we)\s+(?:do\s+not|don['’]?t|can\s?not|can['’]?t|am\s+unable|could\s?n[o'’]t|are\s+unable)\b.*\b
+      (?:i['’]m\s+unable|(?:i|we)\s+
+        (?:do\s+not|don['’]?t|can\s?not|can['’]?t|am\s+unable|could\s?n[o'’]t|could\s+not|are\s+unable))\b
+        (?:(?!\b(?:but|and|because)\b)[^,;:]){0,60}?\b
         (?:know|answer|find|determine|say|tell|information|sure)\b
     | (?:unable|impossible)\s+to\s+(?:answer|determine|say|tell)\b
     | (?:the|this|these|none\s+of\s+the)?\s*(?:provided\s+|given\s+)?
         (?:context|documents?|passages?|sources?|text|information)\s+(?:provided\s+|given\s+)?
         (?:(?:do|does|did)\s*(?:not|n['’]t)\s+(?:\w+\s+){0,2}?(?:say|state|mention|contain|provide|include|answer|specify)
          |(?:is|are)\s+(?:not\s+enough|insufficient|silent))
-    | there\s+is\s+(?:no|not\s+enough)\s+(?:information|evidence)\b
+    | there\s+is\s+(?:no|not\s+enough)\s+(?:information\b|evidence\s+(?:in|within)\b)
     )""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_GOES_ON = re.compile(
+    r"""[;:–—](?=\s*\w) | \s-\s
+    | \b(?:but|however|although|though|yet|nevertheless|still|except|whereas|while|therefore|thus|because|since)\b
+    | ,\s*(?:so|and|it|they)\b
+    | \band\s+(?:it|they|he|she|you|is|was|are|were|has|had|states?|says?|costs?)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_APOLOGY = re.compile(r"^\W*(?:i['’]?m\s+(?:very\s+)?sorry|i\s+am\s+sorry|sorry|i\s+apologi[sz]e)\W*$", re.IGNORECASE)
+_RULES = {"german": "de"}
+"""Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 
 
 def sentences(answer: str) -> tuple[Sentence, ...]:
@@ -34,7 +48,7 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
 
     out: list[Sentence] = []
     position = 0
-    for boundary in get_sentence_boundaries("en", answer):
+    for boundary in get_sentence_boundaries(_RULES.get(language_of(answer), "en"), answer):
         text: str = boundary["text"]
         start = answer.index(text, position)
         position = start + len(text)
@@ -62,5 +76,13 @@ def declines(answer: str) -> bool:
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    found = sentences(answer)
-    return bool(found) and all(_DECLINES.match(s.text) for s in found)
+    found = [s.text for s in sentences(answer) if not _APOLOGY.match(s.text)]
+    return bool(found) and all(map(_declines, found))
+
+
+def _declines(clause: str) -> bool:
+    match = _DECLINES.match(clause)
+    if match is None:
+        return False
+    more = _GOES_ON.search(clause, match.end())
+    return more is None or _declines(clause[more.end() :])

@@ -11,8 +11,8 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from faith_dspy.languages import LIGHT_WORDS
 from faith_dspy.normalise import (
-    LIGHT_WORDS,
     Token,
     content_tokens,
     language_of,
@@ -21,6 +21,7 @@ from faith_dspy.normalise import (
     tokenize,
     without_markers,
 )
+from faith_dspy.sequences import character_grams, common_subsequence, longest_run, ngrams, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,8 +94,8 @@ def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedCo
             for key in content:
                 where[key].add(len(sentences))
             sentences.append(_Piece(content, frozenset(content), any(t.negates for t in tokens)))
-            trigrams.update(_grams([t.key for t in tokens], 3))
-            pairs.update(_grams(content, 2))
+            trigrams.update(ngrams([t.key for t in tokens], 3))
+            pairs.update(ngrams(content, 2))
             for i, token in enumerate(tokens):
                 if token.kind == "number":
                     neighbours[token.key] |= _neighbours(tokens, i)
@@ -103,7 +104,7 @@ def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedCo
     joined = " ".join(texts)
     return PreparedContext(
         language, sentences, chunk_keys, [c.id for c in context], frozenset(where), dict(where), frozenset(trigrams),
-        frozenset(pairs), frozenset(_char_grams(joined)), dict(neighbours), _plain(joined),
+        frozenset(pairs), frozenset(character_grams(joined)), dict(neighbours), plain(joined),
     )  # fmt: skip
 
 
@@ -132,18 +133,18 @@ def statement_signals(
     best = min(shared, key=lambda i: (-shared[i], len(p.sentences[i].keys), i), default=None)
     mismatch = best is not None and any(t.negates for t in tokens) != p.sentences[best].negated
     in_window, window = _best_window(words, p, shared)
-    window_content = [k for i in window for k in p.sentences[i].content]
+    window_content = [k for i in window for k in p.sentences[i].content][:_COMPARED]
     in_chunk = max((sum(k in keys for k in words) for keys in p.chunk_keys), default=0)
     numbers = [(i, t.key) for i, t in enumerate(tokens) if t.kind == "number"]
     moved = [
         k for i, k in numbers
         if k in p.keys and (near := _neighbours(tokens, i)) and not near & p.number_neighbours.get(k, set())
     ]  # fmt: skip
-    pairs, grams = _grams(content, 2), _char_grams(text)
-    quotes = [_plain(q) for q in _QUOTED.findall(text)]
+    pairs, grams = ngrams(content, 2), character_grams(text)
+    quotes = [plain(q) for q in _QUOTED.findall(text)]
     return {
         "novel_word_count": math.log1p(len(novel)),
-        "novel_run": math.log1p(_longest([k in novel for k in content])),
+        "novel_run": math.log1p(longest_run([k in novel for k in content])),
         "novel_words": len(novel) / n,
         "novel_characters": _share(len(grams - p.characters), len(grams)),
         "novel_in_chunk": 1 - in_chunk / n,
@@ -153,26 +154,15 @@ def statement_signals(
         "novel_number_count": math.log1p(len({k for _, k in numbers if k not in p.keys})),
         "moved_numbers": _share(len(moved), len(numbers)),
         "novel_quotes": _share(sum(q not in p.plain for q in quotes), len(quotes)),
-        "out_of_order": 1 - _common_subsequence(content, window_content) / len(content),
+        "out_of_order": 1 - common_subsequence(content[:_COMPARED], window_content) / len(content[:_COMPARED]),
         "negation_mismatch": shared[best] / n if best is not None and mismatch else 0.0,
         "copied_run": _longest_copy([t.key for t in tokens], p),
     }
 
 
+_COMPARED = 400
+"""Tokens compared at most for their order; only tables and unpunctuated text are longer."""
 _QUOTED = re.compile(r'"([^"]{12,})"')
-
-
-def _grams(keys: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    return [tuple(keys[i : i + n]) for i in range(len(keys) - n + 1)]
-
-
-def _plain(text: str) -> str:
-    return " ".join(re.sub(r"\W+", " ", text.lower()).split())
-
-
-def _char_grams(text: str) -> set[str]:
-    text = _plain(text)
-    return {text[i : i + 5] for i in range(len(text) - 4)}
 
 
 def _neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
@@ -201,37 +191,18 @@ def _names(tokens: Sequence[Token], text: str) -> list[str]:
     names = []
     for i, t in enumerate(tokens):
         if t.kind == "word" and t.raw[0].isupper():
-            before = text[: t.start].rstrip(" \"'(*-")
+            before = text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
             if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
                 names.append(t.key)
     return names
-
-
-def _longest(flags: Sequence[bool]) -> int:
-    best = run = 0
-    for flag in flags:
-        run = run + 1 if flag else 0
-        best = max(best, run)
-    return best
 
 
 def _longest_copy(keys: Sequence[str], p: PreparedContext) -> float:
     """Longest run of tokens of which all trigrams are in the context, as a share; of short statements, their words."""
     if len(keys) < 3:
         return float(all(k in p.keys or k in p.plain for k in keys))
-    run = _longest([g in p.trigrams for g in _grams(keys, 3)])
+    run = longest_run([g in p.trigrams for g in ngrams(keys, 3)])
     return (run + 2) / len(keys) if run else 0.0
-
-
-def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    row = [0] * (len(b) + 1)
-    for x in a:
-        diagonal = 0
-        for j, y in enumerate(b, start=1):
-            above = row[j]
-            row[j] = diagonal + 1 if x == y else max(above, row[j - 1])
-            diagonal = above
-    return row[-1]
 
 
 def best_chunks(statement: str, prepared: PreparedContext, k: int = 2) -> tuple[int, ...]:

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import LabelledExample
 
-MIN_SHARED = 0.5
+MIN_SHARED = 0.25
 """Share of a labelled statement's content words that the piece it is brought to must have."""
 
 
 def align(pieces: Sequence[str], example: LabelledExample) -> list[bool | None]:
     """Label of each piece: supported, not supported, or None where people's labels do not tell.
 
-    Each labelled statement goes to the piece that contains it, else to the one with most of its content words; a piece
-    is supported when all statements brought to it are. Without labelled statements every piece of a faithful answer is
+    Labelled statements that are a piece, word by word or as a part of it, go there. The others are brought to pieces
+    in order – statements follow the answer – so that as many content words as possible are shared. A piece is
+    supported when all statements brought to it are. Without labelled statements every piece of a faithful answer is
     supported, and the only piece of an unfaithful one is not.
     """
     if not pieces:
@@ -31,19 +32,47 @@ def align(pieces: Sequence[str], example: LabelledExample) -> list[bool | None]:
         return [label if label or len(pieces) == 1 else None] * len(pieces)
     if len(pieces) == 1 and _plain(pieces[0]) == _plain(example.answer):
         return [example.label]
-    prepared = [prepare([Chunk(id=0, text=p)]) for p in pieces]
-    plain = [_plain(p) for p in pieces]
+    shared = _shared([text for text, _ in labelled], pieces)
     brought: list[list[bool]] = [[] for _ in pieces]
-    for text, supported in labelled:
-        wanted = _plain(text)
-        inside = [i for i, p in enumerate(plain) if wanted in p or p in wanted]
-        if not inside:
-            shared = [1 - statement_signals(text, [], prepared=p)["novel_words"] for p in prepared]
-            best = max(range(len(pieces)), key=lambda i: (shared[i], -i))
-            inside = [best] if shared[best] >= MIN_SHARED else []
-        for i in inside:
+    for row, place, (_, supported) in zip(shared, _in_order(shared), labelled, strict=True):
+        everywhere = [i for i, s in enumerate(row) if s >= 2]
+        for i in everywhere or ([place] if row[place] >= MIN_SHARED else []):
             brought[i].append(supported)
     return [all(b) if b else None for b in brought]
+
+
+def _shared(texts: Sequence[str], pieces: Sequence[str]) -> list[list[float]]:
+    """Per text and piece: share of the text's content words in the piece; 2 where one contains the other literally."""
+    prepared = [prepare([Chunk(id=0, text=p)]) for p in pieces]
+    plain = [_plain(p) for p in pieces]
+    return [
+        [
+            2.0 if _plain(t) in p or p in _plain(t) else 1 - statement_signals(t, [], prepared=q)["novel_words"]
+            for p, q in zip(plain, prepared, strict=True)
+        ]
+        for t in texts
+    ]
+
+
+def _in_order(shared: Sequence[Sequence[float]]) -> list[int]:
+    """The piece for each text, never going back, with the largest sum of shares (dynamic programming)."""
+    best: list[float] = [0.0] * len(shared[0])
+    steps: list[list[int]] = []
+    for row in shared:
+        reach, at = best[0], 0
+        now, came = [], []
+        for j, s in enumerate(row):
+            if best[j] > reach:
+                reach, at = best[j], j
+            now.append(reach + s)
+            came.append(at)
+        steps.append(came)
+        best = now
+    place = max(range(len(best)), key=lambda j: (best[j], -j))
+    places = [place]
+    for came in reversed(steps[1:]):
+        places.append(came[places[-1]])
+    return places[::-1]
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.optimize import minimize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-PRIOR_WEIGHT = 0.2
+PRIOR_WEIGHT = 0.1
 """What a signal with a direction is presumed to weigh before any label is seen, in log-odds per standard deviation."""
 PRIOR_WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Standard deviations of the normal prior on each weight. The prior weighs less the more labels there are."""
@@ -34,11 +34,10 @@ class Fit(NamedTuple):
         return np.asarray(z @ self.weights + self.intercept, dtype=np.float64)
 
 
-def fit(
-    x: Floats, y: Floats, directions: Sequence[int], width: float, bags: NDArray[np.int64] | None = None,
-) -> Fit:  # fmt: skip
-    """Fit by L-BFGS-B with classes balanced: weights keep their direction, with a normal prior of ``width`` around `PRIOR_WEIGHT`.
+def fit(x: Floats, y: Floats, directions: Sequence[int], width: float, bags: NDArray[np.int64] | None = None) -> Fit:
+    """Fit by L-BFGS-B with classes balanced; weights keep their direction.
 
+    Their prior is normal, of ``width`` around `PRIOR_WEIGHT` in their direction: few labels leave every signal a say.
     ``y`` is per row, or per bag where ``bags`` gives each row's bag number (0 … n−1, none empty): a bag's log-odds are
     the soft minimum ``−log mean exp(−z)`` of its rows'.
     """
@@ -56,7 +55,8 @@ def fit(
     def loss(theta: Floats) -> tuple[float, Floats]:
         row = z @ theta[:-1] + theta[-1]
         answer, share = soft_minimum(row, bags) if bags is not None else (row, None)
-        value = float(np.sum(sample * np.logaddexp(0, -target * answer)) + 0.5 * np.sum((theta[:-1] - prior) ** 2) / width**2)
+        penalty = 0.5 * float(np.sum((theta[:-1] - prior) ** 2)) / width**2
+        value = float(np.sum(sample * np.logaddexp(0, -target * answer))) + penalty
         slope = -sample * target / (1 + np.exp(np.clip(target * answer, -500, 500)))
         per_row = slope[bags] * share if bags is not None else slope
         gradient = np.append(z.T @ per_row + (theta[:-1] - prior) / width**2, per_row.sum())

@@ -114,7 +114,8 @@ def intervals(found: Sequence[tuple[str, Estimate]], title: str, highlight: str)
 
 
 def _figure(width: float, height: float, title: str) -> tuple[Any, Any]:
-    figure = need("matplotlib.figure", "Plots of a study").Figure(figsize=(width, height), dpi=120, layout="constrained")
+    matplotlib = need("matplotlib.figure", "Plots of a study")
+    figure = matplotlib.Figure(figsize=(width, height), dpi=120, layout="constrained")
     ax = figure.subplots()
     ax.set_title(title, fontsize=10, loc="left", color=DARK)
     ax.spines[["top", "right"]].set_visible(False)

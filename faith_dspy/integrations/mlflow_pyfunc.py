@@ -7,10 +7,10 @@ it must stand alone but for the packages it imports. The LM's key and address co
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlflow.models import set_model
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 from pydantic import BaseModel
 
 from faith_dspy import Judge, Judgment, load_judge
@@ -22,6 +22,18 @@ class Row(BaseModel):
     question: str | None = None
     context: list[str]
     answer: str
+
+
+class Finding(BaseModel):
+    """What is found of it; all but ``unscored`` and ``statements`` are None when it is unscored."""
+
+    score: float | None
+    faithful: bool | None
+    probability: float | None
+    level: str | None
+    unscored: str | None
+    statements: str
+    """JSON: a list of statements with verdict, chunk ids, quotes, confidence."""
 
 
 class FaithfulnessModel(PythonModel):
@@ -36,19 +48,19 @@ class FaithfulnessModel(PythonModel):
         saved = (folder.parents[1] / "MLmodel").exists()
         self.judge = load_judge(folder) if saved else None
 
-    def predict(
-        self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
-        """One finding per row, in order. All but ``unscored`` and ``statements`` are None when it is unscored."""
+    def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[Finding]:
+        """One finding per row, in order."""
         if self.judge is None:
             return []
-        return [_finding(j) for j in self.judge.batch(row.model_dump() for row in model_input)]
+        found = [_finding(j) for j in self.judge.batch(row.model_dump() for row in model_input)]
+        # MLflow takes the signature from the annotation; Spark and data frames want plain dictionaries.
+        return cast("list[Finding]", found)
 
 
 def _finding(judgment: Judgment) -> dict[str, Any]:
-    fields = {"score", "faithful", "probability", "level", "unscored"}
     statements = [s.model_dump_json(exclude={"signals"}) for s in judgment.statements]
-    return judgment.model_dump(mode="json", include=fields) | {"statements": f"[{', '.join(statements)}]"}
+    fields = judgment.model_dump(mode="json", include=set(Finding.model_fields) - {"statements"})
+    return fields | {"statements": f"[{', '.join(statements)}]"}
 
 
 set_model(FaithfulnessModel())

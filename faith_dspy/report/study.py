@@ -106,7 +106,7 @@ def study_view(result: Any) -> RenderableType:
     return Group(dev, test, *notes)
 
 
-def agreement_view(a: Agreement, usage: Usage, *, tuned_on_these: bool) -> RenderableType:
+def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_these: bool) -> RenderableType:
     """`faith-dspy agree` for people."""
     n = max(1, a.n)
     table = Table(show_header=False, box=None)
@@ -126,6 +126,15 @@ def agreement_view(a: Agreement, usage: Usage, *, tuned_on_these: bool) -> Rende
     for row in rows:
         table.add_row(*row)
     parts: list[RenderableType] = [table, "[dim]In brackets 95 % intervals, from resampling contexts.[/dim]"]
+    if share is not None:
+        parts += [
+            "",
+            f"Faithful answers in the traffic: {interval(share.share.powered)} "
+            f"(from the labels alone {interval(share.share.labels_only)}), "
+            f"{share.share.labelled} labels and {share.share.unlabelled} unlabelled answers.",
+        ]
+        if not share.labels_fit:
+            parts.append(f"[yellow]{share.sentence}[/yellow]")
     if tuned_on_these:
         parts.append("[yellow]The judge was tuned on these labels: this is not its agreement with people.[/yellow]")
     return Group(*parts)

@@ -1,20 +1,37 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class ChatServer:
-    """An OpenAI-shaped endpoint on loopback that says what it was told to say, and remembers what it was asked."""
+    """An OpenAI-shaped endpoint on loopback that says what it was told to say, and remembers what it was asked.
 
-    def __init__(self, says: str = "Yes", models: list[dict[str, Any]] | None = None) -> None:
-        self.says = says
+    ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
+    (probabilities of the first token), ``status`` and ``delay`` where they matter. ``yes``: probability of “Yes” by
+    statement; of a statement that is not in it, the endpoint knows nothing and fails.
+    """
+
+    def __init__(
+        self,
+        says: str | Callable[[dict[str, Any]], Any] = "Yes",
+        models: list[dict[str, Any]] | None = None,
+        yes: dict[str, float] | None = None,
+    ) -> None:
+        self.says = self._yes(yes) if yes is not None else says
+        self.tells = True  # whether it tells token probabilities when it is asked for them
+        self.refuses = False  # whether it refuses a request that asks for them
         self.models = [{"id": "tiny"}] if models is None else models
         self.unlisted: set[str] = set()
         self.status = 200
@@ -38,13 +55,19 @@ class ChatServer:
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
                 owner.requests.append(asked)
                 owner.authorization.append(self.headers["Authorization"])
-                time.sleep(owner.delay)
-                if owner.status != 200:
+                said = owner.says(asked) if callable(owner.says) else owner.says
+                said = {"text": said} if isinstance(said, str) else said
+                time.sleep(said.get("delay", owner.delay))
+                if owner.refuses and asked.get("logprobs"):
+                    self.reply(400, {"error": {"message": "'logprobs' is not supported with this model", "code": 1}})
+                elif "status" in said:
+                    self.reply(said["status"], {"error": {"message": said["text"], "type": "e", "code": None}})
+                elif owner.status != 200:
                     self.reply(owner.status, {"error": {"message": owner.error, "type": "e", "code": None}})
                 elif owner.models and asked["model"] not in {m["id"] for m in owner.models} | owner.unlisted:
                     self.reply(404, {"error": {"message": "model not found", "code": "model_not_found"}})
                 else:
-                    self.reply(200, owner.completion(asked))
+                    self.reply(200, owner.completion({**asked, "said": said}))
 
             def reply(self, status: int, body: dict[str, Any]) -> None:
                 data = json.dumps(body).encode()
@@ -61,10 +84,33 @@ class ChatServer:
         self.base = f"http://127.0.0.1:{self.http.server_port}/v1"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
+    @staticmethod
+    def statement(asked: dict[str, Any]) -> str:
+        """The statement a request asks about."""
+        found = re.findall(r"^Statement: (.*?)\n\n", asked["messages"][-1]["content"], re.DOTALL | re.MULTILINE)
+        return found[-1] if found else ""
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements asked about so far."""
+        return [self.statement(asked) for asked in self.requests]
+
+    def _yes(self, by_statement: dict[str, float]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def say(asked: dict[str, Any]) -> dict[str, Any]:
+            p = by_statement.get(self.statement(asked))
+            if p is None:
+                return {"status": 500, "text": f"nothing recorded for {self.statement(asked)!r}"}
+            return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+        return say
+
     def completion(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
-        one = {"token": self.says, "logprob": -0.1, "bytes": None, "top_logprobs": []}
-        one["top_logprobs"] = [{"token": self.says, "logprob": -0.1, "bytes": None}]
+        said = asked["said"]
+        text = said["text"]
+        top = said.get("top", {text: math.exp(-0.1)})
+        one = {"token": text, "logprob": -0.1, "bytes": None}
+        one["top_logprobs"] = [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in top.items() if p]
         return {
             "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
             "object": "chat.completion",
@@ -73,9 +119,9 @@ class ChatServer:
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", "content": self.says},
+                    "message": {"role": "assistant", "content": text},
                     "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
-                    "logprobs": {"content": [one]} if asked.get("logprobs") else None,
+                    "logprobs": {"content": [one]} if asked.get("logprobs") and self.tells else None,
                 }
             ],
             "usage": {
@@ -104,6 +150,19 @@ def chat_server():
     yield make
     for server in made:
         server.close()
+
+
+@pytest.fixture
+def judge_at(chat_server):
+    """Makes a judge that asks an endpoint: (judge, endpoint)."""
+    from faith_dspy import Judge
+    from faith_dspy.lm import make_lm
+
+    def make(server: ChatServer | None = None, *, says: Any = "Yes", yes: Any = None, **dials: Any) -> Any:
+        server = server or chat_server(says=says, yes=yes)
+        return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **dials), server
+
+    return make
 
 
 @pytest.fixture(autouse=True)

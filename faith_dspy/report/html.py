@@ -1,0 +1,248 @@
+"""Judgments as one self-contained HTML page.
+
+The page is ``page.html`` with ``page.css`` and ``page.js`` inside and the judgments as JSON in a script element. Its
+content security policy allows this one script and this one style, by their hashes, and nothing from any network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import unicodedata
+from collections import Counter
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import InputError
+from faith_dspy.schema import Judgment, Unscored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from faith_dspy.schema import Chunk, StatementVerdict
+
+WORST_FIRST = (
+    "contradictory",
+    "not_supported",
+    "no_evidence",
+    "partially_supported",
+    "unjudged",
+    "fully_supported",
+)
+"""A sentence is coloured by the first of these that one of its statements has."""
+_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def write_html(
+    items: Iterable[Judgment | tuple[Mapping[str, Any], Judgment]], path: str | Path, *, title: str = "Faithfulness"
+) -> None:
+    """Write judgments as one page that needs no network, for people to look at.
+
+    A judgment does not hold the texts it is about. Give each with its record – a mapping with ``question``, ``context``
+    and ``answer``, or ``conversation``, as `Judge.stream` takes it – to see them; of a judgment alone, the answer's
+    sentences are shown. A record that cannot be read is shown with the reason, and never ends the run.
+    """
+    rows: list[str] = []
+    judgments: list[Judgment] = []
+    for given in items:
+        record, judgment = (None, given) if isinstance(given, Judgment) else given
+        judgments.append(judgment)
+        rows.append(script_json(_item(record, judgment)))
+    data = '{"items":[' + ",\n".join(rows) + '],"summary":' + script_json(summary(judgments)) + "}"
+    here = files("faith_dspy.report")
+    page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    slots = {
+        "title": html.escape(title),
+        "style": style,
+        "style_hash": _csp_hash(style),
+        "script": script,
+        "script_hash": _csp_hash(script),
+        "data": data,
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_SLOT.sub(lambda slot: slots[slot[1]], page), encoding="utf-8", errors="replace", newline="\n")
+
+
+def script_json(value: Any) -> str:
+    """JSON that can stand in a script element: nothing in it can end the element or start a comment."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
+    """What stands on top of the page; means are None where there is nothing to take them of."""
+    scores = [j.score for j in judgments if j.score is not None]
+    verdicts: Counter[str] = Counter()
+    for judgment in judgments:
+        verdicts.update(judgment.verdict_counts)
+    return {
+        "n": len(judgments),
+        "scored": len(scores),
+        "coverage": len(scores) / len(judgments) if judgments else None,
+        "mean_score": sum(scores) / len(scores) if scores else None,
+        "faithful": sum(j.faithful is True for j in judgments),
+        "decided": sum(j.faithful is not None for j in judgments),
+        "unscored": dict(Counter(j.unscored.value for j in judgments if j.unscored).most_common()),
+        "verdicts": dict(verdicts),
+    }
+
+
+def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
+    question, chunks, answer, notes = _texts(record)
+    if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
+        if answer is not None:
+            notes.append("The record’s answer is not the one that was judged; shown are the sentences that were.")
+        answer, judgment = _joined(judgment)
+    if judgment.unscored is Unscored.PARSE_FAILED:
+        notes.clear()  # its detail says the same
+    for count, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
+        if count:
+            notes.append(f"{count} {what}{'s' if count > 1 else ''} the LM gave: not in the context, not shown.")
+    key = (record or {}).get("id")
+    return {
+        "id": None if key is None else str(key),
+        "question": question,
+        "bare": record is None,
+        "notes": notes,
+        **judgment.model_dump(mode="json", include={"score", "faithful", "probability", "level", "unscored", "detail"}),
+        "parts": _parts(answer, judgment),
+        "statements": [
+            {
+                "text": s.text,
+                "verdict": _verdict(s),
+                "probability": s.confidence,
+                "chunks": list(s.supporting_chunk_ids),
+                "quotes": list(s.quotes),
+                "reason": s.reason,
+                "error": s.error,
+            }
+            for s in judgment.statements
+        ],
+        "chunks": [
+            {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)} for c in chunks if c.text.strip()
+        ],
+    }
+
+
+def _texts(record: Mapping[str, Any] | None) -> tuple[str | None, tuple[Chunk, ...], str | None, list[str]]:
+    """Question, context, answer and what could not be read of a record."""
+    from faith_dspy.judge import from_conversation
+    from faith_dspy.labels import as_chunks
+
+    if record is None:
+        return None, (), None, []
+    question, context, answer = (record.get(key) for key in ("question", "context", "answer"))
+    notes: list[str] = []
+    chunks: tuple[Chunk, ...] = ()
+    try:
+        if record.get("conversation") is not None:
+            question, context, answer = from_conversation(record["conversation"])
+        chunks = as_chunks(context)
+    except InputError as exc:
+        notes.append(f"The record cannot be read: {exc}.")
+    return (
+        question if isinstance(question, str) and question.strip() else None,
+        chunks,
+        answer if isinstance(answer, str) else None,
+        notes,
+    )
+
+
+def _joined(judgment: Judgment) -> tuple[str, Judgment]:
+    """The sentences of a judgment as a text of their own, and the judgment with the offsets in it."""
+    text, moved, end = "", [], 0
+    for s in judgment.sentences:
+        text += " " if text and s.start > end else ""
+        moved.append(s.model_copy(update={"start": len(text), "end": len(text) + len(s.text)}))
+        text, end = text + s.text, s.end
+    return text, judgment.model_copy(update={"sentences": tuple(moved)})
+
+
+def _verdict(statement: StatementVerdict) -> str:
+    return statement.verdict.value if statement.verdict else "unjudged"
+
+
+def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
+    """The answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
+
+    Statements of no sentence are about the whole answer: they count for each sentence, and where there are no others
+    the answer is one piece.
+    """
+    statements = judgment.statements
+    known = {s.index for s in judgment.sentences}
+    whole = [i for i, s in enumerate(statements) if s.sentence_index not in known]
+
+    def piece(start: int, end: int, found: list[int]) -> list[Any]:
+        if not found:
+            return [answer[start:end]]
+        worst = min((_verdict(statements[i]) for i in found), key=WORST_FIRST.index)
+        return [answer[start:end], worst, found]
+
+    if statements and len(whole) == len(statements):
+        body = answer.strip() or statements[0].text
+        begin = answer.find(body)
+        if begin < 0:
+            answer, begin = body, 0
+        spans = [(begin, begin + len(body), whole)]
+    else:
+        spans = [
+            (s.start, s.end, [i for i, x in enumerate(statements) if i in whole or x.sentence_index == s.index])
+            for s in judgment.sentences
+        ]
+    parts, position = [], 0
+    for start, end, found in spans:
+        parts += [[answer[position:start]], piece(start, end, found)]
+        position = end
+    parts.append([answer[position:]])
+    return [p for p in parts if p[0]]
+
+
+def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[Any]]:
+    """The chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
+    spans: list[tuple[int, int, int]] = []
+    plain: tuple[str, list[int]] | None = None
+    for i, s in enumerate(statements):
+        if chunk.id not in s.supporting_chunk_ids:
+            continue
+        for quote in filter(str.strip, s.quotes):
+            start = chunk.text.find(quote)
+            if start >= 0:
+                spans.append((start, start + len(quote), i))
+                continue
+            plain = plain or _plain(chunk.text)
+            wanted = _plain(quote)[0].strip()
+            start = plain[0].find(wanted) if wanted else -1
+            if start >= 0:
+                spans.append((plain[1][start], plain[1][start + len(wanted) - 1] + 1, i))
+    cuts = sorted({0, len(chunk.text), *(at for span in spans for at in span[:2])})
+    parts: list[list[Any]] = []
+    for begin, end in pairwise(cuts):
+        quoting = sorted({i for a, b, i in spans if a <= begin and end <= b})
+        parts.append([chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]])
+    return parts
+
+
+def _plain(text: str) -> tuple[str, list[int]]:
+    """Text without case, accents, punctuation and widths of space; and where each of its characters came from."""
+    out: list[str] = []
+    origin: list[int] = []
+    for at, character in enumerate(text):
+        for c in unicodedata.normalize("NFKD", character).casefold():
+            if unicodedata.combining(c):
+                continue
+            c = c if c.isalnum() else " "
+            if c != " " or (out and out[-1] != " "):
+                out.append(c)
+                origin.append(at)
+    return "".join(out), origin
+
+
+def _csp_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,280 @@
+// Everything in `data` comes from records and LMs. It reaches the page as text nodes only: see el().
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const VERDICTS = {
+    fully_supported: ["✓", "Supported"],
+    partially_supported: ["◐", "Partly supported"],
+    no_evidence: ["✗", "No evidence"],
+    not_supported: ["✗", "Not supported"],
+    contradictory: ["⚡\ufe0e", "Contradicted"],
+    unjudged: ["?", "Not judged"],
+  };
+  const OUTCOMES = {
+    faithful: ["✓", "Faithful"],
+    unfaithful: ["✗", "Not faithful"],
+    unscored: ["–", "Unscored"],
+    scored: ["•", "Scored"],
+  };
+  const WORST_FIRST = ["contradictory", "not_supported", "no_evidence", "partially_supported", "unjudged", "fully_supported"];
+  const $ = (id) => document.getElementById(id);
+  const el = (tag, attributes, ...children) => {
+    const node = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) if (value != null) node.setAttribute(key, value);
+    node.append(...children.filter((c) => c != null && c !== false));
+    return node;
+  };
+  const text = (tag, name, value) => el(tag, { class: name, dir: "auto" }, value);
+  const mark = (symbol) => el("span", { class: "mark", "aria-hidden": "true" }, symbol);
+  const percent = (share) => `${Math.round(100 * share)} %`;
+  const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
+  const outcome = (i) => (i.unscored ? "unscored" : i.faithful == null ? "scored" : i.faithful ? "faithful" : "unfaithful");
+
+  // The summary
+  const s = data.summary;
+  const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
+  const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n} ${words(reason)}`);
+  $("summary").append(
+    tile(String(s.n), s.n === 1 ? "answer" : "answers"),
+    tile(s.decided ? percent(s.faithful / s.decided) : "–", `faithful: ${s.faithful} of ${s.decided} scored`),
+    tile(s.mean_score == null ? "–" : s.mean_score.toFixed(2), `mean score of the ${s.scored} scored`),
+    tile(s.n ? percent(s.coverage) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
+  );
+  const counts = Object.keys(VERDICTS).filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
+  if (counts.length) {
+    const bar = el("div", { class: "bar", "aria-hidden": "true" });
+    const legend = el("ul", { class: "legend", "aria-label": "Statements by verdict" });
+    for (const [verdict, n] of counts) {
+      const [symbol, name] = VERDICTS[verdict];
+      const piece = el("i", { class: verdict });
+      piece.style.flexGrow = n;
+      bar.append(piece);
+      legend.append(el("li", { class: verdict }, mark(symbol), `${name} ${n}`));
+    }
+    const total = counts.reduce((sum, [, n]) => sum + n, 0);
+    const line = el("p", {}, `${total} ${total === 1 ? "statement" : "statements"}`);
+    $("summary").append(el("div", { class: "tile wide" }, line, bar, legend));
+  }
+
+  // One answer
+  const cards = new Map(); // item → article
+  const states = new WeakMap(); // article → what can be pointed at in it
+  let names = 0;
+
+  const finding = (item) => {
+    const kind = outcome(item);
+    const [symbol, name] = OUTCOMES[kind];
+    const label = item.unscored ? `${name}: ${words(item.unscored)}` : name;
+    const line = el("div", { class: `finding ${kind}` }, el("span", { class: "badge" }, mark(symbol), label));
+    if (item.score != null) {
+      const level = el("i");
+      level.style.width = `${100 * item.score}%`;
+      line.append(el("span", {}, `score ${item.score.toFixed(2)}`, el("span", { class: "meter", "aria-hidden": "true" }, level)));
+    }
+    if (item.probability != null) line.append(el("span", {}, `probability ${item.probability.toFixed(2)}`));
+    if (item.level != null) line.append(text("span", "level", item.level));
+    line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));
+    return line;
+  };
+
+  const statement = (item, index, written) => {
+    const found = item.statements[index];
+    const [symbol, name] = VERDICTS[found.verdict];
+    const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
+    if (found.probability != null) line.append(el("span", {}, `probability of support ${found.probability.toFixed(2)}`));
+    if (found.chunks.length) {
+      const chips = found.chunks.map((id) => {
+        const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
+        return item.chunks.length ? chip : `[${id}]`;
+      });
+      line.append(el("span", { class: "chips" }, "evidence ", ...chips));
+    }
+    return el("li", { class: `statement ${found.verdict}` }, line,
+      found.text.trim() !== written && text("p", "text", found.text),
+      found.reason && text("p", "reason", found.reason),
+      found.error && text("p", "reason", found.error),
+      ...found.quotes.map((quote) => text("blockquote", "", quote)));
+  };
+
+  const card = (item) => {
+    const name = `n${++names}`;
+    const article = el("article", { class: "card", "aria-labelledby": name });
+    const heading = el("h2", { id: name, dir: "auto" }, item.question || `Answer ${item.number}`);
+    const notes = [item.detail, ...item.notes].filter(Boolean).map((note) => text("p", "note", note));
+    article.append(el("header", {}, finding(item), heading, ...notes));
+    const panel = el("ul", { class: "panel", id: `${name}p`, "aria-label": "Statements of the sentence pointed at" });
+    const answer = el("div", { class: "answer", dir: "auto" });
+    const sentences = [];
+    for (const [piece, verdict, statements] of item.parts) {
+      if (!verdict) { answer.append(piece); continue; }
+      const span = el("span", { class: `s ${verdict}`, role: "button", tabindex: "-1", "aria-pressed": "false" },
+        el("span", { class: "sr" }, `${VERDICTS[verdict][1]}: `), piece,
+        verdict !== "fully_supported" && mark("\u2060" + VERDICTS[verdict][0])); // joined: never alone on a line
+      sentences.push({ span, verdict, statements, written: piece.trim() });
+      answer.append(span);
+    }
+    const box = el("ol", { class: "chunks", tabindex: "0", "aria-label": `Context, ${item.chunks.length} chunks` });
+    const chunks = new Map();
+    const marks = [];
+    for (const chunk of item.chunks) {
+      const told = el("p", { class: "words", dir: "auto" });
+      for (const [piece, quoted] of chunk.parts) {
+        const node = quoted ? el("mark", {}, piece) : piece;
+        if (quoted) marks.push([node, quoted]);
+        told.append(node);
+      }
+      const where = el("p", { class: "where" }, el("b", {}, `[${chunk.id}]`), chunk.source && text("span", "", chunk.source), el("span", { class: "is" }, "◂ evidence"));
+      const row = el("li", { class: "chunk", tabindex: "-1" }, where, told);
+      chunks.set(chunk.id, row);
+      box.append(row);
+    }
+    const left = el("section", {}, el("h3", {}, "Answer"), answer, sentences.length > 0 && panel);
+    const right = el("section", { class: "context" }, el("h3", {}, "Context"),
+      item.chunks.length ? box : el("p", { class: "note" }, item.bare ? "The texts were not given to this page." : "There is no context."));
+    article.append(el("div", { class: "body" }, left, right));
+    article.classList.toggle("long", answer.textContent.length > 900);
+    const state = { item, article, sentences, panel, box, chunks, marks, active: null, held: false };
+    states.set(article, state);
+    const worst = WORST_FIRST.map((v) => sentences.find((x) => x.verdict === v)).find(Boolean);
+    if (worst) { point(state, worst); worst.span.tabIndex = 0; }
+    return article;
+  };
+
+  const point = (state, sentence) => {
+    if (state.active === sentence) return;
+    if (state.active) {
+      state.panel.style.minHeight = `${state.panel.offsetHeight}px`; // what is below does not jump
+      state.active.span.classList.remove("on");
+      state.active.span.removeAttribute("aria-describedby");
+    }
+    state.active = sentence;
+    sentence.span.classList.add("on");
+    sentence.span.setAttribute("aria-describedby", state.panel.id);
+    state.panel.replaceChildren(...sentence.statements.map((i) => statement(state.item, i, sentence.written)));
+    const ids = new Set(sentence.statements.flatMap((i) => state.item.statements[i].chunks));
+    for (const [id, row] of state.chunks) row.classList.toggle("lit", ids.has(id));
+    for (const [node, quoted] of state.marks) node.classList.toggle("on", quoted.some((i) => sentence.statements.includes(i)));
+    if (state.article.isConnected) showEvidence(state);
+  };
+  const showEvidence = ({ box, active }) => {
+    const lit = active && (box.querySelector("mark.on") || box.querySelector(".lit"));
+    if (!lit || box.scrollHeight <= box.clientHeight) return;
+    const shift = lit.getBoundingClientRect().top - box.getBoundingClientRect().top;
+    if (shift < 0 || shift > box.clientHeight - 60) box.scrollTop += shift - 40;
+  };
+  const hold = (state, yes) => {
+    state.held = yes;
+    for (const { span } of state.sentences) span.setAttribute("aria-pressed", String(yes && span === state.active.span));
+  };
+  const at = (target) => {
+    const article = target.closest && target.closest(".card");
+    const state = article && states.get(article);
+    const span = target.closest && target.closest(".s");
+    return [state, state && span && state.sentences.find((x) => x.span === span)];
+  };
+  const stop = (state, sentence) => { // one tab stop an answer
+    for (const { span } of state.sentences) span.tabIndex = span === sentence.span ? 0 : -1;
+  };
+
+  const list = $("answers");
+  list.addEventListener("pointerover", (event) => {
+    const [state, sentence] = at(event.target);
+    if (sentence && !state.held) point(state, sentence);
+  });
+  list.addEventListener("focusin", (event) => {
+    const [state, sentence] = at(event.target);
+    if (!sentence) return;
+    if (state.active !== sentence) { hold(state, false); point(state, sentence); }
+    stop(state, sentence);
+  });
+  list.addEventListener("click", (event) => {
+    const [state, sentence] = at(event.target);
+    if (sentence) { point(state, sentence); hold(state, !state.held); }
+    const chip = event.target.closest(".chip");
+    if (!chip) return;
+    const row = state.chunks.get(Number(chip.textContent.slice(1, -1)));
+    if (row) { row.focus({ preventScroll: true }); row.scrollIntoView({ block: "nearest" }); }
+  });
+  list.addEventListener("keydown", (event) => {
+    const [state, sentence] = at(event.target);
+    if (!state || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Escape" && state.active) { hold(state, false); state.active.span.focus(); return; }
+    if (!sentence) return;
+    const here = state.sentences.indexOf(sentence);
+    const rtl = getComputedStyle(sentence.span.parentNode).direction === "rtl";
+    const step = { ArrowRight: rtl ? -1 : 1, ArrowLeft: rtl ? 1 : -1 }[event.key];
+    if (step) (state.sentences[here + step] || sentence).span.focus();
+    else if (event.key === "Home") state.sentences[0].span.focus();
+    else if (event.key === "End") state.sentences.at(-1).span.focus();
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const next = event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling";
+      let other = state.article[next];
+      while (other && !other.querySelector(".s")) other = other[next];
+      if (other) { other.scrollIntoView({ block: "nearest" }); other.querySelector(".s[tabindex='0']").focus(); }
+    } else if (event.key === "Enter" || event.key === " ") hold(state, !state.held);
+    else return;
+    event.preventDefault();
+  });
+
+  // Filters. The first answers are drawn at once, the others while the page is already there to be read.
+  let shown = [], drawn = 0, timer = 0;
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) { showEvidence(states.get(target)); seen.unobserve(target); }
+  });
+  const draw = (count) => {
+    const end = Math.min(shown.length, drawn + count);
+    const some = document.createDocumentFragment();
+    for (; drawn < end; drawn++) {
+      const item = shown[drawn];
+      if (!cards.has(item)) { cards.set(item, card(item)); seen.observe(cards.get(item)); }
+      some.append(cards.get(item));
+    }
+    list.append(some);
+  };
+  const goOn = () => { timer = drawn < shown.length ? setTimeout(() => { draw(20); goOn(); }, 0) : 0; };
+  const haystack = (i) => (i.haystack ??= [i.id, i.question, i.detail, i.parts.map((p) => p[0]).join(""),
+    ...i.statements.flatMap((x) => [x.text, x.reason, ...x.quotes]),
+    ...i.chunks.flatMap((c) => [c.source, c.parts.map((p) => p[0]).join("")])].join("\n").toLowerCase());
+  const by = (field, sign) => (a, b) => // what has none comes last
+    (a[field] == null) - (b[field] == null) || (a[field] == null ? 0 : sign * (a[field] - b[field])) || a.number - b.number;
+  const ORDERS = { up: by("score", 1), down: by("score", -1), probability: by("probability", 1) };
+  const update = () => {
+    clearTimeout(timer);
+    const query = $("search").value.trim().toLowerCase();
+    const [kind, reason] = $("outcome").value.split(":");
+    const wanted = [...$("verdicts").querySelectorAll(":checked")].map((x) => x.value);
+    shown = data.items.filter((i) => (!kind || outcome(i) === kind) && (!reason || i.unscored === reason)
+      && (!wanted.length || i.statements.some((x) => wanted.includes(x.verdict))) && (!query || haystack(i).includes(query)));
+    const order = ORDERS[$("sort").value];
+    if (order) shown.sort(order);
+    drawn = 0;
+    list.replaceChildren();
+    draw(12);
+    if (!shown.length) list.append(el("p", { class: "empty" }, data.items.length ? "No answer is like that." : "There are no answers."));
+    $("count").textContent = shown.length === s.n ? `${s.n} shown` : `${shown.length} of ${s.n} shown`;
+    goOn();
+  };
+  data.items.forEach((item, i) => { item.number = i + 1; });
+  const choice = (value, label, n) => n && $("outcome").append(el("option", { value }, `${label} (${n})`));
+  choice("", "all", s.n || "0");
+  for (const [kind, [, name]] of Object.entries(OUTCOMES)) choice(kind, name.toLowerCase(), data.items.filter((i) => outcome(i) === kind).length);
+  for (const [reason, n] of Object.entries(s.unscored)) choice(`unscored:${reason}`, `unscored: ${words(reason)}`, n);
+  for (const [verdict] of counts) {
+    const [symbol, name] = VERDICTS[verdict];
+    $("verdicts").append(el("label", { class: `toggle ${verdict}` }, el("input", { type: "checkbox", value: verdict }),
+      el("span", {}, mark(symbol), el("em", {}, name))));
+  }
+  $("filters").addEventListener("submit", (event) => event.preventDefault());
+  $("filters").addEventListener("change", update);
+  let typing = 0;
+  $("search").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(update, 150); });
+  addEventListener("beforeprint", () => { // on paper nothing can be pointed at: all statements are listed
+    draw(Infinity);
+    for (const article of list.querySelectorAll(".card")) {
+      const { item } = states.get(article);
+      if (item.statements.length) article.querySelector(".answer").after(el("ol", { class: "all" }, ...item.statements.map((_, i) => statement(item, i))));
+    }
+  });
+  addEventListener("afterprint", () => list.querySelectorAll(".all").forEach((x) => x.remove()));
+  update();
+})();

@@ -1,0 +1,139 @@
+"""MLflow's tracking store: reached before anything is paid for, quiet, with the views its page of runs needs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+import time
+import warnings
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from faith_dspy.errors import FaithDspyError
+from faith_dspy.rates import need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+DEFAULT = "sqlite:///mlflow.db"
+EXPERIMENT = "faithfulness"
+NOTE = "mlflow.note.content"
+_ABOUT = (
+    "Faithfulness judges tuned on human labels. A run is a study, the runs under it are its variants; *Views* shows "
+    "either. `dev_*` is what variants are chosen by; only a study's `test_*` is agreement with people."
+)
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else litellm, which MLflow imports, asks the network for prices
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # by default 7, with longer and longer pauses: minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+
+
+class Store(NamedTuple):
+    """A tracking store that answered, and an experiment in it."""
+
+    client: Any
+    uri: str
+    experiment_id: str
+
+
+def connect(uri: str | None = None, experiment: str = EXPERIMENT) -> Store:
+    """Reach the store and make the experiment if need be: to be called before anything costs LM calls.
+
+    ``uri``: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, with files under ``mlruns``.
+
+    Raises `FaithDspyError` when the store cannot be used, `MissingExtraError` without mlflow.
+    """
+    for name, value in _ENVIRONMENT.items():  # read by MLflow when it is imported, or at each call
+        os.environ.setdefault(name, value)
+    mlflow = need("mlflow", "Tracking a study")
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    try:
+        with quiet():
+            client = mlflow.MlflowClient(tracking_uri=uri)
+            found = client.get_experiment_by_name(experiment)
+            if found is None or found.lifecycle_stage != "deleted":
+                experiment_id = found.experiment_id if found else client.create_experiment(experiment)
+                _furnish(client, experiment_id, found.tags if found else {})
+                return Store(client, uri, experiment_id)
+    except Exception as exc:
+        raise FaithDspyError(
+            f"MLflow cannot be used at {shown(uri)}: {reason(exc)}. Start its server, or give another store with "
+            f"--tracking-uri; {DEFAULT} needs no server."
+        ) from exc
+    raise FaithDspyError(
+        f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
+        f"mlflow experiments restore --experiment-id {found.experiment_id}"
+    )
+
+
+def shown(uri: str) -> str:
+    """A store's address without user and password."""
+    return re.sub(r"//[^/@\s]*@", "//", uri)
+
+
+def reason(exc: Exception) -> str:
+    """First line of what went wrong."""
+    return shown(str(exc).strip().partition("\n")[0])[:300].rstrip(".") or type(exc).__name__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back what MLflow says of itself and its database: it is nothing a user of a study can act on."""
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _furnish(client: Any, experiment_id: str, there: dict[str, str]) -> None:
+    """Description and saved views of the experiment's page; what a user has changed stays."""
+    scores = [f"metrics.`dev_{m}`" for m in ("balanced_accuracy", "auroc", "cohen_kappa")]
+    costs = [f"metrics.`{m}_per_answer`" for m in ("computed_tokens", "output_tokens", "seconds")]
+    tests = [f"metrics.`test_{j}_balanced_accuracy`" for j in ("champion", "baseline", "floor_overlap")]
+    against = ["tags.`vs_baseline`", "tags.`vs_floor_overlap`", "attributes.`Models`"]
+    variants = _view(
+        "Variants", [*scores, *costs, "tags.`study`"], "metrics.`dev_selection`", "tags.faith_dspy.kind != 'study'"
+    )
+    studies = _view("Studies", ["tags.`champion`", *tests, *against], "attributes.start_time", "")
+    tags = {
+        "mlflow.experimentKind": "custom_model_development",
+        NOTE: _ABOUT,
+        "mlflow.sharedViewState.variants": variants,
+        "mlflow.sharedViewState.studies": studies,
+    }
+    for key, value in tags.items():
+        if key not in there:
+            client.set_experiment_tag(experiment_id, key, value)
+
+
+def _view(name: str, columns: Sequence[str], order_by: str, search: str) -> str:
+    """A saved view, as the *Views* menu of MLflow 3.17 stores it."""
+    state = {
+        "searchFilter": search,
+        "orderByKey": order_by,
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": list(columns),
+        "columnOrder": list(columns),
+        "columnWidths": {c: max(110, 7 * len(c.split("`")[1]) + 30) for c in columns},
+    }
+    now = int(time.time() * 1000)
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    return json.dumps({"name": name, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"})

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import dspy
+import pytest
+
+from faith_dspy import Judge, JudgeConfig, load_judge
+from faith_dspy.artifact import FORMAT_VERSION, save_judge
+from faith_dspy.calibration import AnswerHead, Head, StatementHead
+from faith_dspy.errors import ArtifactError
+from faith_dspy.labels import as_chunks
+
+KEY = "sk-verysecret-0123456789"
+CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres."]
+ANSWER = "The kettle is blue. It holds 2 litres."
+YES = {"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
+HEAD = Head(
+    statement=StatementHead(
+        names=("lm:supported", "novel_number_count"),
+        means=(0.1, 0.2),
+        scales=(1.5, 1),
+        weights=(1, -0.5),
+        intercept=0.3,
+    ),
+    answer=AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    threshold=0.4,
+)
+INSTRUCTION = "Top of a compiled prompt – “quoted”.\n\nIs it so? Answer Yes or No."
+DEMO = {"context": ["Snow is white."], "question": "", "statement": "Snow is black.", "verdict": "No"}
+
+
+@pytest.fixture
+def tuned(judge_at):
+    """A judge with a head, compiled instruction and a demo; (judge, endpoint)."""
+    judge, server = judge_at(yes=YES)
+    judge = judge.copy(head=HEAD, manifest={"study_id": "s1", "agreement": {"n": 3}})
+    predict = judge.program.verify.ask[0]
+    predict.signature = predict.signature.with_instructions(INSTRUCTION)
+    predict.demos = [dspy.Example(**DEMO).with_inputs("context", "question", "statement")]
+    return judge, server
+
+
+@pytest.fixture
+def exported(tuned, tmp_path):
+    """The folder of that judge, with one reference judgment."""
+    judge, _ = tuned
+    chunks = as_chunks(CONTEXT)
+    observation = judge.observe(None, chunks, ANSWER)
+    save_judge(judge, tmp_path / "judge", reference=[(None, chunks, ANSWER, observation)])
+    return tmp_path / "judge"
+
+
+def edit(folder, change):
+    """Change judge.json as somebody with an editor would."""
+    path = folder / "judge.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def contents(folder):
+    """Every file of a folder."""
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
+
+
+def test_a_loaded_judge_judges_as_the_saved_one(tuned, exported):
+    """Loaded from its folder a judge gives the same judgment, asks for it in the same bytes, and knows its making."""
+    judge, server = tuned
+    before = judge(context=CONTEXT, answer=ANSWER)
+    assert before.probability is not None
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    server.requests.clear()
+    loaded = load_judge(exported, lm=judge.lm)
+    after = loaded(context=CONTEXT, answer=ANSWER)
+    assert after.model_dump(exclude={"usage"}) == before.model_dump(exclude={"usage"})
+    assert len(server.requests) == 2
+    sent = server.requests[0]["messages"]
+    assert [m["role"] for m in sent] == ["system", "user", "assistant", "user"]
+    assert sent[0]["content"] == "Top of a compiled prompt – “quoted”."
+    assert "Snow is black." in sent[1]["content"]
+    assert sent[2]["content"] == "No"
+    assert sent[3]["content"].endswith("Is it so? Answer Yes or No.")
+    assert loaded.manifest["study_id"] == "s1"
+    assert loaded.config == judge.config
+    assert loaded.head == HEAD
+
+
+def test_an_untuned_judge_survives_too(judge_at, tmp_path):
+    """Dials come back as they were, whether or not the judge was ever used."""
+    judge, server = judge_at(granularity="answer", verdicts="graded", threshold=0.5, criteria="Rounding is fine.")
+    judge.save(tmp_path / "unused")
+    server.says = "partly"
+    before = judge(context=CONTEXT, answer=ANSWER)
+    judge.save(tmp_path / "used")
+    for name in ("unused", "used"):
+        loaded = load_judge(tmp_path / name, lm=judge.lm)
+        assert loaded.config == judge.config
+        assert loaded(context=CONTEXT, answer=ANSWER) == before
+    assert "has not been measured" in (tmp_path / "used" / "CARD.md").read_text(encoding="utf-8")
+
+
+def test_saved_twice_is_the_same_bytes(tuned, exported, tmp_path):
+    """The same judge saved twice, and one that was loaded and saved again, are the same byte by byte."""
+    judge, _ = tuned
+    judge.save(tmp_path / "one")
+    judge.save(tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    load_judge(exported, lm=judge.lm).save(tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(exported)
+
+
+def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
+    """Other dials or another LM on a loaded judge are what its own export says; its references still hold."""
+    judge, _ = tuned
+    loaded = load_judge(exported, lm=judge.lm)
+    weights = {**loaded.config.verdict_scores, "not_supported": 0.5}
+    loaded.copy(config=JudgeConfig.make(verdict_scores=weights)).save(tmp_path / "copy")
+    assert load_judge(tmp_path / "copy").config.verdict_scores["not_supported"] == 0.5
+    load_judge(exported, lm="openai/other").save(tmp_path / "other")
+    assert load_judge(tmp_path / "other").lm_name == "openai/other"
+
+
+def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path, monkeypatch):
+    """An exported folder is three files of JSON and Markdown, without key, endpoint, or absolute path."""
+    server = chat_server()
+    judge = Judge("openai/tiny", api_base=server.base, api_key=KEY)
+    judge(context=CONTEXT, answer="It is blue.")
+    judge.save(tmp_path / "keyed")
+    model = tmp_path / "home" / "model.gguf"
+    Judge(f"local:{model}").save(tmp_path / "file")
+    assert json.loads((tmp_path / "file" / "judge.json").read_text())["lm"]["model"] == "local:model.gguf"
+    for folder in (exported, tmp_path / "keyed", tmp_path / "file"):
+        files = contents(folder)
+        assert list(files) == ["CARD.md", "judge.json", "program.json"]
+        json.loads(files["judge.json"])
+        json.loads(files["program.json"])
+        everything = b"".join(files.values()).decode("utf-8")
+        for secret in (KEY, "127.0.0.1", server.base, str(tmp_path), "/root", "/home"):
+            assert secret not in everything
+
+
+def test_loading_contacts_nobody(exported):
+    """A judge loads without its LM, and keeps the name it was tuned on."""
+    assert load_judge(exported, api_base="http://127.0.0.1:1/v1").lm_name == "openai/tiny"
+
+
+@pytest.mark.parametrize("name", ["judge.json", "program.json"])
+def test_missing_file(exported, name):
+    """A folder without one of its files is named, with what a judge is."""
+    (exported / name).unlink()
+    with pytest.raises(ArtifactError, match=rf"{name}: cannot be read \(no such file.*A judge is a folder with judge"):
+        load_judge(exported)
+    with pytest.raises(ArtifactError, match=r"A judge is a folder with judge\.json"):
+        load_judge(exported / "nowhere")
+
+
+@pytest.mark.parametrize("cut", [0, 10, 0.5, 0.99])
+def test_truncated_judge(exported, cut):
+    """A judge.json that was cut off anywhere is said to be."""
+    path = exported / "judge.json"
+    raw = path.read_bytes()
+    path.write_bytes(raw[: cut if isinstance(cut, int) else int(len(raw) * cut)])
+    with pytest.raises(ArtifactError, match=r"judge\.json: not JSON .*Export it again"):
+        load_judge(exported)
+
+
+def test_judge_that_is_no_object_or_no_text(exported):
+    """JSON of another kind, and bytes that are no text, are refused."""
+    (exported / "judge.json").write_text("[]")
+    with pytest.raises(ArtifactError, match="got list, expected an object"):
+        load_judge(exported)
+    (exported / "judge.json").write_bytes(b"\x80\x04\x95pickle")
+    with pytest.raises(ArtifactError, match="not JSON"):
+        load_judge(exported)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[:-20],
+        lambda raw: raw.replace(b"Is it so?", b"Say yes."),
+        lambda raw: raw + b" ",
+        lambda raw: b"",
+    ],
+)
+def test_altered_program(exported, change):
+    """A program.json of which one byte differs is refused, with where to take it from."""
+    path = exported / "program.json"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ArtifactError, match=r"program\.json: its SHA-256 is not the one judge\.json names.*Take the"):
+        load_judge(exported)
+
+
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, "1", None, 1.0])
+def test_unknown_format_version(exported, version):
+    """A version this code does not read is named with those it reads and what to do."""
+    edit(exported, lambda d: d.update(format_version=version))
+    with pytest.raises(ArtifactError, match=rf"format version {version!r}; this .* reads 1 to {FORMAT_VERSION}\. Inst"):
+        load_judge(exported)
+
+
+def test_version_one_loads(exported):
+    """The format of version 1 is read by this code."""
+    assert json.loads((exported / "judge.json").read_text(encoding="utf-8"))["format_version"] == 1
+    assert load_judge(exported).head == HEAD
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["head"]["statement"].update(intercept=0.4),
+        lambda d: d["head"]["answer"]["weights"].__setitem__(0, 1.01),
+        lambda d: d["head"].update(threshold=0.01),
+        lambda d: d["config"]["verdict_scores"].update(not_supported=0.1),
+        lambda d: d["reference"][0].update(answer="x", score=0.9),
+        lambda d: d["reference"][0]["observation"]["findings"][0]["logits"].update(supported=-5.0),
+    ],
+)
+def test_changed_number(exported, change):
+    """A head, weight or threshold that was changed does not reproduce the stored judgment, and is refused."""
+    edit(exported, change)
+    with pytest.raises(ArtifactError, match=r"reference 0 had \w+ .* when it was exported and has .* now\. Either"):
+        load_judge(exported)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("config"),
+        lambda d: d.pop("head"),
+        lambda d: d.pop("lm"),
+        lambda d: d.update(lm=None),
+        lambda d: d["config"].update(granularity="word"),
+        lambda d: d["config"].update(unknown=1),
+        lambda d: d["head"]["statement"]["weights"].pop(),
+        lambda d: d["reference"][0].pop("observation"),
+        lambda d: d["reference"][0].pop("context"),
+        lambda d: d["reference"][0].update(context=3),
+        lambda d: d.update(reference=["x"]),
+    ],
+)
+def test_damaged_fields(exported, change):
+    """Fields that are missing, or hold what cannot be, end in the same error, never in a traceback of ours."""
+    edit(exported, change)
+    with pytest.raises(ArtifactError, match=r"judge\.json"):
+        load_judge(exported)
+
+
+def test_program_of_another_shape(exported, tmp_path):
+    """A program that does not fit the config – another number of instructions – is refused."""
+    edit(exported, lambda d: (d["config"].update(instructions=["supported", "every_detail"]), d.update(reference=[])))
+    with pytest.raises(ArtifactError, match=r"program\.json: does not fit this program"):
+        load_judge(exported)
+
+
+def test_saving_over_an_old_export(exported, judge_at):
+    """Saving into a folder that holds a judge replaces it whole."""
+    judge, _ = judge_at(granularity="answer")
+    judge.save(exported)
+    assert load_judge(exported).config.granularity == "answer"
+    shutil.rmtree(exported)
+    judge.save(exported / "deep" / "er")
+    assert load_judge(exported / "deep" / "er").head is None

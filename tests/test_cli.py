@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sys
+
+import dspy
+import pytest
+import typer
+
+from faith_dspy.cli import app, main
+
+CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
+YES = {
+    "It is blue.": 0.9,
+    "It holds much.": 0.4,
+    "It is red.": 0.2,
+    "It is new.": 0.3,
+    "Sie fasst 0,9 Liter – für Öl.": 0.6,
+}
+RECORDS = [
+    {"id": "a", "question": "Which?", "context": CONTEXT, "answer": "It is blue."},
+    {"context": CONTEXT, "answer": "It is red."},
+    {"id": 3, "context": CONTEXT, "answer": "Sie fasst 0,9 Liter – für Öl."},
+]
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch, tmp_path):
+    """Wide and without colours, in a folder of its own."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Runs the command line as its entry point does: (exit code, stdout, stderr)."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["faith-dspy", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exc:
+            code = exc.code or 0
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call
+
+
+@pytest.fixture
+def server(chat_server):
+    """An endpoint that knows the answers used here."""
+    return chat_server(yes=YES)
+
+
+@pytest.fixture
+def at(server):
+    """The options that name that endpoint."""
+    return ["--lm", "openai/tiny", "--api-base", server.base]
+
+
+def jsonl(path, *rows):
+    """A file of JSON lines."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def lines(text):
+    """Its objects."""
+    return [json.loads(line) for line in io.StringIO(text)]
+
+
+def commands(command, path=()):
+    """Every command and group, as the words that call it."""
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_of_every_command(run, words):
+    """Every command explains itself, each of its options and arguments in words."""
+    code, out, _ = run(*words, "--help")
+    assert code == 0
+    assert "Usage: faith-dspy" in out
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), parameter.name
+        if parameter.param_type_name == "option":
+            assert parameter.opts[0] in out
+
+
+# --- judge -------------------------------------------------------------------------------------------------------
+
+
+def test_judge_writes_a_line_per_record(run, at, tmp_path):
+    """A judgment a line in the order of the input, with the record's own id where it has one, and nothing else."""
+    code, out, err = run("judge", jsonl(tmp_path / "in.jsonl", *RECORDS), *at, "--threads", 8)
+    assert (code, "Traceback" in err) == (0, False)
+    found = lines(out)
+    assert [f.get("id") for f in found] == ["a", None, 3]
+    assert "id" not in found[1]
+    assert [f["answer"] for f in found] == [r["answer"] for r in RECORDS]
+    assert [f["score"] for f in found] == [1.0, 0.0, 1.0]
+    assert [f["faithful"] for f in found] == [True, False, True]
+    assert found[0]["statements"][0]["verdict"] == "fully_supported"
+    assert found[0]["usage"]["prompt_tokens"] == 100
+    assert all(f["unscored"] is None for f in found)
+
+
+def test_judge_reports_what_it_could_not_judge(run, at, tmp_path):
+    """Records that cannot be judged come out unscored, with the reason; the exit code is 0 all the same."""
+    rows = [{"answer": "It is blue."}, {"context": CONTEXT}, RECORDS[0]]
+    code, out, _ = run("judge", jsonl(tmp_path / "in.jsonl", *rows), *at)
+    assert code == 0
+    assert [f["unscored"] for f in lines(out)] == ["no_context", "parse_failed", None]
+    assert "answer is NoneType" in lines(out)[1]["detail"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept):
+    """After being cut in the middle of a line, only what is missing is asked for, and the file is as if never cut."""
+    source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
+    assert run("judge", source, "--out", out, *at)[0] == 0
+    whole = out.read_bytes().splitlines(keepends=True)
+    half = whole[kept][: len(whole[kept]) // 2] if kept < 3 else b""
+    out.write_bytes(b"".join(whole[:kept]) + half)
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    server.requests.clear()
+    assert run("judge", source, "--out", out, *at)[0] == 0
+    assert len(server.requests) == 3 - kept
+    untimed = [{**f, "usage": None} for f in lines(out.read_text(encoding="utf-8"))]
+    assert untimed == [{**f, "usage": None} for f in map(json.loads, whole)]
+
+
+@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="cli._resumed decodes the whole file at once")
+def test_judge_goes_on_after_a_cut_inside_a_character(run, at, tmp_path):
+    """A run that was killed while it wrote the second byte of an umlaut goes on like any other."""
+    source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
+    run("judge", source, "--out", out, *at)
+    raw = out.read_bytes()
+    out.write_bytes(raw[: raw.index("Öl".encode()) + 1])
+    code, _, err = run("judge", source, "--out", out, *at)
+    assert (code, err.count("error")) == (0, 0)
+    assert len(out.read_bytes().splitlines()) == 3
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="cli._resumed splits at U+2028 and U+0085 too")
+def test_judge_goes_on_after_unusual_line_separators(run, chat_server, tmp_path):
+    """Separators that Python takes for line ends, but JSON does not, do not confuse a run that goes on."""
+    server = chat_server(says="Yes")
+    rows = [{"context": CONTEXT, "answer": f"It is{c}blue {i}."} for i, c in enumerate("\u2028\x85 ")]
+    source, out = jsonl(tmp_path / "in.jsonl", *rows), tmp_path / "out.jsonl"
+    for _ in range(2):
+        assert run("judge", source, "--out", out, "--lm", "openai/tiny", "--api-base", server.base)[0] == 0
+    assert out.read_text(encoding="utf-8").count("\n") == 3
+
+
+def test_judge_refuses_the_output_of_another_input(run, at, tmp_path):
+    """An output file that does not belong to the input is not written to; the message says what to do."""
+    source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
+    run("judge", source, "--out", out, *at)
+    before = out.read_bytes()
+    other = jsonl(tmp_path / "other.jsonl", *reversed(RECORDS))
+    code, _, err = run("judge", other, "--out", out, *at)
+    assert code == 2
+    assert "line 1 is not the judgment of record 1 of the input" in err
+    assert "Give another --out, or remove the file" in err
+    assert out.read_bytes() == before
+
+
+def test_judge_with_an_exported_judge(run, judge_at, server, tmp_path):
+    """A folder that was exported judges from the command line, at the endpoint that is given."""
+    judge, _ = judge_at(server, granularity="answer", threshold=0.5)
+    judge.save(tmp_path / "judge")
+    source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
+    code, out, _ = run("judge", source, "--judge", tmp_path / "judge", "--api-base", server.base)
+    assert code == 0
+    assert lines(out)[0]["statements"][0]["sentence_index"] is None
+
+
+# --- agree, audit, info ------------------------------------------------------------------------------------------
+
+LABELS = [
+    {"context": CONTEXT, "answer": "It is blue.", "faithful": True},
+    {"context": CONTEXT, "answer": "It holds much.", "faithful": True},
+    {"context": CONTEXT, "answer": "It is red.", "faithful": False},
+    {"context": CONTEXT, "answer": "It is new.", "faithful": False},
+]
+
+
+def test_agree_as_json(run, at, tmp_path):
+    """Two faithful at .9 and .4, two not at .2 and .3: balanced accuracy (1/2 + 1)/2, κ (.75 − .5)/.5, AUROC 1."""
+    code, out, err = run("agree", jsonl(tmp_path / "labels.jsonl", *LABELS), *at, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["balanced_accuracy"]["value"] == pytest.approx(0.75)
+    assert found["cohen_kappa"]["value"] == pytest.approx(0.5)
+    assert found["auroc"]["value"] == pytest.approx(1.0)
+    for name in ("balanced_accuracy", "cohen_kappa", "auroc", "mcc", "f1_unfaithful"):
+        assert {"value", "low", "high"} <= found[name].keys()
+    assert (found["n"], found["scored"], found["coverage"]) == (4, 4, 1.0)
+    assert found["usage"]["calls"] == 4
+    assert found["tuned_on_these_labels"] is False
+
+
+def test_agree_reports_coverage(run, at, tmp_path):
+    """An answer the judge leaves unscored is in n and not in the metrics."""
+    rows = [*LABELS, {"context": CONTEXT, "answer": "I don't know.", "faithful": True}]
+    _, out, _ = run("agree", jsonl(tmp_path / "labels.jsonl", *rows), *at, "--json")
+    found = json.loads(out)
+    assert (found["n"], found["scored"], found["coverage"]) == (5, 4, 0.8)
+    assert found["balanced_accuracy"]["value"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("bar", "code"), [(0.7, 0), (0.75, 0), (0.8, 1)])
+def test_agree_fails_its_bar(run, at, tmp_path, bar, code):
+    """Exit 1 when balanced accuracy, .75 here, is below what was asked for, and the table is shown all the same."""
+    got, out, _ = run("agree", jsonl(tmp_path / "labels.jsonl", *LABELS), *at, "--min", bar)
+    assert got == code
+    assert "balanced accuracy" in out
+    assert "0.75" in out
+
+
+def test_labels_audit(run, tmp_path):
+    """An audit counts labels, contexts, lines without a label and labels at odds, and needs no LM."""
+    statement = {"text": "It is blue.", "verdict": "contradictory"}
+    rows = [
+        *LABELS,
+        {"context": ["x"], "answer": "y"},
+        {"id": "odd", "context": ["x y"], "answer": "z", "faithful": True, "statements": [statement]},
+    ]
+    source = jsonl(tmp_path / "labels.jsonl", *rows)
+    code, out, _ = run("labels", "audit", source, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["answers"], found["without_label"], found["faithful"], found["unfaithful"]) == (6, 1, 3, 2)
+    assert (found["contexts"], found["labels_at_odds"], found["first_at_odds"]) == (2, 1, "odd")
+    assert found["statement_verdicts"] == {"contradictory": 1}
+    assert "cannot be tuned on" in found["split"]
+    code, out, _ = run("labels", "audit", source)
+    assert code == 0
+    assert "labels at odds" in out
+
+
+def test_model_info(run, tmp_path, monkeypatch):
+    """Where the model would be, what it has to be, and that it is not there; nothing is fetched."""
+    monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path / "cache"))
+    code, out, _ = run("model", "info", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["present"], found["verified"], found["size"]) == (False, False, None)
+    assert found["path"].startswith(str(tmp_path / "cache"))
+    assert len(found["sha256"]) == 64
+    assert "faith-dspy model fetch" in found["problem"]
+    assert "Apache-2.0" in run("model", "info")[1]
+
+
+def test_study_show(run, judge_at, tmp_path):
+    """An exported judge's card in the terminal, or its manifest as JSON."""
+    judge, _ = judge_at()
+    judge.copy(manifest={"study_id": "s1"}).save(tmp_path / "judge")
+    code, out, _ = run("study", "show", tmp_path / "judge")
+    assert code == 0
+    assert "Its agreement with people has not been measured" in out
+    assert json.loads(run("study", "show", tmp_path / "judge", "--json")[1])["study_id"] == "s1"
+
+
+# --- wrong input -------------------------------------------------------------------------------------------------
+
+
+def refused(result, *parts):
+    """Exit 2, one message on stderr that holds the parts, nothing on stdout, no traceback."""
+    code, out, err = result
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    for part in parts:
+        assert str(part) in err.replace("\n", " "), err
+
+
+@pytest.mark.parametrize("command", [["judge"], ["agree"], ["labels", "audit"]])
+def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
+    """Missing, empty and broken files are named, with line, before anything is asked of the LM."""
+    options = [] if command[0] == "labels" else at
+    refused(run(*command, tmp_path / "nothing.jsonl", *options), "error: ", "nothing.jsonl: cannot be read (no such")
+    refused(run(*command, tmp_path, *options), "is a folder")
+    empty = jsonl(tmp_path / "empty.jsonl")
+    refused(run(*command, empty, *options), empty, "One JSON object a line" if command != ["judge"] else "no records")
+    broken = jsonl(tmp_path / "broken.jsonl", RECORDS[0] | {"faithful": True})
+    broken.write_text(broken.read_text() + '{"context": [\n')
+    refused(run(*command, broken, *options), f"{broken}:2: not JSON")
+    assert server.requests == []
+
+
+def test_endpoint_that_is_down(run, tmp_path):
+    """A dead endpoint is found before any work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
+    options = ["--lm", "openai/tiny", "--api-base", base]
+    refused(run("judge", source, "--out", out, *options), f"connection refused at {base}: is the server running")
+    assert not out.exists()
+    refused(run("agree", jsonl(tmp_path / "labels.jsonl", *LABELS), *options), "connection refused")
+
+
+def test_model_the_endpoint_does_not_have(run, server, tmp_path):
+    """An unknown model is reported with the models there are."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    result = run("judge", source, "--lm", "openai/huge", "--api-base", server.base)
+    refused(result, "has no model 'huge'", "It has tiny")
+
+
+def test_model_file_that_is_none(run, tmp_path):
+    """A local model that is missing, or no model, is said to be."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    refused(run("judge", source, "--lm", f"local:{tmp_path}/no.gguf"), "There is no model file at")
+    (tmp_path / "bad.gguf").write_bytes(b"not a model")
+    refused(run("judge", source, "--lm", f"local:{tmp_path}/bad.gguf"), "is not a GGUF file")
+
+
+def test_judge_that_is_none(run, at, tmp_path):
+    """A folder that holds no judge is an error that says what a judge is."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    refused(run("judge", source, "--judge", tmp_path / "none"), "judge.json: cannot be read", "A judge is a folder")
+    refused(run("study", "show", tmp_path), "judge.json: cannot be read")
+
+
+def test_dials_that_do_not_exist(run, at, tmp_path):
+    """A granularity that does not exist is refused with those that do."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    refused(run("judge", source, *at, "--granularity", "word"), "'statement', 'sentence' or 'answer'", "got 'word'")
+
+
+@pytest.mark.xfail(strict=True, raises=OSError, reason="cli.judge opens --out unguarded")
+@pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])
+def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
+    """An output file that cannot be written is an error before anything is paid for."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    refused(run("judge", source, *at, "--out", tmp_path / out), tmp_path)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["judge"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]])
+def test_usage_errors(run, args):
+    """Commands, options and values that do not exist end with exit 2 and the usage."""
+    code, _, err = run(*args)
+    assert code == 2
+    assert "Usage: faith-dspy" in err
+
+
+def test_stopped_by_the_user(run, monkeypatch, tmp_path):
+    """Ctrl-C ends with 130 and what happens to the work that was done."""
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("faith_dspy.labels.read_jsonl", stop)
+    code, _, err = run("judge", tmp_path / "x", "--lm", "openai/tiny")
+    assert code == 130
+    assert "Traceback" not in err

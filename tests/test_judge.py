@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from faith_dspy import Chunk, Judge, JudgeConfig, Unscored
+from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
+from faith_dspy.judge import from_conversation
+from faith_dspy.lm import metered, preflight
+
+CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
+
+
+def record(i):
+    """A record whose answer tells which it is."""
+    return {"context": CONTEXT, "answer": f"Kettle number {i} is blue."}
+
+
+def test_call(judge_at):
+    """A judgment has score, finding, statement with evidence, and what it cost as the endpoint reported it."""
+    judge, server = judge_at(yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3})
+    found = judge(question="Which?", context=CONTEXT, answer="The kettle is blue. It holds 2 litres.")
+    assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
+    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), ()]
+    # two calls of 100 prompt tokens, 60 of them cached, 5 written
+    usage = found.usage.model_dump(exclude={"seconds"})
+    assert usage == {"calls": 2, "prompt_tokens": 200, "cached_tokens": 120, "output_tokens": 10}
+    assert found.usage.computed_tokens == 80
+    assert found.usage.seconds > 0
+    assert len(server.requests) == 2
+
+
+def test_context_in_all_its_forms(judge_at):
+    """Texts, chunks and mappings make the same request."""
+    judge, server = judge_at()
+    for context in (CONTEXT, tuple(CONTEXT), [Chunk(id=5, text=CONTEXT[0]), {"text": CONTEXT[1], "source": "web"}]):
+        judge(context=context, answer="It is blue.")
+    assert len(server.requests) == 1  # the others came from the cache: every byte was the same
+    judge(context="\n".join(CONTEXT), answer="It is blue.")
+    assert "[0] The kettle is blue.\nIt holds 0.9 litres." in server.requests[1]["messages"][-1]["content"]
+
+
+def test_acall(judge_at):
+    """Three awaited together are the three judgments, and the event loop goes on meanwhile."""
+    judge, _ = judge_at(says=lambda asked: {"text": "Yes", "delay": 0.2})
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+
+    async def ask():
+        ticking = asyncio.create_task(tick())
+        found = await asyncio.gather(*(judge.acall(**record(i)) for i in range(3)))
+        ticking.cancel()
+        return found
+
+    found = asyncio.run(ask())
+    assert [j.statements[0].text for j in found] == [record(i)["answer"] for i in range(3)]
+    assert len(ticks) >= 5
+
+
+def test_batch_is_in_the_order_of_the_input(judge_at):
+    """Eight threads whose answers come back out of order give judgments in order, each with its own usage."""
+    busy, most, lock = 0, 0, threading.Lock()
+
+    def say(asked):
+        nonlocal busy, most
+        number = int(server.statement(asked).split()[2])
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        threading.Event().wait(0.12 if number % 3 == 0 else 0.02)
+        with lock:
+            busy -= 1
+        p = number / 100
+        return {"text": "No", "top": {"Yes": p, "No": 1 - p}}
+
+    judge, server = judge_at(says=say)
+    with metered() as meter:
+        found = judge.batch((record(i) for i in range(1, 25)), num_threads=8)
+    assert [j.statements[0].text for j in found] == [record(i)["answer"] for i in range(1, 25)]
+    assert [j.statements[0].confidence for j in found] == pytest.approx([i / 100 for i in range(1, 25)])
+    assert [j.usage.calls for j in found] == [1] * 24
+    assert meter.usage.calls == 24
+    assert 2 <= most <= 8
+
+
+def test_stream_takes_only_a_few_records_ahead(judge_at):
+    """A stream reads its input as it goes, so that any number of records fits in memory."""
+    judge, _ = judge_at()
+    taken = []
+
+    def records():
+        for i in range(100):
+            taken.append(i)
+            yield record(i)
+
+    stream = judge.stream(records(), num_threads=2)
+    next(stream)
+    assert len(taken) < 10
+    stream.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_one_bad_record_never_ends_a_run(judge_at, threads):
+    """Records that cannot be read come back unscored in their place, with what is wrong with them."""
+    judge, _ = judge_at()
+    records = [
+        record(0),
+        {"context": CONTEXT},
+        {"context": 5, "answer": "x"},
+        "text",
+        {"answer": "It is blue."},
+        {"context": [" "], "answer": "It is blue."},
+        {"context": CONTEXT, "answer": ""},
+        {"context": CONTEXT, "answer": "I don't know."},
+        record(1),
+    ]
+    found = judge.batch(records, num_threads=threads)
+    assert [j.unscored for j in found] == [
+        None,
+        Unscored.PARSE_FAILED,
+        Unscored.PARSE_FAILED,
+        Unscored.PARSE_FAILED,
+        Unscored.NO_CONTEXT,
+        Unscored.NO_CONTEXT,
+        Unscored.NO_STATEMENTS,
+        Unscored.ABSTAINED,
+        None,
+    ]
+    assert "answer is NoneType, expected text" in found[1].detail
+    assert "context is int, expected a list" in found[2].detail
+    assert "record is str, expected a mapping" in found[3].detail
+
+
+def test_a_fault_in_one_record_is_its_own(judge_at):
+    """An endpoint that fails on one record leaves that one unscored and judges the others."""
+    judge, _ = judge_at(yes={record(0)["answer"]: 0.9, record(2)["answer"]: 0.9})
+    found = judge.batch([record(i) for i in range(3)], num_threads=3)
+    assert [j.unscored for j in found] == [None, Unscored.LM_FAILED, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"context": CONTEXT}, "answer is NoneType, expected text"),
+        ({"context": CONTEXT, "answer": ["x"]}, "answer is list, expected text"),
+        ({"context": 3, "answer": "x"}, "context is int, expected a list of texts or chunks"),
+        ({"context": [3], "answer": "x"}, r"context\[0\] is '3', expected text"),
+        ({"context": CONTEXT, "answer": "x", "question": 3}, "question is int, expected text or None"),
+        ({"conversation": [], "answer": "x"}, "give either conversation, or context and answer"),
+        ({"conversation": "hello"}, "conversation must be a list of messages"),
+        ({"conversation": [{"role": "user", "content": "x"}]}, "no assistant message among 1"),
+    ],
+)
+def test_input_of_a_wrong_type(judge_at, given, message):
+    """A call with input of a wrong type says what was got and what is expected, before any LM call."""
+    judge, server = judge_at()
+    with pytest.raises(InputError, match=message):
+        judge(**given)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"answer": "It is blue."}, Unscored.NO_CONTEXT),
+        ({"context": [], "answer": "It is blue."}, Unscored.NO_CONTEXT),
+        ({"context": ["", "\n"], "answer": "It is blue."}, Unscored.NO_CONTEXT),
+        ({"context": CONTEXT, "answer": "I don't know."}, Unscored.ABSTAINED),
+        ({"context": CONTEXT, "answer": "It is blue. It is red. It is green."}, Unscored.TOO_LONG),
+    ],
+)
+def test_what_needs_no_lm(judge_at, given, reason):
+    """No context, an answer that declines, and one that is too long are unscored without a call, with the reason."""
+    judge, server = judge_at(max_statements=2)
+    found = judge(**given)
+    assert found.unscored is reason
+    assert found.detail
+    assert found.score is None
+    assert len(found.sentences) == given["answer"].count(".")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("worth", "faithful"), [(0.0, False), (1.0, True)])
+def test_policy_for_abstention(judge_at, worth, faithful):
+    """What declining is worth is the user's to say."""
+    judge, _ = judge_at(abstention=worth)
+    found = judge(context=CONTEXT, answer="I don't know.")
+    assert (found.score, found.faithful, found.unscored) == (worth, faithful, None)
+    assert found.detail == f"abstained: scored {worth:g} by policy"
+
+
+def test_conversation(judge_at):
+    """The last assistant message is judged; all before it is context that says where it came from."""
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Which colour"}, {"type": "text", "text": "is it?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "name": "search", "content": [{"type": "tool_result", "content": "The kettle is blue."}]},
+        {"role": "assistant", "content": "It is blue."},
+        {"role": "user", "content": "Thanks."},
+    ]
+    question, context, answer = from_conversation(messages)
+    assert question == "Which colour\nis it?"
+    assert answer == "It is blue."
+    assert context == [
+        {"text": "Be brief.", "source": "turn 0: system"},
+        {"text": "Which colour\nis it?", "source": "turn 1: user"},
+        {"text": "The kettle is blue.", "source": "turn 3: tool search"},
+    ]
+    judge, server = judge_at()
+    assert judge(conversation=messages).statements[0].text == "It is blue."
+    assert "[2] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("dials", "message"),
+    [
+        ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
+        ({"granuality": "answer"}, r"granuality: Extra inputs are not permitted"),
+        ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
+        ({"config": JudgeConfig(), "threshold": 0.5}, r"give either config= or single dials, got both \(dials: thres"),
+    ],
+)
+def test_wrong_dials(dials, message):
+    """A dial that does not exist, or a value it cannot have, is an error that names the dials there are."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        Judge("openai/tiny", **dials)
+    assert "config" in dials or "Dials are: abstention, cite, criteria, granularity" in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [("nonsense",), ("supported", "nonsense")])
+def test_unknown_instruction(judge_at, names):
+    """An instruction that is not in the bank is an error of the dials that ends a run, not a fault of each record."""
+    judge, server = judge_at(instructions=names)
+    with pytest.raises(ConfigError, match="none called 'nonsense'; there are supported, every_detail, graded"):
+        judge(**record(0))
+    with pytest.raises(ConfigError):
+        judge.batch([record(0), record(1)])
+    assert server.requests == []
+
+
+def test_nothing_is_contacted_before_the_first_judgment():
+    """Making a judge costs nothing and needs no endpoint; preflight finds a dead one before any work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    judge = Judge("openai/tiny", api_base=base)
+    with pytest.raises(LMUnavailableError, match="connection refused"):
+        preflight(judge.lm)
+
+
+def test_a_copy_shares_the_lm(judge_at):
+    """A copy with another config draws other conclusions, with the same LM."""
+    judge, _ = judge_at()
+    copy = judge.copy(config=JudgeConfig.make(abstention=1.0))
+    assert copy.lm is judge.lm
+    assert copy(context=CONTEXT, answer="I don't know.").score == 1.0
+    assert judge(context=CONTEXT, answer="I don't know.").score is None

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import faith_dspy
+
+HEAVY = ("dspy", "litellm", "mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp")
+
+
+def python(code):
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_public_names():
+    """What users can build on: sorted, and this list; a name more or less is a decision."""
+    assert faith_dspy.__all__ == sorted(faith_dspy.__all__)
+    assert faith_dspy.__all__ == [
+        "Chunk",
+        "Judge",
+        "JudgeConfig",
+        "Judgment",
+        "LabelledExample",
+        "StatementVerdict",
+        "Unscored",
+        "Verdict",
+        "load_judge",
+    ]
+
+
+def test_every_public_name_is_there_and_explained():
+    """Each name resolves, shows up in dir(), and has a docstring."""
+    for name in faith_dspy.__all__:
+        assert getattr(faith_dspy, name).__doc__
+        assert name in dir(faith_dspy)
+    assert faith_dspy.__version__ == metadata.version("faith_dspy")
+
+
+def test_unknown_name():
+    """A name that does not exist is an AttributeError with those that do."""
+    with pytest.raises(AttributeError, match="no attribute 'judge_all'; it has Chunk, Judge, JudgeConfig"):
+        _ = faith_dspy.judge_all
+
+
+def test_import_is_light():
+    """`import faith_dspy`, its data types and its labels reader load none of the heavy libraries."""
+    code = f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.labels; \
+print([m for m in {HEAVY!r} if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["judge", "--help"], ["tune", "--help"], ["model", "info", "--help"]])
+def test_help_is_light(args):
+    """Help loads none of the heavy libraries."""
+    code = f"""
+import sys
+from faith_dspy.cli import main
+sys.argv = ["faith-dspy", *{args!r}]
+try:
+    main()
+except SystemExit as exc:
+    assert not exc.code, exc.code
+print([m for m in {HEAVY!r} if m in sys.modules])"""
+    out = python(code)
+    assert out.endswith("[]")
+    assert "Usage: faith-dspy" in out
+
+
+def test_entry_point():
+    """The installed command `faith-dspy` is the command line, and shows its help."""
+    (entry,) = metadata.entry_points(group="console_scripts", name="faith-dspy")
+    assert entry.value == "faith_dspy.cli:main"
+    script = Path(sys.executable).with_name("faith-dspy")
+    if not script.exists():
+        pytest.skip("the scripts of this environment are elsewhere")
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    for command in ("tune", "judge", "agree", "model", "study", "labels"):
+        assert command in done.stdout
+
+
+def test_judging_needs_no_tuning_extra():
+    """A judge can be made, saved and loaded, and everything it judges with imported, without the tuning libraries."""
+    code = """
+import sys
+for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp"):
+    sys.modules[name] = None
+import faith_dspy.calibration, faith_dspy.labels, faith_dspy.scoring, faith_dspy.segment, faith_dspy.signals
+from faith_dspy.labels import as_chunks
+from faith_dspy.schema import Finding, Observation, Verdict
+found = faith_dspy.scoring.conclude(
+    Observation(findings=(Finding(text="It is blue.", verdict=Verdict.FULLY_SUPPORTED),)),
+    as_chunks(["The kettle is blue."]), None, faith_dspy.JudgeConfig(),
+)
+print(found.score)"""
+    assert python(code) == "1.0"

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+
+from faith_dspy.segment import carries_statement, declines, sentences
+
+ANSWERS = {
+    "english": ("It holds 0.9 litres. Dr. Smith said so. It cost $1.5 million!", 3),
+    "abbreviations": ("Use it daily, e.g. in the U.S. or the U.K. See p. 12 of Fig. 3. It works at 100.5 °C.", 3),
+    "german": ("Der Kessel fasst 0,9 Liter. Dr. Müller bestätigte das am 3. Mai 2024. Er ist z. B. blau.", 3),
+    "french": ("La bouilloire contient 0,9 litre. M. Dupont l’a dit. Elle est bleue !", 3),
+    "spanish": ("¿Cuánto cabe? La tetera contiene 0,9 litros. El Sr. Pérez lo dijo.", 3),
+    "chinese": ("水壶的容量是0.9升。它是蓝色的！保修期为两年。", 3),
+    "japanese": ("やかんの容量は0.9リットルです。色は青です。保証は二年です。", 3),
+    "hindi": ("केतली में 0.9 लीटर पानी आता है। यह नीली है। वारंटी दो साल की है।", 3),
+    "arabic": ("تسع الغلاية 0.9 لتر. لونها أزرق! الضمان سنتان.", 3),
+    "citations": ("The kettle is blue [2]. It holds 0.9 litres.[1] It is light.[3][4]", 3),
+    "list": ("Steps:\n1. Fill the kettle.\n2. Press KEEP.\n- Wait.\n  * Pour", 5),
+    "windows line ends": ("One is blue.\r\nTwo is red.\r\n\r\nThree is green.", 3),
+    "table": ("| Model | Litres |\n|---|---|\n| K4 | 0.9 |", 3),
+    "code": ("Run this:\n```python\nx = 1.5\nprint(x)\n```\nIt prints 1.5.", 6),
+    "repeated": ("Same. Same. Same.", 3),
+    "emoji and combining marks": ("👍🏽 It works! Il a été réparé.", 2),
+    "white space around": (" \n  It is blue. \t It is light.  \n\n", 2),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_offsets_give_the_answer_back(name):
+    """Each sentence is the answer between its offsets, in order, and only white space lies between sentences."""
+    answer, count = ANSWERS[name]
+    found = sentences(answer)
+    assert len(found) == count
+    assert [s.index for s in found] == list(range(count))
+    position = 0
+    for s in found:
+        assert answer[s.start : s.end] == s.text == s.text.strip()
+        assert not answer[position : s.start].strip()
+        position = s.end
+    assert not answer[position:].strip()
+
+
+@pytest.mark.parametrize(
+    ("answer", "texts"),
+    [
+        ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
+        ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
+        ("它很轻。它很蓝。", 2),
+    ],
+)
+def test_no_cut_inside_a_sentence(answer, texts):
+    """Decimals, abbreviations and German ordinals end no sentence; full stops of Chinese do without a space."""
+    assert len(sentences(answer)) == texts
+
+
+@pytest.mark.parametrize("answer", ["", " ", "\n\t\n", "\u3000"])
+def test_empty_answer(answer):
+    """An answer of nothing has no sentence, and declines nothing."""
+    assert sentences(answer) == ()
+    assert not declines(answer)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "carries"),
+    [
+        ("The kettle is blue.", True),
+        ("42.5", True),
+        ("水壶是蓝色的。", True),
+        ("1.", False),
+        ("(12)", False),
+        ("|---|---|", False),
+        ("```", False),
+        ("👍", False),
+        ("Is it blue?", False),
+        ("真的吗？", False),
+        ("هل هي جديدة؟", False),
+        ('"Is it blue?"', False),
+    ],
+)
+def test_what_can_assert_something(sentence, carries):
+    """List markers, rules, symbols and questions carry no statement; words and numbers do."""
+    assert carries_statement(sentence) is carries
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know.",
+        "I don’t know.",
+        "I'm sorry, but I cannot answer that from the passages.",
+        "I'm unable to find that.",
+        "Sorry. I do not know.",
+        "Unfortunately, there is no information about that.",
+        "The context does not mention the warranty.",
+        "The documents provided do not say. I cannot tell.",
+        "Based on the provided context, I cannot answer this question.",
+        "I couldn't find it in the passages, so I can't tell you.",
+        "There is no evidence in the passages that the kettle is blue.",
+        "Unable to answer based on given passages.",
+    ],
+)
+def test_declining_answers(answer):
+    """An answer of which every sentence only says that it cannot be given is seen to decline."""
+    assert declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know, but the warranty is two years.",
+        "I don't know; it is probably two years.",
+        "I do not know the price. It holds 0.9 litres.",
+        "The context does not mention the price, so it is probably two euros.",
+        "The context does not mention the price and it is two euros.",
+        "The documents do not say: the kettle is blue.",
+        "I do not sell it but you can find it online.",
+        "There is no evidence that coffee causes cancer.",
+        "Sorry.",
+        "No.",
+        "I know the answer.",
+        "The kettle does not contain lead.",
+    ],
+)
+def test_answers_that_go_on_do_not_decline(answer):
+    """An answer that also says something is judged like any other."""
+    assert not declines(answer)
