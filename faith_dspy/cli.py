@@ -97,17 +97,21 @@ def tune(
 
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
-    from faith_dspy.eval_sets.catalog import path_of
-    from faith_dspy.optimize.study import Options, run
-    from faith_dspy.optimize.tracking import MlflowTracker, connect
+    from faith_dspy.optimize import tune as run
     from faith_dspy.report.study import study_view
-    from faith_dspy.report.terminal import TerminalView
 
-    view = TerminalView()
-    names = tuple(n.strip() for n in variants.split(",") if n.strip()) if variants else ()
-    options = Options(lm=lm or "local", api_base=api_base, budget=budget.value, seed=seed, out=out, variants=names)
-    store = connect(tracking_uri, experiment)
-    result = run(path_of(labels), options, view, test=test, tracker=lambda result: MlflowTracker(store, result))
+    result = run(
+        labels,
+        test=test,
+        lm=lm or "local",
+        api_base=api_base,
+        budget=budget.value,
+        out=out,
+        seed=seed,
+        variants=[n.strip() for n in (variants or "").split(",") if n.strip()],
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+    )
     if as_json:
         rows = {"__all__": {"predictions"}}
         _print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))

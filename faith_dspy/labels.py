@@ -19,7 +19,7 @@ _FORMAT = (
     '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
     '"question", "id", "annotators", "group" and "split" are optional.'
 )
-_TAGS = ("source", "domain", "language", "kind", "model")
+_TAGS = ("source", "domain", "language", "kind", "level", "model")
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -46,7 +46,7 @@ class Verifier(dspy.Module):
         super().__init__()
         unknown = [name for name in config.instructions if name not in INSTRUCTIONS]
         if unknown:
-            raise ConfigError(f"instructions: there is none called {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
+            raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.names = list(config.instructions)
         self.cite = config.cite
         self.told = True  # whether the LM tells token probabilities; found out by the first call

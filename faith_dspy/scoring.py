@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from faith_dspy.calibration import Head
     from faith_dspy.config import JudgeConfig
     from faith_dspy.schema import Chunk, Finding, Observation
+    from faith_dspy.signals import PreparedContext
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]."""
 
 
-def all_signals(observation: Observation, context: Sequence[Chunk], question: str | None) -> list[dict[str, float]]:
+def all_signals(observation: Observation, prepared: PreparedContext) -> list[dict[str, float]]:
     """Signals of each statement: those of words, and ``lm:<instruction>`` logits where the LM answered."""
-    prepared = prepare(context, question)
     return [
-        statement_signals(f.text, context, prepared=prepared) | {f"lm:{k}": v for k, v in f.logits.items()}
+        statement_signals(f.text, (), prepared=prepared) | {f"lm:{k}": v for k, v in f.logits.items()}
         for f in observation.findings
     ]
 
@@ -59,12 +59,12 @@ def conclude(
             f"none of {len(findings)} statements could be judged; the first: {findings[0].error}",
             observation,
         )
-    signals = all_signals(observation, context, question)
+    prepared = prepare(context, question)
+    signals = all_signals(observation, prepared)
     judged = [None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)]
     confidences = [f.probability for f in findings]
     if head is not None and head.statement is not None:
         confidences = head.statement_probabilities(judged)
-    prepared = prepare(context, question)
     dropped = 0
     statements = []
     for finding, signal, confidence in zip(findings, signals, confidences, strict=True):

@@ -42,11 +42,14 @@ DIRECTIONS: Mapping[str, int] = {
     "novel_quotes": -1,  # share of quoted passages that are not in the context word by word
     "out_of_order": -1,  # share of content words outside the longest common subsequence with the best two sentences
     "negation_mismatch": -1,  # words shared with the most similar sentence, if one of the two negates and one does not
+    "admits_gap": 1,  # 1 if it says that the context does not tell something (English phrases), else 0
     "copied_run": 1,  # share of the statement that its longest literal copy from the context makes up
 }
 """Each signal's direction. All are in [0, 1] but the logarithms of counts, which start at 0."""
 
-HEAD_SIGNALS = ("novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count")
+HEAD_SIGNALS = (
+    "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
+)  # fmt: skip
 """What a head uses by default. More signals did not separate better in any of our sets (optimize/LOG.md); the others
 are shown to people, and are there for whoever has the labels to find out."""
 
@@ -124,7 +127,7 @@ def statement_signals(
     tokens = tokenize(text, p.language)
     content = [t.key for t in content_tokens(tokens)]
     if not content:
-        return {name: 1.0 if way > 0 else 0.0 for name, way in DIRECTIONS.items()}
+        return {name: float(name == "copied_run") for name in DIRECTIONS}
     words = list(dict.fromkeys(content))
     n = len(words)
     light = LIGHT_WORDS.get(p.language, frozenset())
@@ -156,12 +159,22 @@ def statement_signals(
         "novel_quotes": _share(sum(q not in p.plain for q in quotes), len(quotes)),
         "out_of_order": 1 - common_subsequence(content[:_COMPARED], window_content) / len(content[:_COMPARED]),
         "negation_mismatch": shared[best] / n if best is not None and mismatch else 0.0,
+        "admits_gap": float(bool(_SOURCE.search(text) and _NOT_TOLD.search(text))),
         "copied_run": _longest_copy([t.key for t in tokens], p),
     }
 
 
 _COMPARED = 400
 """Tokens compared at most for their order; only tables and unpunctuated text are longer."""
+_SOURCE = re.compile(
+    r"\b(?:passages?|documents?|contexts?|sources?|excerpts?|(?:the|these|this|provided|given|available|further|specific"
+    r"|enough|sufficient|more)\s+(?:texts?|articles?|information|details?))\b|\bunable\s+to\s+(?:answer|provide|determine|say)",
+    re.IGNORECASE,
+)
+_NOT_TOLD = re.compile(
+    r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b|n['’]t\b",
+    re.IGNORECASE,
+)
 _QUOTED = re.compile(r'"([^"]{12,})"')
 
 

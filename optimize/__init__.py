@@ -1,1 +1,63 @@
 """Tuning: labels in, champion out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.optimize.results import StudyResult
+
+__all__ = ["tune"]
+
+
+def tune(
+    labels: str | Path,
+    *,
+    test: str | Path | None = None,
+    lm: str = "local",
+    api_base: str | None = None,
+    api_key: str | None = None,
+    budget: str = "standard",
+    out: str | Path | None = None,
+    seed: int = 0,
+    variants: Sequence[str] = (),
+    tracking_uri: str | None = None,
+    experiment: str = "faithfulness",
+    register: bool = True,
+    view: Any = None,
+) -> StudyResult:
+    """Tune a judge on a labels file, as ``faith-dspy tune`` does, and return what was found.
+
+    ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
+    aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
+    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's. ``tracking_uri``: MLflow's
+    store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+
+    Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
+    before any work is done.
+    """
+    from faith_dspy.eval_sets.catalog import path_of
+    from faith_dspy.optimize.study import Options, run
+    from faith_dspy.optimize.tracking import MlflowTracker, connect
+    from faith_dspy.report.terminal import TerminalView
+
+    options = Options(
+        lm=lm,
+        api_base=api_base,
+        api_key=api_key,
+        budget=budget,
+        seed=seed,
+        out=None if out is None else Path(out),
+        variants=tuple(variants),
+    )
+    store = connect(tracking_uri, experiment)
+    return run(
+        path_of(labels),
+        options,
+        view or TerminalView(),
+        test=None if test is None else path_of(test),
+        tracker=lambda result: MlflowTracker(store, result, register=register),
+    )

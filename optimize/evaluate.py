@@ -15,7 +15,7 @@ from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, Observation, Usage
 from faith_dspy.scoring import all_signals, conclude
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import DIRECTIONS, SHORTCUTS, shortcut_signals
+from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, prepare, shortcut_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +82,7 @@ def scorable(seen: Sequence[Observed]) -> list[Observed]:
 def head_example(o: Observed) -> HeadExample:
     """An observed answer as the head sees it."""
     findings = o.observation.findings
-    signals = all_signals(o.observation, o.example.context, o.example.question)
+    signals = all_signals(o.observation, prepare(o.example.context, o.example.question))
     return HeadExample(
         statements=[None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)],
         label=bool(o.example.label),
@@ -96,7 +96,7 @@ def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
     """Fit a head on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
     rows = [head_example(o) for o in seen]
     lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
-    names = {"joint": [*lm, *DIRECTIONS], "lm": lm, "overlap": list(DIRECTIONS), "shortcut": []}[which]
+    names = {"joint": [*lm, *HEAD_SIGNALS], "lm": lm, "overlap": HEAD_SIGNALS, "shortcut": ()}[which]
     return fit_head(rows, names=names, answer_names=SHORTCUTS if which == "shortcut" else (), seed=seed)
 
 

@@ -27,11 +27,11 @@ class Row(BaseModel):
 class Finding(BaseModel):
     """What is found of it; all but ``unscored`` and ``statements`` are None when it is unscored."""
 
-    score: float | None
-    faithful: bool | None
-    probability: float | None
-    level: str | None
-    unscored: str | None
+    score: float | None = None
+    faithful: bool | None = None
+    probability: float | None = None
+    level: str | None = None
+    unscored: str | None = None
     statements: str
     """JSON: a list of statements with verdict, chunk ids, quotes, confidence."""
 

@@ -25,7 +25,7 @@
     return node;
   };
   const text = (tag, name, value) => el(tag, { class: name, dir: "auto" }, value);
-  const mark = (symbol) => el("span", { class: "mark", "aria-hidden": "true" }, symbol);
+  const mark = (symbol) => el("span", { class: "mark", "aria-hidden": "true", dir: "ltr" }, symbol);
   const percent = (share) => `${Math.round(100 * share)} %`;
   const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
   const outcome = (i) => (i.unscored ? "unscored" : i.faithful == null ? "scored" : i.faithful ? "faithful" : "unfaithful");
@@ -102,13 +102,13 @@
     const heading = el("h2", { id: name, dir: "auto" }, item.question || `Answer ${item.number}`);
     const notes = [item.detail, ...item.notes].filter(Boolean).map((note) => text("p", "note", note));
     article.append(el("header", {}, finding(item), heading, ...notes));
-    const panel = el("ul", { class: "panel", id: `${name}p`, "aria-label": "Statements of the sentence pointed at" });
+    const panel = el("ul", { class: "panel", id: `${name}p` });
     const answer = el("div", { class: "answer", dir: "auto" });
     const sentences = [];
     for (const [piece, verdict, statements] of item.parts) {
       if (!verdict) { answer.append(piece); continue; }
       const span = el("span", { class: `s ${verdict}`, role: "button", tabindex: "-1", "aria-pressed": "false" },
-        el("span", { class: "sr" }, `${VERDICTS[verdict][1]}: `), piece,
+        el("span", { class: "sr", dir: "ltr" }, `${VERDICTS[verdict][1]}: `), piece,
         verdict !== "fully_supported" && mark("\u2060" + VERDICTS[verdict][0])); // joined: never alone on a line
       sentences.push({ span, verdict, statements, written: piece.trim() });
       answer.append(span);
@@ -218,20 +218,27 @@
 
   // Filters. The first answers are drawn at once, the others while the page is already there to be read.
   let shown = [], drawn = 0, timer = 0;
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) if (isIntersecting) { showEvidence(states.get(target)); seen.unobserve(target); }
+  list.addEventListener("contentvisibilityautostatechange", (event) => { // a card comes into sight
+    if (!event.skipped && states.has(event.target)) showEvidence(states.get(event.target));
   });
   const draw = (count) => {
     const end = Math.min(shown.length, drawn + count);
     const some = document.createDocumentFragment();
     for (; drawn < end; drawn++) {
       const item = shown[drawn];
-      if (!cards.has(item)) { cards.set(item, card(item)); seen.observe(cards.get(item)); }
+      if (!cards.has(item)) cards.set(item, card(item));
       some.append(cards.get(item));
     }
     list.append(some);
   };
-  const goOn = () => { timer = drawn < shown.length ? setTimeout(() => { draw(20); goOn(); }, 0) : 0; };
+  const goOn = () => {
+    if (drawn === shown.length) return;
+    timer = setTimeout(() => {
+      const end = performance.now() + 60;
+      do draw(25); while (drawn < shown.length && performance.now() < end);
+      goOn();
+    }, 0);
+  };
   const haystack = (i) => (i.haystack ??= [i.id, i.question, i.detail, i.parts.map((p) => p[0]).join(""),
     ...i.statements.flatMap((x) => [x.text, x.reason, ...x.quotes]),
     ...i.chunks.flatMap((c) => [c.source, c.parts.map((p) => p[0]).join("")])].join("\n").toLowerCase());
