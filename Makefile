@@ -7,6 +7,22 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# The README's first lines of code.
+define FIRST_JUDGMENT
+
+from faith_dspy import load_judge
+
+judge = load_judge('judges/quickstart')
+r = judge(
+    question='How long may I return a lamp?',
+    context=['Lamps can be returned within 30 days, with the receipt.', 'Sale items are exchanged only.'],
+    answer='You can return a lamp within 30 days. Shipping is free.',
+)
+print(r.pretty())
+
+endef
+export FIRST_JUDGMENT
+
 .PHONY: help quickstart test test-fast check format ui clean
 
 help: ## this list
@@ -20,7 +36,9 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
-	@$(BIN)/python -m faith_dspy.eval_sets.quickstart
+	@$(BIN)/faith-dspy model fetch
+	@$(BIN)/faith-dspy tune quickstart --budget quick
+	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
 
 test: check ## all tests, the embedded model included
 	@$(BIN)/python -m pytest -q

@@ -20,9 +20,10 @@ def tune(
     lm: str = "local",
     api_base: str | None = None,
     api_key: str | None = None,
-    budget: str = "standard",
+    budget: str = "quick",
     out: str | Path | None = None,
     seed: int = 0,
+    minutes: float | None = None,
     variants: Sequence[str] = (),
     tracking_uri: str | None = None,
     experiment: str = "faithfulness",
@@ -33,8 +34,8 @@ def tune(
 
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
-    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's. ``tracking_uri``: MLflow's
-    store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+    ``minutes``: no variant is begun after so many. ``variants``: names from `faith_dspy.optimize.variants.VARIANTS`
+    instead of the budget's. ``tracking_uri``: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
 
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
     before any work is done.
@@ -51,6 +52,7 @@ def tune(
         budget=budget,
         seed=seed,
         out=None if out is None else Path(out),
+        minutes=minutes,
         variants=tuple(variants),
     )
     store = connect(tracking_uri, experiment)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MIN_SHARED = 0.25
 """Share of a labelled statement's content words that the piece it is brought to must have."""
+STEP = 0.05
 
 
 def align(pieces: Sequence[str], example: LabelledExample) -> list[bool | None]:
@@ -55,22 +56,18 @@ def _shared(texts: Sequence[str], pieces: Sequence[str]) -> list[list[float]]:
 
 
 def _in_order(shared: Sequence[Sequence[float]]) -> list[int]:
-    """The piece for each text, never going back, with the largest sum of shares (dynamic programming)."""
-    best: list[float] = [0.0] * len(shared[0])
+    """The piece for each text, never going back, with the largest sum of shares (dynamic programming).
+
+    A step on to another piece is worth `STEP`, so that of two equal places the one not yet told of is taken.
+    """
+    best = list(shared[0])
     steps: list[list[int]] = []
-    for row in shared:
-        reach, at = best[0], 0
-        now, came = [], []
-        for j, s in enumerate(row):
-            if best[j] > reach:
-                reach, at = best[j], j
-            now.append(reach + s)
-            came.append(at)
+    for row in shared[1:]:
+        came = [max(range(j + 1), key=lambda i: (best[i] + STEP * (i < j), i)) for j in range(len(row))]
+        best = [best[i] + STEP * (i < j) + row[j] for j, i in enumerate(came)]
         steps.append(came)
-        best = now
-    place = max(range(len(best)), key=lambda j: (best[j], -j))
-    places = [place]
-    for came in reversed(steps[1:]):
+    places = [max(range(len(best)), key=lambda j: (best[j], -j))]
+    for came in reversed(steps):
         places.append(came[places[-1]])
     return places[::-1]
 

@@ -106,7 +106,7 @@ def _furnish(client: Any, experiment_id: str, there: dict[str, str]) -> None:
     tests = [f"metrics.`test_{j}_balanced_accuracy`" for j in ("champion", "baseline", "floor_overlap")]
     against = ["tags.`vs_baseline`", "tags.`vs_floor_overlap`", "attributes.`Models`"]
     variants = _view(
-        "Variants", [*scores, *costs, "tags.`study`"], "metrics.`dev_selection`", "tags.faith_dspy.kind != 'study'"
+        "Variants", ["tags.`study`", *scores, *costs], "metrics.`dev_selection`", "tags.faith_dspy.kind != 'study'"
     )
     studies = _view("Studies", ["tags.`champion`", *tests, *against], "attributes.start_time", "")
     tags = {

@@ -30,7 +30,7 @@ from faith_dspy.optimize.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.optimizers import quiet
-from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, VARIANTS, Budget, Variant, budget
 from faith_dspy.schema import LabelledExample, Usage, digest
@@ -78,6 +78,8 @@ class Options(NamedTuple):
     budget: str = "standard"
     seed: int = 0
     out: Path | None = None
+    minutes: float | None = None
+    """No variant is begun after so many minutes; None: the budget's limit."""
     variants: tuple[str, ...] = ()
     """Names from `VARIANTS` to try instead of the budget's."""
 
@@ -121,13 +123,17 @@ def run(
     )
     view.say(_split_line(parts))
     out = options.out or Path("judges") / labels.stem
+    limit = plan.minutes if options.minutes is None else options.minutes
     study = _Study(options, plan, parts, lm, result, view)
     with metered() as meter:
         study.track = tracker(result)
         study.floors()
         try:
             for variant in variants:
-                study.try_variant(variant)
+                if limit is not None and time.monotonic() - started > limit * 60 and study.judges:
+                    study.skip(variant, f"the {limit:g} minutes for trying variants were over")
+                else:
+                    study.try_variant(variant)
         except KeyboardInterrupt:
             if BASELINE not in study.seen or BASELINE not in study.judges:
                 raise
@@ -167,12 +173,17 @@ class _Study:
             rows = champion.majority_rows(seen, self.parts.train) if which == "majority" else self._rows(seen, which)[0]
             self._add(floor, rows)
 
-    def try_variant(self, variant: Variant) -> None:
-        """Compile, judge dev, measure; a variant that cannot be compiled is skipped and says why."""
-        kind: Kind = "baseline" if variant.name == BASELINE else "lm"
-        result = VariantResult(
+    def skip(self, variant: Variant, why: str) -> None:
+        """Leave a variant out, and say so wherever the others stand."""
+        result = self._begin(variant)
+        result.status, result.note = "skipped", why
+        self.view.say(f"{variant.name}: skipped, {why}")
+        self._record(result)
+
+    def _begin(self, variant: Variant) -> VariantResult:
+        return VariantResult(
             name=variant.name,
-            kind=kind,
+            kind="baseline" if variant.name == BASELINE else "lm",
             description=variant.description,
             params={
                 "granularity": variant.config.granularity.value,
@@ -182,6 +193,10 @@ class _Study:
                 "seed": self.options.seed,
             },
         )
+
+    def try_variant(self, variant: Variant) -> None:
+        """Compile, judge dev, measure; a variant that cannot be compiled is skipped and says why."""
+        result = self._begin(variant)
         judge = Judge(self.lm, config=variant.config)
         judge._given = self.options.lm  # exported by the name the user gave, never by address
         judge._lm = self.lm
@@ -189,9 +204,7 @@ class _Study:
             try:
                 result.compile_usage = self._compile(judge, variant)
             except ConfigError as exc:
-                result.status, result.note = "skipped", str(exc)
-                self.view.say(f"{variant.name}: skipped, {exc}")
-                self._record(result)
+                self.skip(variant, str(exc))
                 return
         with self.view.task(f"{variant.name}: judging dev", len(self.parts.dev)) as advance:
             seen = observe(judge, self.parts.dev, advance)
@@ -201,7 +214,7 @@ class _Study:
         rows, weights = self._rows(seen, "joint")
         result.weights = weights
         result.lm_only = agreement(self._rows(seen, "lm")[0], seed=self.options.seed)
-        if kind == "baseline":
+        if result.kind == "baseline":
             result.untuned = agreement(*judged_rows(seen, variant.config, None), seed=self.options.seed)
         self._add(result, rows)
 
@@ -274,20 +287,31 @@ def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:
             raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
     return _Parts(
         splits,
-        _sample(splits.train, plan.train, seed),
-        _sample(splits.dev, plan.dev, seed),
-        _sample(tested, plan.test, seed),
+        _sample(splits.train, plan.train, plan.words, seed),
+        _sample(splits.dev, plan.dev, plan.words, seed),
+        _sample(tested, plan.test, plan.words, seed),
     )
 
 
-def _sample(part: Sequence[LabelledExample], n: int, seed: int) -> list[LabelledExample]:
-    """At most ``n`` examples, by whole contexts where it can be, in an order that ``seed`` fixes."""
-    if len(part) <= n:
-        return list(part)
+def _sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
+    """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
+
+    A context's words count once, an answer's words each time. Whatever the limit, both labels stay in.
+    """
     keys = sorted({e.context_key for e in part})
     random.Random(seed).shuffle(keys)
     place = {k: i for i, k in enumerate(keys)}
-    return sorted(part, key=lambda e: (place[e.context_key], e.id))[:n]
+    out: list[LabelledExample] = []
+    read: set[str] = set()
+    for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
+        if len(out) >= n or (words <= 0 and len({o.label for o in out}) == 2):
+            break
+        if e.context_key not in read:
+            read.add(e.context_key)
+            words -= sum(len(c.text.split()) for c in e.context)
+        words -= len(e.answer.split())
+        out.append(e)
+    return out
 
 
 def _report(parts: _Parts) -> dict[str, Any]:

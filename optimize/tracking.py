@@ -100,7 +100,7 @@ class MlflowTracker:
         for run in self._client.search_runs([self._store.experiment_id], query, max_results=1):
             self._client.update_run(run.info.run_id, status="RUNNING")
             return str(run.info.run_id)
-        note = "Running: variants appear below as they finish. The testset is not opened yet."
+        note = "Not finished. Variants appear below as they are; run the study again to go on."
         run_id = self._create({_STUDY: result.study_id, _KIND: "study", "status": "running"}, self._title, note)
         params = {
             "labels_file": result.labels_file,
@@ -249,6 +249,7 @@ def _kill(client: Any, run_id: str) -> None:
     """A study that ends without `finish` is not shown as running for ever."""
     try:
         with quiet():
+            client.set_tag(run_id, "status", "broken off")
             client.set_terminated(run_id, "KILLED")
     except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
         return

@@ -30,6 +30,10 @@ class Budget(NamedTuple):
     """At most so many answers of dev are judged per variant; train, test: likewise, by champion and baseline."""
     train: int
     test: int
+    words: int
+    """At most so many words of context and answers are read of each part, every context once."""
+    minutes: float | None
+    """No variant is begun after so many minutes; champion, baseline and test are finished all the same."""
 
 
 def _config(granularity: str, *instructions: str) -> JudgeConfig:
@@ -59,10 +63,17 @@ VARIANTS: dict[str, Variant] = {
 }
 
 _FIRST = (BASELINE, "sentence", "sentence-few-shot", "sentence-bootstrap", "statement")
+_ALL = 10**9
 BUDGETS: dict[str, Budget] = {
-    "quick": Budget(_FIRST, Effort(demos=4, candidates=1, compare_on=20), dev=60, train=80, test=120),
-    "standard": Budget((*_FIRST, "sentence-pooled"), Effort(4, 4, 60), dev=120, train=240, test=400),
-    "thorough": Budget((*_FIRST, "sentence-pooled"), Effort(6, 10, 150), dev=10**6, train=10**6, test=10**6),
+    "quick": Budget(
+        _FIRST, Effort(demos=4, candidates=1, compare_on=16), dev=32, train=120, test=120, words=40_000, minutes=6
+    ),
+    "standard": Budget(
+        _FIRST, Effort(demos=4, candidates=3, compare_on=40), dev=100, train=240, test=400, words=200_000, minutes=60
+    ),
+    "thorough": Budget(
+        tuple(VARIANTS), Effort(demos=6, candidates=8, compare_on=120), _ALL, _ALL, _ALL, words=_ALL, minutes=None
+    ),
 }
 
 

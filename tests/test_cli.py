@@ -124,13 +124,14 @@ def test_judge_reports_what_it_could_not_judge(run, at, tmp_path):
     assert "answer is NoneType" in lines(out)[1]["detail"]
 
 
+@pytest.mark.parametrize("share", [0.5, 1])
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
-def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept):
-    """After being cut in the middle of a line, only what is missing is asked for, and the file is as if never cut."""
+def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept, share):
+    """Cut inside a line, or right before its end, only what is missing is asked for; the file is as if never cut."""
     source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
     assert run("judge", source, "--out", out, *at)[0] == 0
     whole = out.read_bytes().splitlines(keepends=True)
-    half = whole[kept][: len(whole[kept]) // 2] if kept < 3 else b""
+    half = whole[kept][: int((len(whole[kept]) - 1) * share)] if kept < 3 else b""
     out.write_bytes(b"".join(whole[:kept]) + half)
     dspy.configure_cache(enable_disk_cache=False)  # forget the replies
     server.requests.clear()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from faith_dspy.agreement import measure
+from faith_dspy.eval_sets.catalog import as_dataset, load, path_of
+from faith_dspy.optimize.splits import split
+from faith_dspy.schema import Verdict
+
+
+def test_quickstart_has_what_its_card_promises():
+    """96 examples or more in fixed parts, eight domains, 2–5 chunks, all four verdicts, each with a reason."""
+    examples = load("quickstart")
+    assert len(examples) == 132
+    assert Counter(e.split for e in examples) == {"train": 44, "dev": 44, "test": 44}
+    assert len({e.tags["domain"] for e in examples}) >= 8
+    assert all(2 <= len(e.context) <= 5 for e in examples)
+    statements = [s for e in examples for s in e.statements]
+    assert {s.verdict for s in statements} == set(Verdict) - {Verdict.NOT_SUPPORTED}
+    assert all(s.reason for s in statements)
+    assert all(s.supporting_chunk_ids for s in statements if s.verdict is Verdict.CONTRADICTORY)
+
+
+def test_quickstart_labels_do_not_contradict_themselves():
+    """An answer is faithful exactly when all of its statements are fully supported, and half of them are."""
+    for e in load("quickstart"):
+        assert e.faithful == all(s.verdict is Verdict.FULLY_SUPPORTED for s in e.statements), e.id
+    for part in ("train", "dev", "test"):
+        labels = [e.faithful for e in load("quickstart") if e.split == part]
+        assert sum(map(bool, labels)) == len(labels) / 2
+
+
+def test_quickstart_parts_share_no_context():
+    """The fixed parts pass the same leak check as anybody's labels."""
+    assert split(load("quickstart")).report.fixed
+
+
+def test_the_length_of_quickstart_answers_gives_little_away():
+    """Judged by length alone AUROC stays near chance, so a judge has to read."""
+    examples = load("quickstart")
+    lengths = [len(re.findall(r"\w+", e.answer)) / 200 for e in examples]
+    found = measure([bool(e.label) for e in examples], [True] * len(examples), lengths, n_resamples=50)
+    assert 0.35 < found.auroc.value < 0.65
+
+
+def test_a_file_of_that_name_wins(tmp_path, monkeypatch):
+    """A path is a path, even when a shipped set has its name."""
+    monkeypatch.chdir(tmp_path)
+    assert path_of("quickstart").name == "quickstart.jsonl"
+    (tmp_path / "quickstart").write_text("{}")
+    assert path_of("quickstart").samefile(tmp_path / "quickstart")
+
+
+def test_a_set_comes_as_a_hugging_face_dataset():
+    """`as_dataset` gives the fixed parts with texts and labels."""
+    parts = as_dataset("quickstart")
+    assert {name: rows.num_rows for name, rows in parts.items()} == {"train": 44, "dev": 44, "test": 44}
+    row = parts["train"][0]
+    assert isinstance(row["context"][0], str)
+    assert row["label"] == row["faithful"]
