@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 # Set before anything imports mlflow or litellm: with it, both start without a network.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 export MLFLOW_DISABLE_TELEMETRY := true
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The README's first lines of code.
@@ -61,7 +62,8 @@ check: $(VENV)/.ready ## lint, types, import contracts
 format: $(VENV)/.ready ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-ui: $(VENV)/.ready ## MLflow on http://127.0.0.1:5000, offline
+ui: $(VENV)/.ready ## MLflow on 127.0.0.1, offline
+	@echo "Studies: http://127.0.0.1:$${PORT:-5000}/#/experiments/1/runs?viewStateShareKey=variants&workflowType=machine_learning"
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $${PORT:-5000} --workers 1
 
 clean: ## remove what was built; studies and judges stay

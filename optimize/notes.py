@@ -22,7 +22,7 @@ def study(result: StudyResult, model: str | None) -> str:
         f"**★ {result.champion}**: balanced accuracy {figure(champion.agreement.balanced_accuracy)} on {n} answers "
         "never seen" + ("." if result.finished else ". *The study was stopped early.*"),
         "",
-        *(f"- {c.sentence[:1].upper()}{c.sentence[1:]}" for c in result.comparisons.values()),
+        *(f"- {sentence}" for sentence in verdicts(result)),
         "",
         f"### Test: agreement with people on {n} answers",
         "",
@@ -50,6 +50,11 @@ def study(result: StudyResult, model: str | None) -> str:
     return "\n".join(lines)
 
 
+def verdicts(result: StudyResult) -> list[str]:
+    """The champion against the baseline and each floor, a sentence each."""
+    return [c.sentence[:1].upper() + c.sentence[1:] for c in result.comparisons.values()]
+
+
 def variant(v: VariantResult) -> str:
     """One line."""
     if v.agreement is None:
@@ -69,7 +74,7 @@ def prompts(found: Mapping[str, Any]) -> str:
         lines += [f"# {name}", "", str(prompt.get("instructions", "")), ""]
         for i, demo in enumerate(prompt.get("demos", ()), 1):
             lines += [f"## Example {i}", ""]
-            lines += [f"{key}: {_text(value)}" for key, value in demo.items()]
+            lines += [f"- {key}: {_text(value)}" for key, value in demo.items()]
             lines.append("")
     return "\n".join(lines)
 

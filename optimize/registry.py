@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.card import figure
+from faith_dspy.optimize.notes import verdicts
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult
@@ -57,7 +58,7 @@ def register(client: Any, experiment_id: str, run_id: str, result: StudyResult, 
             "labels_file": result.labels_file,
             "test_balanced_accuracy": figure(tested.balanced_accuracy),
         },
-        description="\n\n".join(c.sentence for c in result.comparisons.values()),
+        description="\n\n".join(verdicts(result)),
     )
     if former is not None:
         client.set_registered_model_alias(name, PREVIOUS, former.version)

@@ -99,6 +99,16 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def broken_off(client: Any, run_id: str) -> None:
+    """Close the run of a study that ends unfinished: it is not to be shown as running for ever."""
+    try:
+        with quiet():
+            client.set_tag(run_id, "status", "broken off")
+            client.set_terminated(run_id, "KILLED")
+    except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
+        return
+
+
 def _furnish(client: Any, experiment_id: str, there: dict[str, str]) -> None:
     """Description and saved views of the experiment's page; what a user has changed stays."""
     scores = [f"metrics.`dev_{m}`" for m in ("balanced_accuracy", "auroc", "cohen_kappa")]

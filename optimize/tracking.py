@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize import notes, plots
 from faith_dspy.optimize.registry import register
-from faith_dspy.optimize.store import NOTE, Store, quiet, reason, shown
+from faith_dspy.optimize.store import NOTE, Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.store import connect as connect
 from faith_dspy.schema import digest
 
@@ -58,7 +58,7 @@ class MlflowTracker:
                 self.run_id = self._open(result)
         except Exception as exc:
             raise FaithDspyError(f"MLflow at {shown(store.uri)} cannot take a run: {reason(exc)}.") from exc
-        self._unfinished = weakref.finalize(self, _kill, self._client, self.run_id)
+        self._unfinished = weakref.finalize(self, broken_off, self._client, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
         """Record a variant."""
@@ -243,16 +243,6 @@ def _usage(usage: Usage, name: str, per: int) -> dict[str, float | None]:
         return {}
     fields = ("calls", "prompt_tokens", "cached_tokens", "computed_tokens", "output_tokens", "seconds")
     return {name.format(field): getattr(usage, field) / per for field in fields}
-
-
-def _kill(client: Any, run_id: str) -> None:
-    """A study that ends without `finish` is not shown as running for ever."""
-    try:
-        with quiet():
-            client.set_tag(run_id, "status", "broken off")
-            client.set_terminated(run_id, "KILLED")
-    except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
-        return
 
 
 def _now() -> int:

@@ -239,7 +239,7 @@ def test_wrong_dials(dials, message):
 def test_unknown_instruction(judge_at, names):
     """An instruction that is not in the bank is an error of the dials that ends a run, not a fault of each record."""
     judge, server = judge_at(instructions=names)
-    with pytest.raises(ConfigError, match="none called 'nonsense'; there are supported, every_detail, graded"):
+    with pytest.raises(ConfigError, match="no instruction 'nonsense'; there are supported, every_detail, graded"):
         judge(**record(0))
     with pytest.raises(ConfigError):
         judge.batch([record(0), record(1)])
