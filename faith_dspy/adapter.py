@@ -86,8 +86,11 @@ class CompactAdapter(ChatAdapter):
 
 
 def as_data(text: str) -> str:
-    """Text under judgement, with chat-template markers broken up so that it cannot pose as a message."""
-    return _TEMPLATE.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text).strip()
+    """Text under judgement, so that it can pose neither as a message nor as another field.
+
+    Chat-template markers are broken up; blank lines, which part the fields of a prompt, are closed.
+    """
+    return re.sub(r"\n\s*\n", "\n", _TEMPLATE.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)).strip()
 
 
 # ChatML, Llama 3, Phi; DeepSeek (with a wide bar); Gemma, Mistral, Llama 2.

@@ -33,7 +33,7 @@ FORMAT_VERSION = 1
 Fields that are only added need no new version.
 """
 _TOLERANCE = 1e-6
-_WRITTEN = frozenset({"format_version", "config", "head", "lm", "program_sha256", "reference"})
+_WRITTEN = frozenset({"sha256", "format_version", "config", "head", "lm", "program_sha256", "reference"})
 """Of a manifest what is written anew on saving; whatever else a study put there is kept."""
 
 
@@ -58,6 +58,7 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
         **{k: v for k, v in judge.manifest.items() if k not in _WRITTEN},
         "reference": [_reference(judge, *r) for r in reference or kept],
     }
+    document["sha256"] = _content(document)
     (folder / "program.json").write_bytes(program)
     (folder / "judge.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "CARD.md").write_text(card or judge.manifest.get("card") or _plain_card(judge), encoding="utf-8")
@@ -78,6 +79,11 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
         raise ArtifactError(
             f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads 1 to "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
+        )
+    if manifest.get("sha256") != _content(manifest):
+        raise ArtifactError(
+            f"{folder / 'judge.json'}: its content is not what its SHA-256 says; it was altered after the export. "
+            "Take the folder from where it was exported."
         )
     raw = _bytes(folder / "program.json")
     if hashlib.sha256(raw).hexdigest() != manifest.get("program_sha256"):
@@ -102,6 +108,12 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
     if lm is None:
         _same_model_file(judge, folder)
     return judge
+
+
+def _content(document: dict[str, Any]) -> str:
+    """SHA-256 of everything in judge.json but itself."""
+    rest = {k: v for k, v in document.items() if k != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def _dump(judge: Judge) -> bytes:

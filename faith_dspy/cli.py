@@ -159,6 +159,8 @@ def judge(
     from faith_dspy.labels import read_jsonl
     from faith_dspy.report.terminal import TerminalView
 
+    _check_writable(out, "--out")
+    _check_writable(html, "--html")
     rows = [row for _, row in read_jsonl(records)]
     if not rows:
         raise InputError(f"{records}: has no records. Expected one JSON object a line with context and answer.")
@@ -340,24 +342,30 @@ def _resumed(out: Path | None, rows: list[dict[str, Any]]) -> int:
     """How many records are already in the output file; a line that was cut off is taken away."""
     if out is None or not out.exists():
         return 0
-    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
-    whole: list[str] = []
+    lines = out.read_bytes().splitlines(keepends=True) if out.is_file() else []
+    whole: list[bytes] = []
     for line, row in zip(lines, rows, strict=False):
         try:
-            same = line.endswith("\n") and json.loads(line).get("record") == _key(row)
+            same = line.endswith(b"\n") and json.loads(line).get("record") == _key(row)
         except (ValueError, AttributeError):
             same = False
         if not same:
             break
         whole.append(line)
     rest = len(lines) - len(whole)
-    if rest > 1 or (rest == 1 and lines[-1].endswith("\n")):
+    if rest > 1 or (rest == 1 and lines[-1].endswith(b"\n")):
         raise InputError(
             f"{out}: line {len(whole) + 1} is not the judgment of record {len(whole) + 1} of the input, so this run "
             "cannot go on from it. Give another --out, or remove the file."
         )
-    out.write_text("".join(whole), encoding="utf-8")
+    out.write_bytes(b"".join(whole))
     return len(whole)
+
+
+def _check_writable(path: Path | None, option: str) -> None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
+        raise InputError(f"{option} {path}: {what}; expected a file in a folder that is there.")
 
 
 def _with_texts(rows: list[dict[str, Any]], out: Path | None, judgments: list[Any]) -> Iterator[Any]:
@@ -367,7 +375,7 @@ def _with_texts(rows: list[dict[str, Any]], out: Path | None, judgments: list[An
     if out is None or len(judgments) == len(rows):
         yield from judgments
         return
-    with out.open(encoding="utf-8") as handle:
+    with out.open("rb") as handle:
         for row, line in zip(rows, handle, strict=True):
             fields = json.loads(line)
             yield row, Judgment.model_validate({k: fields[k] for k in Judgment.model_fields})
@@ -386,7 +394,7 @@ def _print_json(value: Any) -> None:
 def main() -> None:
     """Run the command line; errors raised on purpose end in one message and exit code 2."""
     try:
-        app()
+        app(prog_name="faith-dspy")
     except FaithDspyError as exc:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(str(exc), err=True)

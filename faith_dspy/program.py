@@ -49,7 +49,7 @@ class Verifier(dspy.Module):
             raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.names = list(config.instructions)
         self.cite = config.cite
-        self.told = True  # whether the LM tells token probabilities; found out by the first call
+        self.told: bool | None = None  # whether the LM tells token probabilities; found out by the first call
         self.ask = [
             dspy.Predict(INSTRUCTIONS[name].signature(cite=config.cite and i == 0, criteria=config.criteria))
             for i, name in enumerate(self.names)
@@ -84,19 +84,22 @@ class Verifier(dspy.Module):
         )
 
     def _call(self, predict: dspy.Predict, long: bool, **inputs: Any) -> dspy.Prediction:
-        size = LABEL_TOKENS if long or not self.told else 1
-        config = {"max_tokens": size}
-        if self.told:
+        """Ask with token probabilities; where the LM refuses them, or has never told any, for the label alone."""
+        if self.told is not False:
+            config = {"max_tokens": LABEL_TOKENS if long else 1, "logprobs": True, "top_logprobs": TOP_TOKENS}
             try:
-                prediction = predict(**inputs, config={**config, "logprobs": True, "top_logprobs": TOP_TOKENS})
+                prediction = predict(**inputs, config=config)
             except Exception as exc:
                 if "logprob" not in str(exc).lower():
                     raise
                 log.info("the LM tells no token probabilities; going on with labels alone")
+                self.told = False
             else:
-                if _top_tokens(prediction) or size > 1:
+                if _top_tokens(prediction):
+                    self.told = True
                     return prediction
-            self.told = False
+                # An LM that told them before has missed once; one that never did will not be asked again.
+                self.told = self.told or False
         return predict(**inputs, config={"max_tokens": LABEL_TOKENS})
 
 

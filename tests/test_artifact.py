@@ -7,7 +7,7 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
-from faith_dspy.artifact import FORMAT_VERSION, save_judge
+from faith_dspy.artifact import FORMAT_VERSION, _content, save_judge
 from faith_dspy.calibration import AnswerHead, Head, StatementHead
 from faith_dspy.errors import ArtifactError
 from faith_dspy.labels import as_chunks
@@ -53,11 +53,20 @@ def exported(tuned, tmp_path):
 
 
 def edit(folder, change):
-    """Change judge.json as somebody with an editor would."""
+    """Change judge.json as somebody would who knows about its SHA-256."""
     path = folder / "judge.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
+    document["sha256"] = _content(document)
     path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def test_an_edited_judge_json_is_refused(exported):
+    """Somebody with an editor changes one dial; the file's own SHA-256 tells."""
+    path = exported / "judge.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"cite": false', '"cite": true'), encoding="utf-8")
+    with pytest.raises(ArtifactError, match="altered after the export"):
+        load_judge(exported)
 
 
 def contents(folder):

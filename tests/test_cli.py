@@ -141,7 +141,6 @@ def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept, sha
     assert untimed == [{**f, "usage": None} for f in map(json.loads, whole)]
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="cli._resumed decodes the whole file at once")
 def test_judge_goes_on_after_a_cut_inside_a_character(run, at, tmp_path):
     """A run that was killed while it wrote the second byte of an umlaut goes on like any other."""
     source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
@@ -153,7 +152,6 @@ def test_judge_goes_on_after_a_cut_inside_a_character(run, at, tmp_path):
     assert len(out.read_bytes().splitlines()) == 3
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="cli._resumed splits at U+2028 and U+0085 too")
 def test_judge_goes_on_after_unusual_line_separators(run, chat_server, tmp_path):
     """Separators that Python takes for line ends, but JSON does not, do not confuse a run that goes on."""
     server = chat_server(says="Yes")
@@ -227,7 +225,7 @@ def test_agree_fails_its_bar(run, at, tmp_path, bar, code):
     got, out, _ = run("agree", jsonl(tmp_path / "labels.jsonl", *LABELS), *at, "--min", bar)
     assert got == code
     assert "balanced accuracy" in out
-    assert "0.75" in out
+    assert ".75" in out
 
 
 def test_labels_audit(run, tmp_path):
@@ -341,7 +339,6 @@ def test_dials_that_do_not_exist(run, at, tmp_path):
     refused(run("judge", source, *at, "--granularity", "word"), "'statement', 'sentence' or 'answer'", "got 'word'")
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="cli.judge opens --out unguarded")
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])
 def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
     """An output file that cannot be written is an error before anything is paid for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def number(e: Estimate | None) -> str:
     """A value to two digits, or a dash."""
-    return "–" if e is None or e.value is None else f"{e.value:.2f}"
+    return "–" if e is None or e.value is None else _short(e.value)
 
 
 def interval(e: Estimate | None) -> str:
@@ -26,27 +27,28 @@ def interval(e: Estimate | None) -> str:
     if e is None or e.value is None:
         return "–"
     if e.low is None or e.high is None:
-        return f"{e.value:.2f}"
-    return f"{e.value:.2f} [dim][{e.low:.2f}–{e.high:.2f}][/dim]".replace("[" + f"{e.low:.2f}", r"\[" + f"{e.low:.2f}")
+        return _short(e.value)
+    return rf"{_short(e.value)} [dim]\[{_short(e.low)}, {_short(e.high)}][/dim]"
+
+
+def _short(value: float) -> str:
+    """.80, as statisticians write what lies between -1 and 1; a table of eighty columns has no room for more."""
+    return f"{value:.2f}".replace("0.", ".", 1)
 
 
 def study_view(result: Any) -> RenderableType:
     """`faith_dspy.optimize.results.StudyResult` → tables of dev and test, verdict in words, where to look next."""
-    dev = Table(title="Variants, on dev (to choose by; not agreement with people)", title_justify="left")
-    dev.add_column("variant")
-    for title in ("balanced acc.", "AUROC", "κ", "LM alone: b.a.", "AUROC", "read", "written", "s"):
-        dev.add_column(title, justify="right")
+    title = "Variants, on dev: to choose by, not agreement with people"
+    dev = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    dev.add_column("variant", no_wrap=True)
+    for title in ("b. acc.", "AUROC", "κ", "LM alone", "AUROC", "read", "s"):
+        dev.add_column(title, justify="right", no_wrap=True)
+    left_out = []
     for v in result.variants:
         style = "bold green" if v.name == result.champion else "dim" if v.kind == "floor" else ""
         if v.agreement is None:
-            dev.add_row(Text(v.name, style), Text(f"{v.status}: {v.note}"[:60], "yellow"))
+            left_out.append(f"[yellow]{v.name}: {v.status}, {v.note}.[/yellow]")
             continue
-        n = max(1, v.judged)
-        cost = (
-            [f"{v.usage.computed_tokens / n:.0f}", f"{v.usage.output_tokens / n:.0f}", f"{v.usage.seconds / n:.1f}"]
-            if v.judged
-            else ["–", "–", "–"]
-        )
         a, only = v.agreement, v.lm_only
         dev.add_row(
             Text(("★ " if v.name == result.champion else "  ") + v.name, style),
@@ -55,36 +57,33 @@ def study_view(result: Any) -> RenderableType:
             number(a.cohen_kappa),
             number(only.balanced_accuracy if only else None),
             number(only.auroc if only else None),
-            *cost,
+            *_cost(v.usage, v.judged)[::2],
         )
     unseen = result.test[0].agreement.n
-    test = Table(title=f"\nAgreement with people, on {unseen} answers never seen", title_justify="left")
-    test.add_column("")
-    for title in ("balanced accuracy", "AUROC", "Cohen's κ", "scored", "read", "written", "s"):
-        test.add_column(title, justify="right")
+    title = f"Agreement with people, on {unseen} answers never seen"
+    test = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    test.add_column("judge", no_wrap=True)
+    for title in ("balanced acc.", "AUROC", "Cohen's κ", "read", "s"):
+        test.add_column(title, justify="right", no_wrap=True)
     for t in result.test:
-        n = max(1, t.agreement.n)
-        label = f"champion ({result.champion})" if t.name == "champion" else t.name
-        if t.name == "baseline":
-            label = "baseline (whole answer, untuned)"
-        cost = (
-            ["–", "–", "–"]
-            if t.kind == "floor"
-            else [
-                f"{t.usage.computed_tokens / n:.0f}",
-                f"{t.usage.output_tokens / n:.0f}",
-                f"{t.usage.seconds / n:.1f}",
-            ]
-        )
+        read, _, seconds = _cost(t.usage, 0 if t.kind == "floor" else t.agreement.n)
         test.add_row(
-            Text(label, "bold green" if t.name == "champion" else ""),
+            Text(t.name, "bold green" if t.name == "champion" else "dim" if t.kind == "floor" else ""),
             interval(t.agreement.balanced_accuracy),
             interval(t.agreement.auroc),
             interval(t.agreement.cohen_kappa),
-            f"{t.agreement.coverage:.0%}",
-            *cost,
+            read,
+            seconds,
         )
-    notes = ["[dim]In brackets 95 % intervals; read and written: tokens an answer; s: seconds an answer.[/dim]", ""]
+    coverage = ", ".join(f"{t.name} {t.agreement.coverage:.0%}" for t in result.test if t.agreement.coverage < 1)
+    notes = [
+        f"[dim]champion: {result.champion}, tuned; baseline: the whole answer asked about, untuned; floor-overlap: "
+        "words alone, no LM, fitted on the same labels; floor-shortcut: length. In brackets 95 % intervals. "
+        "LM alone: with its threshold fitted, without signals of words. "
+        "read: tokens an answer, prefix cache not counted; s: seconds an answer.[/dim]",
+        *([f"[dim]Answers scored, where not all: {coverage}.[/dim]"] if coverage else []),
+        "",
+    ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
     if result.ceiling is not None:
         notes.append(f"• People among themselves: balanced accuracy {interval(result.ceiling.balanced_accuracy)}.")
@@ -98,12 +97,23 @@ def study_view(result: Any) -> RenderableType:
         f"{u.cached_tokens} from the prefix cache, {u.output_tokens} written.[/dim]",
         "",
         f"The champion is in [bold]{result.judge_dir}[/bold] (CARD.md says what it is worth).",
-        f"  judge with it   faith-dspy judge ANSWERS.jsonl --judge {result.judge_dir} --html judged.html",
+        f"  judge with it   faith-dspy judge ANSWERS.jsonl --judge {result.judge_dir}",
         f'  in code         load_judge("{result.judge_dir}")(question=…, context=[…], answer=…)',
         f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}",
-        "  see every run   make ui   (or: mlflow ui --backend-store-uri sqlite:///mlflow.db)",
+        "  see every run   make ui",
     ]
-    return Group(dev, test, *notes)
+    return Group(dev, *left_out, test, *notes)
+
+
+def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:
+    """Tokens read, tokens written and seconds an answer; dashes where no LM was asked."""
+    if not answers:
+        return "–", "–", "–"
+    return (
+        f"{usage.computed_tokens / answers:.0f}",
+        f"{usage.output_tokens / answers:.0f}",
+        f"{usage.seconds / answers:.1f}",
+    )
 
 
 def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_these: bool) -> RenderableType:
