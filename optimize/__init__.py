@@ -55,11 +55,11 @@ def tune(
         minutes=minutes,
         variants=tuple(variants),
     )
-    store = connect(tracking_uri, experiment)
     return run(
         path_of(labels),
         options,
         view or TerminalView(),
         test=None if test is None else path_of(test),
-        tracker=lambda result: MlflowTracker(store, result, register=register),
+        # Only now: faults in the labels are told at once, and leave no store behind.
+        tracker=lambda result: MlflowTracker(connect(tracking_uri, experiment), result, register=register),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,8 @@ class TerminalView:
     """Progress bars and lines on a console; plain lines where the output is not a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+        # Bound to the stream that is there now: optimizers are run with standard error turned away.
+        self.console = console or Console(file=sys.stderr)
 
     def say(self, text: str) -> None:
         """One line that stays."""
