@@ -233,7 +233,12 @@ def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tupl
         raise InputError(f"question is {type(question).__name__}, expected text or None")
     if not isinstance(answer, str):
         raise InputError(f"answer is {type(answer).__name__}, expected text")
-    return question, as_chunks(context), answer
+    chunks = as_chunks(context)
+    try:
+        "".join((question or "", answer, *(c.text for c in chunks))).encode()
+    except UnicodeEncodeError as exc:
+        raise InputError("the text holds half a character (an unpaired surrogate), expected Unicode text") from exc
+    return question, chunks, answer
 
 
 def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], str]:

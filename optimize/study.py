@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -103,6 +105,8 @@ def run(
     started = time.monotonic()
     plan = budget(options.budget)
     variants = _variants(options, plan)
+    out = options.out or Path("judges") / labels.stem
+    _check_out(out)
     parts = _split(labels, test, plan, options.seed)
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
     preflight(lm)
@@ -122,7 +126,6 @@ def run(
         ceiling=annotator_agreement(everything),
     )
     view.say(_split_line(parts))
-    out = options.out or Path("judges") / labels.stem
     limit = plan.minutes if options.minutes is None else options.minutes
     study = _Study(options, plan, parts, lm, result, view)
     with metered() as meter:
@@ -241,6 +244,12 @@ class _Study:
 
     def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)
+        if not usable:
+            why = Counter(o.unscored.unscored for o in seen if o.unscored and o.unscored.unscored)
+            reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
+            raise InputError(
+                f"none of the {len(seen)} answers of dev could be scored ({reasons}); nothing can be fitted."
+            )
         try:
             fitted = fit(usable, which, self.options.seed)
         except InputError as exc:
@@ -272,6 +281,13 @@ def _variants(options: Options, plan: Budget) -> list[Variant]:
         raise ConfigError(f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
     # The baseline is always tried, and first: it is what the champion is measured against.
     return [VARIANTS[n] for n in dict.fromkeys((BASELINE, *names))]
+
+
+def _check_out(out: Path) -> None:
+    there = next(p for p in (out, *out.absolute().parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        what = "cannot be written to" if there.is_dir() else "is a file"
+        raise InputError(f"--out {out}: {there} {what}; expected a folder, or a place where one can be made.")
 
 
 def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:

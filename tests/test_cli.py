@@ -347,6 +347,17 @@ def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
     assert server.requests == []
 
 
+def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
+    """A champion's folder that is a file, or labels that are none, end a study before it makes a store."""
+    (tmp_path / "taken").write_text("x")
+    (tmp_path / "labels.jsonl").write_text("{oops\n")
+    for out, told in (("taken", "taken is a file"), ("taken/judge", "is a file"), ("free", "labels.jsonl:1: not JSON")):
+        code, _, err = run("tune", "labels.jsonl", "--out", out)
+        assert code == 2
+        assert told in err
+    assert not (tmp_path / "mlflow.db").exists()
+
+
 @pytest.mark.parametrize("args", [["nonsense"], ["judge"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]])
 def test_usage_errors(run, args):
     """Commands, options and values that do not exist end with exit 2 and the usage."""

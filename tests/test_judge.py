@@ -263,3 +263,9 @@ def test_a_copy_shares_the_lm(judge_at):
     assert copy.lm is judge.lm
     assert copy(context=CONTEXT, answer="I don't know.").score == 1.0
     assert judge(context=CONTEXT, answer="I don't know.").score is None
+
+
+def test_half_a_character_is_an_input_error():
+    """An unpaired surrogate, which no endpoint can be sent, is the caller's fault and told as such."""
+    with pytest.raises(InputError, match="half a character"):
+        Judge("openai/tiny")(context=["x"], answer="a \ud800 b is here.")
