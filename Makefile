@@ -24,7 +24,7 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-fast check format ui clean
+.PHONY: help quickstart test test-fast tree check format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -48,13 +48,12 @@ test-fast: $(VENV)/.ready ## tests that need no language model
 	@$(BIN)/python -m pytest -q -m 'not lm'
 
 # The mapped packages (optimize, eval_sets) put where type checker and import contracts look for them.
-.check: $(VENV)/.ready
+tree: $(VENV)/.ready
 	@rm -rf .check && mkdir -p .check/faith_dspy
 	@for f in faith_dspy/*; do ln -s ../../$$f .check/faith_dspy/; done
 	@ln -s ../../optimize .check/faith_dspy/optimize && ln -s ../../eval_sets .check/faith_dspy/eval_sets
 
-check: $(VENV)/.ready ## lint, types, import contracts
-	@$(MAKE) --no-print-directory -B .check
+check: tree ## lint, types, import contracts
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
 	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
 	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache | tail -n 3

@@ -400,5 +400,16 @@ def main() -> None:
         typer.echo(str(exc), err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        typer.echo("\nStopped. What was paid for is kept: run the same command again to go on.", err=True)
-        sys.exit(130)
+        _stopped()
+    except SystemExit as exc:  # typer turns Ctrl-C inside a command into this
+        if exc.code == _STOPPED:
+            _stopped()
+        raise
+
+
+_STOPPED = 130
+
+
+def _stopped() -> None:
+    typer.echo("\nStopped. What was paid for is kept: run the same command again to go on.", err=True)
+    sys.exit(_STOPPED)

@@ -126,8 +126,9 @@ def statement_signals(
     text = without_markers(tidy(statement))
     tokens = tokenize(text, p.language)
     content = [t.key for t in content_tokens(tokens)]
+    gap = float(bool(_SOURCE.search(text) and _NOT_TOLD.search(text)))
     if not content:
-        return {name: float(name == "copied_run") for name in DIRECTIONS}
+        return {name: float(name == "copied_run") for name in DIRECTIONS} | {"admits_gap": gap}
     words = list(dict.fromkeys(content))
     n = len(words)
     light = LIGHT_WORDS.get(p.language, frozenset())
@@ -159,7 +160,7 @@ def statement_signals(
         "novel_quotes": _share(sum(q not in p.plain for q in quotes), len(quotes)),
         "out_of_order": 1 - common_subsequence(content[:_COMPARED], window_content) / len(content[:_COMPARED]),
         "negation_mismatch": shared[best] / n if best is not None and mismatch else 0.0,
-        "admits_gap": float(bool(_SOURCE.search(text) and _NOT_TOLD.search(text))),
+        "admits_gap": gap,
         "copied_run": _longest_copy([t.key for t in tokens], p),
     }
 

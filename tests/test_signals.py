@@ -37,10 +37,14 @@ def test_names_are_the_documented_ones() -> None:
     assert set(DIRECTIONS.values()) == {-1, 1}
 
 
+SUPPORTED = {name: float(name == "copied_run") for name in DIRECTIONS}
+"""What a literal copy of the context gets."""
+
+
 def test_literal_copy_is_fully_supported() -> None:
     """A sentence of the context itself has no novelty at all and is one copied run."""
     found = signals("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
-    assert found == {name: 1.0 if way > 0 else 0.0 for name, way in DIRECTIONS.items()}
+    assert found == SUPPORTED
 
 
 def test_novel_words_by_hand() -> None:
@@ -64,7 +68,15 @@ def test_light_words_are_not_counted_as_novelty() -> None:
 @pytest.mark.parametrize("statement", ["1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
 def test_statement_without_content_is_neutral(statement: str) -> None:
     """List markers, references and bare function words get the signals of full support."""
-    assert signals(statement, TOWER) == {name: 1.0 if way > 0 else 0.0 for name, way in DIRECTIONS.items()}
+    assert signals(statement, TOWER) == SUPPORTED
+
+
+def test_saying_what_the_context_does_not_tell_is_a_signal() -> None:
+    """It takes a word for the context and a word of negation; either alone says something else."""
+    assert signals("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
+    assert signals("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
+    assert signals("The passages say it is in Paris.", TOWER)["admits_gap"] == 0.0
+    assert signals("The tower is not in London.", TOWER)["admits_gap"] == 0.0
 
 
 def test_references_are_layout() -> None:

@@ -11,7 +11,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.optimize.head import fit_head, grouped_folds
 from faith_dspy.optimize.head_data import HeadExample
 from faith_dspy.optimize.logistic import balanced, fit, recalibrate, soft_minimum, stable_threshold
-from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, shortcut_signals
+from faith_dspy.signals import DIRECTIONS, HEAD_SIGNALS, SHORTCUTS, shortcut_signals
 
 
 def simulate(
@@ -61,7 +61,7 @@ def test_signs_hold() -> None:
     head = fit_head(turned).head
     assert head.statement is not None
     weights = dict(zip(head.statement.names, head.statement.weights, strict=True))
-    assert all(weights[n] <= 0 for n in HEAD_SIGNALS)
+    assert all(weights[n] * DIRECTIONS[n] >= 0 for n in HEAD_SIGNALS)
     assert weights["lm"] >= 0
     assert all(w >= 0 for w in head.answer.weights)
 

@@ -127,22 +127,22 @@ def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(tmp_path
     server = chat_server(says=knowing)
     test_cities = [c for i, c in enumerate(CITIES) if i % 3 == 2]
     view = Quiet()
-    asked_when: dict[str, int] = {}
+    asked_when: list[tuple[str, int]] = []
     real = view.task
 
     def task(what: str, total: int) -> Any:
-        asked_when[what] = len(server.requests)
+        asked_when.append((what, len(server.requests)))
         return real(what, total)
 
     view.task = task  # type: ignore[method-assign]
     run(labels(tmp_path / "l.jsonl"), options(server, tmp_path / "j", variants=("sentence",)), view, tracker=Record)
-    opened = min(n for what, n in asked_when.items() if what.endswith(": test"))
+    opened = min(n for what, n in asked_when if what.endswith(": test"))
     about_test = [
         i for i, r in enumerate(server.requests) if any(f"of {c}" in r["messages"][-1]["content"] for c in test_cities)
     ]
     assert about_test
     assert min(about_test) >= opened
-    assert sum(what.endswith(": test") for what in asked_when) == 2
+    assert sum(what.endswith(": test") for what, _ in asked_when) == 2
 
 
 def test_labels_without_parts_are_split_by_context(tmp_path, chat_server):
