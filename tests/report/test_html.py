@@ -481,8 +481,13 @@ def test_keyboard_goes_everywhere(show: Callable[..., Browser]) -> None:
 def test_screen_readers_are_told_the_verdict(show: Callable[..., Browser]) -> None:
     """A sentence's name begins with its verdict, its description holds the reason; cards are named by the question."""
     page = show((APOLLO, APOLLO_JUDGED))
-    nodes = [n for n in page("Accessibility.getFullAXTree")["nodes"] if not n["ignored"]]
-    named = {(n["role"]["value"], n.get("name", {}).get("value", "")): n for n in nodes}
+    named: dict[tuple[str, str], Any] = {}
+    for _ in range(100):  # Chromium builds the tree for screen readers in its own time
+        nodes = [n for n in page("Accessibility.getFullAXTree")["nodes"] if not n["ignored"]]
+        named = {(n["role"]["value"], n.get("name", {}).get("value", "")): n for n in nodes}
+        if any(role == "article" for role, _ in named):
+            break
+        time.sleep(0.1)
     assert ("article", "When did it land?") in named
     assert ("button", "Supported: It landed in 1969.") in named
     worst = next(n for (role, name), n in named.items() if role == "button" and name.startswith("Contradicted: "))
