@@ -98,7 +98,7 @@ def tune(
     LABELS is split by context into train, dev and test (or keeps its own parts, when each line has split=train, dev or
     test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
 
-    quick judges up to 16 answers of dev a variant, 120 of train and 120 of test; standard 100, 240 and 400; thorough
+    quick judges up to 12 answers of dev a variant, 120 of train and 120 of test; standard 100, 240 and 400; thorough
     all, with more sets of examples tried. On the embedded model quick takes ten minutes over short contexts and half an
     hour over three long passages; standard an hour or two.
 

@@ -66,7 +66,7 @@ _FIRST = (BASELINE, "sentence", "sentence-few-shot", "sentence-bootstrap", "stat
 _ALL = 10**9
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(
-        _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=16, train=120, test=120, words=40_000, minutes=4
+        _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=12, train=120, test=120, words=40_000, minutes=4
     ),
     "standard": Budget(
         _FIRST, Effort(demos=4, candidates=3, compare_on=40), dev=100, train=240, test=400, words=200_000, minutes=60
