@@ -219,7 +219,7 @@ def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -
         for vote in votes:
             margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
             if margin:
-                opinions.append((margin > 0, vote, example.group or example.context_key))
+                opinions.append((margin > 0, vote, example.group_key))
     if not opinions:
         return None
     others, ones, groups = zip(*opinions, strict=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
 from faith_dspy.adapter import CompactAdapter, label_probabilities
+from faith_dspy.calibration import to_logit, to_probability
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
@@ -26,17 +26,10 @@ LABEL_TOKENS = 12
 """Room for a label, and the chunk ids after it, where one token is not enough."""
 UNTOLD_LOGIT = 2.0
 """Logit that stands for a label whose probability the LM does not tell (p = .88)."""
-MAX_LOGIT = 6.0
 MAX_LOST = 1 / 3
 """Share of a sentence's content words that its statements may miss."""
 
 log = logging.getLogger(__name__)
-
-
-def logit(p: float) -> float:
-    """log(p / (1 − p)), clipped to ±6."""
-    p = min(max(p, 1e-9), 1 - 1e-9)
-    return max(-MAX_LOGIT, min(MAX_LOGIT, math.log(p / (1 - p))))
 
 
 class Verifier(dspy.Module):
@@ -68,7 +61,7 @@ class Verifier(dspy.Module):
             if shares:
                 told = True
                 support = sum(p * instruction.labels[label] for label, p in shares.items())
-                logits[name] = logit(support)
+                logits[name] = to_logit(support)
                 prediction.verdict = max(shares, key=lambda k: shares[k])
             elif prediction.verdict is not None:
                 logits[name] = UNTOLD_LOGIT if instruction.labels[prediction.verdict] == 1.0 else -UNTOLD_LOGIT
@@ -80,7 +73,7 @@ class Verifier(dspy.Module):
             verdict=first.verdict,
             supporting_chunk_ids=list(getattr(first, "supporting_chunk_ids", None) or []),
             logits=logits,
-            probability=1 / (1 + math.exp(-mean)) if told and mean is not None else None,
+            probability=to_probability(mean) if told and mean is not None else None,
         )
 
     def _call(self, predict: dspy.Predict, long: bool, **inputs: Any) -> dspy.Prediction:

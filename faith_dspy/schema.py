@@ -246,6 +246,11 @@ class LabelledExample(_Frozen):
         return None if self.score is None else self.score >= 1.0
 
     @property
+    def group_key(self) -> str:
+        """Examples with the same one are never split, and are resampled together: `group`, else the context."""
+        return self.group or self.context_key
+
+    @property
     def context_key(self) -> str:
         """Hash of the context's texts: equal for examples over the same document."""
         return digest([c.text for c in self.context])

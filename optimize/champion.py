@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.artifact import save_judge
+from faith_dspy.errors import InputError
 from faith_dspy.optimize.card import write_card
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
@@ -48,6 +49,8 @@ class Contest(NamedTuple):
 def best(result: StudyResult) -> str:
     """Name of the variant to promote: the best on dev; among equals the cheapest."""
     candidates = [v for v in result.variants if v.kind != "floor" and v.selection is not None]
+    if not candidates:
+        raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
     top = max(v.selection for v in candidates if v.selection is not None)
     near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
     return min(near, key=lambda v: (v.usage.computed_tokens + 3 * v.usage.output_tokens) / max(1, v.judged)).name
@@ -114,7 +117,7 @@ def majority_rows(seen: Sequence[Observed], known: Sequence[LabelledExample]) ->
     return [
         PredictionRow(
             id=o.example.id,
-            group=o.example.group or o.example.context_key,
+            group=o.example.group_key,
             part="dev",
             label=bool(o.example.label),
             predicted=share >= 0.5,

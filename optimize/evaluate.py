@@ -86,7 +86,7 @@ def head_example(o: Observed) -> HeadExample:
     return HeadExample(
         statements=[None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)],
         label=bool(o.example.label),
-        group=o.example.group or o.example.context_key,
+        group=o.example.group_key,
         labels=align([f.text for f in findings], o.example),
         signals=shortcut_signals(o.example.answer, len(o.observation.sentences)),
     )
@@ -146,7 +146,7 @@ def _row(
     confidences = confidences or [None] * len(texts)
     return PredictionRow(
         id=o.example.id,
-        group=o.example.group or o.example.context_key,
+        group=o.example.group_key,
         part="dev",
         label=bool(o.example.label),
         predicted=predicted,

@@ -19,7 +19,7 @@ from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.lm import identity, make_lm, metered, preflight
 from faith_dspy.optimize import champion
 from faith_dspy.optimize.align import align
-from faith_dspy.optimize.compile import compiled_judge, demo_ids, prompts_of
+from faith_dspy.optimize.compile import compiled_judge, prompts_of
 from faith_dspy.optimize.evaluate import (
     Observed,
     agreement,
@@ -31,7 +31,6 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
-from faith_dspy.optimize.optimizers import quiet
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, VARIANTS, Budget, Variant, budget
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from faith_dspy.lm import MeteredLM
-
+MIN_GROUPS = 3
+"""Groups in which each label occurs at least, in every part that is judged."""
 FLOORS = {
     "floor-overlap": ("overlap", "words alone, no LM: the signals of overlap, fitted on the same labels"),
     "floor-shortcut": ("shortcut", "the answer's length and number of sentences: not evidence"),
@@ -77,7 +76,7 @@ class Options(NamedTuple):
     lm: str = "local"
     api_base: str | None = None
     api_key: str | None = None
-    budget: str = "standard"
+    budget: str = "quick"
     seed: int = 0
     out: Path | None = None
     minutes: float | None = None
@@ -110,11 +109,14 @@ def run(
     parts = _split(labels, test, plan, options.seed)
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
     preflight(lm)
-    everything = [*parts.splits.train, *parts.splits.dev, *parts.splits.test, *parts.test]
+    tuned_on = [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
+    tested_on = parts.test if test else []
     result = StudyResult(
-        study_id=digest([label_set_hash(everything), identity(lm).model_dump(), options.budget, options.seed]),
+        study_id=digest(
+            [label_set_hash([*tuned_on, *tested_on]), identity(lm).model_dump(), options.budget, options.seed]
+        ),
         labels_file=labels.name,
-        label_set_hash=label_set_hash(everything),
+        label_set_hash=label_set_hash(tuned_on),
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
         seed=options.seed,
@@ -123,11 +125,11 @@ def run(
         champion="",
         test=[],
         comparisons={},
-        ceiling=annotator_agreement(everything),
+        ceiling=annotator_agreement([*tuned_on, *tested_on]),
     )
     view.say(_split_line(parts))
     limit = plan.minutes if options.minutes is None else options.minutes
-    study = _Study(options, plan, parts, lm, result, view)
+    study = _Study(options, plan, parts, result, view)
     with metered() as meter:
         study.track = tracker(result)
         study.floors()
@@ -138,7 +140,7 @@ def run(
                 else:
                     study.try_variant(variant)
         except KeyboardInterrupt:
-            if BASELINE not in study.seen or BASELINE not in study.judges:
+            if all(v.name != BASELINE for v in result.variants):
                 raise
             result.finished = False
             view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
@@ -151,10 +153,8 @@ def run(
 
 
 class _Study:
-    def __init__(
-        self, options: Options, plan: Budget, parts: _Parts, lm: MeteredLM, result: StudyResult, view: View
-    ) -> None:
-        self.options, self.plan, self.parts, self.lm, self.result, self.view = options, plan, parts, lm, result, view
+    def __init__(self, options: Options, plan: Budget, parts: _Parts, result: StudyResult, view: View) -> None:
+        self.options, self.plan, self.parts, self.result, self.view = options, plan, parts, result, view
         self.judges: dict[str, Judge] = {}
         self.seen: dict[str, list[Observed]] = {}
         self.track: Any = None
@@ -162,7 +162,7 @@ class _Study:
     def contest(self) -> champion.Contest:
         return champion.Contest(
             judges=self.judges,
-            dev={k: v for k, v in self.seen.items() if k in self.judges},
+            dev=self.seen,
             train=self.parts.train,
             test=self.parts.test,
             seed=self.options.seed,
@@ -200,9 +200,9 @@ class _Study:
     def try_variant(self, variant: Variant) -> None:
         """Compile, judge dev, measure; a variant that cannot be compiled is skipped and says why."""
         result = self._begin(variant)
-        judge = Judge(self.lm, config=variant.config)
-        judge._given = self.options.lm  # exported by the name the user gave, never by address
-        judge._lm = self.lm
+        judge = Judge(
+            self.options.lm, api_base=self.options.api_base, api_key=self.options.api_key, config=variant.config
+        )
         if variant.optimizer:
             try:
                 result.compile_usage = self._compile(judge, variant)
@@ -233,8 +233,7 @@ class _Study:
         assert variant.optimizer is not None
         with (
             metered() as meter,
-            quiet(),
-            dspy.context(lm=self.lm, adapter=CompactAdapter()),
+            dspy.context(lm=judge.lm, adapter=CompactAdapter()),
             self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
         ):
             compiled_judge(
@@ -312,7 +311,8 @@ def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:
 def _sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
     """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
 
-    A context's words count once, an answer's words each time. Whatever the limit, both labels stay in.
+    A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
+    `MIN_GROUPS` groups each, as far as there are so many: a head cannot be cross-fitted on less.
     """
     keys = sorted({e.context_key for e in part})
     random.Random(seed).shuffle(keys)
@@ -320,7 +320,8 @@ def _sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> l
     out: list[LabelledExample] = []
     read: set[str] = set()
     for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
-        if len(out) >= n or (words <= 0 and len({o.label for o in out}) == 2):
+        fewest = min(len({o.group_key for o in out if o.label is label}) for label in (True, False))
+        if (len(out) >= n or words <= 0) and fewest >= MIN_GROUPS:
             break
         if e.context_key not in read:
             read.add(e.context_key)
@@ -343,6 +344,3 @@ def _split_line(parts: _Parts) -> str:
         contexts = len({e.context_key for e in used})
         words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
     return "Labels: " + " · ".join(words)
-
-
-__all__ = ["FLOORS", "Options", "Tracker", "View", "demo_ids", "run"]

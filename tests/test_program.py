@@ -5,7 +5,7 @@ import math
 import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
-from faith_dspy.program import assign, logit, windows
+from faith_dspy.program import assign, windows
 from faith_dspy.schema import Sentence
 from faith_dspy.segment import sentences
 
@@ -372,12 +372,6 @@ def test_same_inputs_same_verdicts(judge_at):
     one, two = (judge(context=CONTEXT, answer=ANSWER) for _ in range(2))
     assert one == two
     assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize(("p", "expected"), [(0.5, 0.0), (0.75, math.log(3)), (0.0, -6.0), (1.0, 6.0)])
-def test_logit(p, expected):
-    """log(p / (1 − p)), at most ±6."""
-    assert logit(p) == pytest.approx(expected)
 
 
 def test_sentences_of_the_judgment_are_the_answers(judge_at):

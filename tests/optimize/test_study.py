@@ -14,7 +14,9 @@ import pytest
 from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
-from faith_dspy.optimize.study import Options, run
+from faith_dspy.labels import label_set_hash, read_labels
+from faith_dspy.optimize.study import Options, _sample, run
+from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +158,29 @@ def test_labels_without_parts_are_split_by_context(tmp_path, chat_server):
     )
     assert result.split["fixed"] is False
     assert sum(result.split["used"].values()) == 36
+
+
+def test_a_small_sample_holds_both_labels_in_three_groups():
+    """Twelve answers over two contexts of one label each cannot be cross-fitted: the limit gives way."""
+    part = [
+        LabelledExample(id=f"{i}-{j}", context=(Chunk(id=0, text=f"c{i}"),), answer="a b", faithful=i % 4 != 0)
+        for i in range(40)
+        for j in range(6)
+    ]
+    for seed in range(5):
+        sample = _sample(part, 12, 10**6, seed)
+        groups = {label: {e.group_key for e in sample if e.label is label} for label in (True, False)}
+        assert min(map(len, groups.values())) >= 3
+        assert len(sample) < len(part)
+    assert len(_sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
+
+
+def test_the_judge_knows_the_labels_it_was_tuned_on(tmp_path, chat_server):
+    """`agree` on the very labels file is told apart from agreement with people."""
+    server = chat_server(says=knowing)
+    path = labels(tmp_path / "l.jsonl")
+    run(path, options(server, tmp_path / "j", variants=("answer",)), Quiet(), tracker=Record)
+    assert load_judge(tmp_path / "j").manifest["label_set_hash"] == label_set_hash(read_labels(path))
 
 
 def test_another_label_is_another_study(tmp_path, chat_server):
