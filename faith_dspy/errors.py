@@ -5,6 +5,7 @@
     │   ├── LabelsError       a labels file, with file and line
     │   └── ConfigError       a dial or a combination of dials
     ├── LMUnavailableError    the endpoint is down, or does not have the model
+    ├── LimitReachedError     what a run may spend is spent
     ├── ModelFileError        a model file is missing, truncated or altered
     ├── ArtifactError         an exported judge cannot be loaded
     └── MissingExtraError     an optional dependency is not installed
@@ -33,6 +34,10 @@ class ConfigError(InputError):
 
 class LMUnavailableError(FaithDspyError):
     """The LM's endpoint cannot be reached, or does not have the model."""
+
+
+class LimitReachedError(FaithDspyError):
+    """A run has spent what it may; no further call is made."""
 
 
 class ModelFileError(FaithDspyError):

@@ -105,6 +105,8 @@ class Usage(_Frozen):
     output_tokens: int = 0
     seconds: float = 0.0
     """Wall time."""
+    dollars: float | None = None
+    """By LiteLLM's price list; None where it has no price. 0 for the embedded model."""
 
     @property
     def computed_tokens(self) -> int:
@@ -112,7 +114,11 @@ class Usage(_Frozen):
         return self.prompt_tokens - self.cached_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{k: getattr(self, k) + getattr(other, k) for k in type(self).model_fields})
+        """The sum of both. Its price is unknown as soon as one of them made calls at an unknown price."""
+        numbers = [k for k in type(self).model_fields if k != "dollars"]
+        prices = [u.dollars for u in (self, other) if u.calls or u.dollars is not None]
+        dollars = None if None in prices or not prices else sum(p for p in prices if p is not None)
+        return Usage(**{k: getattr(self, k) + getattr(other, k) for k in numbers}, dollars=dollars)
 
 
 class Judgment(_Frozen):

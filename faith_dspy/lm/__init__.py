@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from faith_dspy.lm.endpoint import LMIdentity, identity, preflight
     from faith_dspy.lm.make import make_lm
-    from faith_dspy.lm.meter import Meter, MeteredLM, metered
+    from faith_dspy.lm.meter import Limits, Meter, MeteredLM, metered
 
-__all__ = ["LMIdentity", "Meter", "MeteredLM", "identity", "make_lm", "metered", "preflight"]
+__all__ = ["LMIdentity", "Limits", "Meter", "MeteredLM", "identity", "make_lm", "metered", "preflight"]
 
 # Resolved on first use: importing dspy takes half a second.
 _HOME = {
     "LMIdentity": "endpoint",
+    "Limits": "meter",
     "Meter": "meter",
     "MeteredLM": "meter",
     "identity": "endpoint",

@@ -1,4 +1,4 @@
-"""Counting at the LM: what a piece of work cost, through threads, tasks and caches.
+"""Counting at the LM: what a piece of work cost, through threads, tasks and caches, and what it may cost.
 
 DSPy's own usage tracking loses the tokens of nested batches and reports none for cached replies. Here every call of a
 `MeteredLM` is added to all meters that are open around it. A reply replayed from DSPy's cache counts as much as the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
+from faith_dspy.errors import ConfigError, LimitReachedError
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
@@ -43,14 +44,33 @@ class Endpoint:
     """Whether it holds replies to a JSON schema although DSPy does not know so."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What may be spent. None: no limit. Replies that were paid for before cost nothing."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    """Computed prompt tokens and output tokens."""
+    dollars: float | None = None
+    seconds: float | None = None
+    """By the clock, from when the meter is opened."""
+
+    def __bool__(self) -> bool:
+        return any(v is not None for v in (self.calls, self.tokens, self.dollars, self.seconds))
+
+
 class Meter:
     """Adds up calls. Safe to read and to add to from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self._lock = threading.Lock()
         self._usage = Usage()
+        self._paid = Usage()
+        self._begun = 0
         self._replayed = 0
         self._failed = 0
+        self._started = time.monotonic()
+        self.limits = limits or Limits()
 
     @property
     def usage(self) -> Usage:
@@ -73,25 +93,80 @@ class Meter:
         with self._lock:
             return self._failed
 
+    @property
+    def paid(self) -> Usage:
+        """`usage` without the replies from DSPy's cache: what was spent under this meter."""
+        with self._lock:
+            return self._paid
+
+    @property
+    def seconds(self) -> float:
+        """By the clock, since the meter was opened."""
+        return time.monotonic() - self._started
+
     def add(self, usage: Usage, *, replayed: bool = False) -> None:
         """Count a call that was answered."""
         with self._lock:
             self._usage = self._usage + usage
             self._replayed += replayed
+            if not replayed:
+                self._paid = self._paid + usage
 
     def add_failure(self) -> None:
         """Count a call that raised."""
         with self._lock:
             self._failed += 1
 
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Around a call. `LimitReachedError` before it is made, when what may be spent is spent.
+
+        Calls in flight count as made, so that the limit of calls is never exceeded; tokens and dollars are known
+        afterwards only, and can be exceeded by those of the calls in flight.
+        """
+        with self._lock:
+            if reached := self._reached():
+                raise LimitReachedError(reached)
+            self._begun += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._begun -= 1
+
+    @property
+    def reached(self) -> str | None:
+        """The limit that is reached, in words."""
+        with self._lock:
+            return self._reached()
+
+    def _reached(self) -> str | None:
+        may, paid = self.limits, self._paid
+        if may.calls is not None and paid.calls + self._failed + self._begun >= may.calls:
+            return f"the limit of {may.calls:,} LM calls is reached"
+        if may.tokens is not None and paid.computed_tokens + paid.output_tokens >= may.tokens:
+            return f"the limit of {may.tokens:,} tokens is reached"
+        if may.seconds is not None and time.monotonic() - self._started >= may.seconds:
+            return f"the limit of {may.seconds / 60:.3g} minutes is reached"
+        if may.dollars is not None and paid.calls:
+            if paid.dollars is None:
+                raise ConfigError(
+                    "a limit in dollars needs a price, and LiteLLM's list has none for this LM; set a limit in tokens."
+                )
+            if paid.dollars >= may.dollars:
+                return f"the limit of ${may.dollars:.2f} is reached"
+        return None
+
 
 @contextmanager
-def metered() -> Iterator[Meter]:
+def metered(limits: Limits | None = None) -> Iterator[Meter]:
     """Count all calls of `MeteredLM`s inside the block, in DSPy's threads and asyncio's tasks too. Blocks nest.
+
+    With ``limits`` a call beyond them raises `LimitReachedError` instead of being made.
 
     A plain `ThreadPoolExecutor` needs `contextvars.copy_context().run`, as for `dspy.context`, which this is.
     """
-    meter = Meter()
+    meter = Meter(limits)
     with dspy.context(**{_METERS: (*_open_meters(), meter)}):
         yield meter
 
@@ -165,17 +240,21 @@ class MeteredLM(dspy.LM):
     @contextmanager
     def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:
         limit = kwargs.get("max_tokens", self.kwargs.get("max_tokens"))
-        token = _call.set(_Call(time.perf_counter(), bool(kwargs.get("cache", self.cache)), limit == 1))
-        try:
-            yield
-        except Exception as exc:
-            for meter in _open_meters():
-                meter.add_failure()
-            if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
-                raise ContextWindowExceededError(message=str(exc), model=self.model) from exc
-            raise
-        finally:
-            _call.reset(token)
+        meters = _open_meters()
+        with ExitStack() as calls:
+            for meter in meters:
+                calls.enter_context(meter.in_flight())
+            token = _call.set(_Call(time.perf_counter(), bool(kwargs.get("cache", self.cache)), limit == 1))
+            try:
+                yield
+            except Exception as exc:
+                for meter in meters:
+                    meter.add_failure()
+                if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
+                    raise ContextWindowExceededError(message=str(exc), model=self.model) from exc
+                raise
+            finally:
+                _call.reset(token)
 
     def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is put in per call:
@@ -198,11 +277,12 @@ class MeteredLM(dspy.LM):
         if not entry["usage"]:  # a replay, or an endpoint that does not count
             kept = dspy.cache.get(receipt) if receipt else None
             if kept is not None:
-                return Usage(**kept), True
+                return Usage(**{"dollars": 0.0 if self.endpoint.sha256 else None, **kept}), True
             found = sum((_counts(r.usage) for r in responses if hasattr(r, "usage")), Usage())
             if found.prompt_tokens or any(getattr(r, "cache_hit", False) for r in responses):
                 return found.model_copy(update={"calls": 1}), True
-        usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds})
+        dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
+        usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
         if receipt:
             dspy.cache.put(receipt, usage.model_dump())
         return usage, False

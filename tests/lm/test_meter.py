@@ -1,22 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import logging
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
 
-from faith_dspy.lm import MeteredLM, make_lm, metered
+from faith_dspy.errors import ConfigError, LimitReachedError
+from faith_dspy.lm import Limits, MeteredLM, make_lm, metered
 from faith_dspy.schema import Usage
 
 ONE = {"calls": 1, "prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5}
 
 
 def counts(usage: Usage) -> dict[str, int]:
-    """All of a usage but its seconds."""
-    return usage.model_dump(exclude={"seconds"})
+    """All of a usage but its seconds and price."""
+    return usage.model_dump(exclude={"seconds", "dollars"})
 
 
 def times(n: int) -> dict[str, int]:
@@ -276,3 +279,70 @@ def test_truncation_warning_only_where_it_is_news(lm, server, monkeypatch):
     lm("hello", max_tokens=7)
     assert len(seen.said) == 1
     assert "truncated" in seen.said[0]
+
+
+def test_no_call_is_made_beyond_the_limit_of_calls(chat_server):
+    """Three calls are allowed: the fourth raises and never reaches the endpoint; a failed call counts as made."""
+    server = chat_server(says="Yes")
+    lm = make_lm("openai/tiny", api_base=server.base, cache=False, num_retries=0)
+    with metered(Limits(calls=3)) as meter:
+        lm("a")
+        server.status = 500
+        with pytest.raises(Exception, match="no"):
+            lm("b")
+        server.status = 200
+        lm("c")
+        with pytest.raises(LimitReachedError, match="limit of 3 LM calls"):
+            lm("d")
+    assert len(server.requests) == 3
+    assert meter.reached == "the limit of 3 LM calls is reached"
+
+
+def test_calls_in_flight_count_against_the_limit(chat_server):
+    """Eight threads share a limit of four calls: four are made, four refused."""
+    server = chat_server(says="Yes")
+    server.delay = 0.1
+    lm = make_lm("openai/tiny", api_base=server.base, cache=False, num_retries=0)
+
+    def ask(i: int) -> bool:
+        try:
+            lm(f"question {i}")
+        except LimitReachedError:
+            return False
+        return True
+
+    with metered(Limits(calls=4)), ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(contextvars.copy_context().run, ask, i) for i in range(8)]
+        assert sorted(f.result() for f in asked) == [False] * 4 + [True] * 4
+    assert len(server.requests) == 4
+
+
+def test_a_reply_that_was_paid_for_before_spends_nothing(chat_server):
+    """100 prompt tokens, 60 of them cached, and 5 output tokens are 45; a replay adds none."""
+    server = chat_server(says="Yes")
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    with metered(Limits(tokens=90)) as meter:
+        lm("a")
+        lm("a")
+        assert meter.paid.computed_tokens + meter.paid.output_tokens == 45
+        lm("b")
+        with pytest.raises(LimitReachedError, match="90 tokens"):
+            lm("c")
+
+
+def test_a_limit_in_dollars_needs_a_price(chat_server):
+    """An LM without a price is refused after the first call, with what to do instead."""
+    server = chat_server(says="Yes")
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    with metered(Limits(dollars=1.0)) as meter:
+        lm("a")
+        assert meter.paid.dollars is None
+        with pytest.raises(ConfigError, match="limit in tokens"):
+            lm("b")
+
+
+def test_an_unknown_price_makes_the_sum_unknown():
+    """Two dollars and a call without a price are not two dollars; nothing at all is neutral."""
+    known, unknown = Usage(calls=1, dollars=2.0), Usage(calls=1)
+    assert (known + unknown).dollars is None
+    assert (Usage() + known + Usage(calls=1, dollars=0.5)).dollars == 2.5
