@@ -73,15 +73,24 @@ def tune(
         BudgetName, typer.Option("--budget", help="How much is tried, and on how many answers.")
     ] = BudgetName.QUICK,
     minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", help="Begin no variant after so many minutes. Default: quick 4, standard 60.", min=0),
+        float | None, typer.Option("--minutes", help="Most minutes of the whole study.", min=0.01)
+    ] = None,
+    calls: Annotated[int | None, typer.Option("--calls", help="Most LM calls of the whole study.", min=1)] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Most tokens read and written, the prefix cache not counted.", min=1)
+    ] = None,
+    dollars: Annotated[
+        float | None, typer.Option("--dollars", help="Most money, by LiteLLM's price list.", min=0.0001)
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the champion. Default: judges/NAME-OF-LABELS.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
     variants: Annotated[
-        str | None, typer.Option("--variants", help="Names to try instead of the budget's, with commas between.")
+        str | None,
+        typer.Option(
+            "--variants", help="Instead of the budget's: names with commas between, or NAME.toml that declares them."
+        ),
     ] = None,
     tracking_uri: Annotated[
         str | None,
@@ -102,6 +111,12 @@ def tune(
     all, with more sets of examples tried. On the embedded model quick takes ten minutes over short contexts and half an
     hour over three long passages; standard an hour or two.
 
+    A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
+    is kept back. Without one, quick begins no variant after 4 minutes, standard after 60.
+
+    --variants plan.toml declares what is tried: variants of any dials, optimizers, LMs and seeds, sizes and limits;
+    `python -m pydoc faith_dspy.optimize.plan` shows one.
+
     A study that is stopped – Ctrl-C, or worse – goes on where it was when the same command is run again: every reply of
     the LM is kept.
 
@@ -119,7 +134,10 @@ def tune(
         out=out,
         seed=seed,
         minutes=minutes,
-        variants=[n.strip() for n in (variants or "").split(",") if n.strip()],
+        calls=calls,
+        tokens=tokens,
+        dollars=dollars,
+        variants=_variants(variants),
         tracking_uri=tracking_uri,
         experiment=experiment,
     )
@@ -320,6 +338,11 @@ def labels_audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], a
         _print_json(found)
     else:
         _stdout().print(audit_view(found))
+
+
+def _variants(option: str | None) -> list[str] | Path:
+    names = [n.strip() for n in (option or "").split(",") if n.strip()]
+    return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
 
 
 def _judge(folder: str | None, lm: str | None, api_base: str | None, granularity: str) -> Judge:

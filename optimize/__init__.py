@@ -24,7 +24,10 @@ def tune(
     out: str | Path | None = None,
     seed: int = 0,
     minutes: float | None = None,
-    variants: Sequence[str] = (),
+    calls: int | None = None,
+    tokens: int | None = None,
+    dollars: float | None = None,
+    variants: Sequence[str] | Path = (),
     tracking_uri: str | None = None,
     experiment: str = "faithfulness",
     register: bool = True,
@@ -34,13 +37,16 @@ def tune(
 
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
-    ``minutes``: no variant is begun after so many. ``variants``: names from `faith_dspy.optimize.variants.VARIANTS`
-    instead of the budget's. ``tracking_uri``: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+    ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
+    may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
+    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's, or a file that declares
+    them (`faith_dspy.optimize.plan`). ``tracking_uri``: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
 
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
     before any work is done.
     """
     from faith_dspy.eval_sets.catalog import path_of
+    from faith_dspy.lm import Limits
     from faith_dspy.optimize.study import Options, run
     from faith_dspy.optimize.tracking import MlflowTracker, connect
     from faith_dspy.report.terminal import TerminalView
@@ -52,8 +58,8 @@ def tune(
         budget=budget,
         seed=seed,
         out=None if out is None else Path(out),
-        minutes=minutes,
-        variants=tuple(variants),
+        limits=Limits(calls=calls, tokens=tokens, dollars=dollars, seconds=None if minutes is None else minutes * 60),
+        variants=variants if isinstance(variants, Path) else tuple(variants),
     )
     return run(
         path_of(labels),

@@ -21,6 +21,7 @@ from faith_dspy.optimize.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
+from faith_dspy.optimize.spending import Cost
 from faith_dspy.optimize.variants import BASELINE
 from faith_dspy.schema import Usage
 
@@ -29,11 +30,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from faith_dspy.judge import Judge
+    from faith_dspy.optimize.spending import Purse
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
 
 TIE = 0.01
 """Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
+
+
+MARGIN = 1.15
+"""Answers of train and test may cost so much more than those of dev did."""
+MIN_TESTED = 6
+"""Groups a test is cut to at most."""
 
 
 class Contest(NamedTuple):
@@ -44,6 +52,13 @@ class Contest(NamedTuple):
     train: Sequence[LabelledExample]
     test: Sequence[LabelledExample]
     seed: int
+    purse: Purse
+
+
+def to_test(result: StudyResult, name: str) -> Cost:
+    """What it costs to judge one test answer by that variant and by the baseline, as dev did."""
+    costs = [Cost.each((v := result.variant(n)).usage, v.judged) for n in {name, BASELINE}]
+    return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
 
 
 def best(result: StudyResult) -> str:
@@ -65,21 +80,24 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
     result.champion = name
     judge = contest.judges[name]
     shown = demo_ids(judge, contest.train)
-    unseen = [e for e in contest.train if e.id not in shown]
+    unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
     with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
-        seen = [*contest.dev[name], *observe(judge, unseen, advance)]
+        seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
     fitted = fit(scorable(seen), "joint", contest.seed)
     judge.head = fitted.head
     result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
-    with view.task(f"{name}: test", len(contest.test)) as advance:
-        test = observe(judge, contest.test, advance)
-    rows, ranking = judged_rows(test, judge.config, judge.head)
-    _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
-
+    with view.task(f"{name}: test", len(tested)) as advance:
+        test = observe(judge, tested, advance, partial=True)
     baseline = contest.judges[BASELINE]
-    with view.task(f"{BASELINE}: test", len(contest.test)) as advance:
-        untuned = observe(baseline, contest.test, advance)
+    with view.task(f"{BASELINE}: test", len(tested)) as advance:
+        untuned = observe(baseline, tested, advance, partial=True)
+    if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
+        both = {o.example.id for o in test} & {o.example.id for o in untuned}
+        test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
+        result.split["used"] |= {"test": len(both)}
+        result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
+    _add(result, "champion", "lm", *judged_rows(test, judge.config, judge.head), usage_of(test), contest.seed)
     _add(result, "baseline", "baseline", *judged_rows(untuned, baseline.config, None), usage_of(untuned), contest.seed)
     _floors(contest, result, test, seen)
     champion = result.tested("champion")
@@ -91,6 +109,30 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
             [r.group for r in champion.predictions],
             names=("the champion", other.name),
         )
+
+
+def _affordable(
+    contest: Contest, result: StudyResult, train: Sequence[LabelledExample]
+) -> tuple[Sequence[LabelledExample], Sequence[LabelledExample]]:
+    """As much of train and test as the limits still pay for: first the test, then train for the head."""
+    price = to_test(result, result.champion)
+    each = Cost.each((v := result.variant(result.champion)).usage, v.judged)
+    n = min(len(contest.test), contest.purse.affords(price.times(MARGIN)))
+    tested = contest.test[:n]
+    too_few = len({e.group_key for e in tested}) < MIN_TESTED or len({e.label for e in tested}) < 2
+    if too_few and n < len(contest.test):
+        raise InputError(
+            f"the limits leave {n} answers to test on, too few to say anything; one costs {price.calls:.0f} calls and "
+            f"{price.tokens:.0f} tokens. Raise the limit."
+        )
+    rest = min(len(train), contest.purse.affords(each.times(MARGIN), keep=price.times(n * MARGIN)))
+    if n < len(contest.test) or rest < len(train):
+        result.notes.append(
+            f"The limits left {n} of {len(contest.test)} answers to test on and {rest} of {len(train)} of train for "
+            "the head."
+        )
+    result.split["used"] |= {"test": n}
+    return train[:rest], tested
 
 
 def _floors(contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.agreement import Agreement, measure
+from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.align import align
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
@@ -36,14 +37,25 @@ class Observed(NamedTuple):
 
 
 def observe(
-    judge: Judge, examples: Iterable[LabelledExample], advance: Callable[[int], None] = lambda _: None
+    judge: Judge,
+    examples: Iterable[LabelledExample],
+    advance: Callable[[int], None] = lambda _: None,
+    *,
+    partial: bool = False,
 ) -> list[Observed]:
-    """Ask the LM about each answer, those over one context after each other so that its prefix cache stays warm."""
+    """Ask the LM about each answer, those over one context after each other so that its prefix cache stays warm.
+
+    ``partial``: when a limit is reached, return what was judged before instead of raising `LimitReachedError`.
+    """
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
-    out = []
-    for example, seen in zip(ordered, judge.observe_all(ordered), strict=True):
-        out.append(Observed(example, *seen))
-        advance(1)
+    out: list[Observed] = []
+    try:
+        for example, seen in zip(ordered, judge.observe_all(ordered), strict=True):
+            out.append(Observed(example, *seen))
+            advance(1)
+    except LimitReachedError:
+        if not partial:
+            raise
     return out
 
 

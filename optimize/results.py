@@ -103,6 +103,8 @@ class StudyResult(_Result):
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""
+    notes: list[str] = Field(default_factory=list)
+    """What a reader must know beside the figures, in sentences."""
     head: dict[str, Any] = Field(default_factory=dict)
     judge_dir: str = ""
     finished: bool = True

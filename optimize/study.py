@@ -13,10 +13,10 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.agreement import Agreement, annotator_agreement
-from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.judge import Judge
 from faith_dspy.labels import label_set_hash, read_labels
-from faith_dspy.lm import identity, make_lm, metered, preflight
+from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize import champion
 from faith_dspy.optimize.align import align
 from faith_dspy.optimize.compile import compiled_judge, prompts_of
@@ -31,9 +31,11 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
+from faith_dspy.optimize.plan import plan
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.spending import Cost, Purse
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
-from faith_dspy.optimize.variants import BASELINE, VARIANTS, Budget, Variant, budget
+from faith_dspy.optimize.variants import BASELINE, Budget, Variant
 from faith_dspy.schema import LabelledExample, Usage, digest
 from faith_dspy.segment import carries_statement, sentences
 
@@ -79,10 +81,10 @@ class Options(NamedTuple):
     budget: str = "quick"
     seed: int = 0
     out: Path | None = None
-    minutes: float | None = None
-    """No variant is begun after so many minutes; None: the budget's limit."""
-    variants: tuple[str, ...] = ()
-    """Names from `VARIANTS` to try instead of the budget's."""
+    limits: Limits = Limits()
+    """Of the whole study; what it costs to test the champion is kept back."""
+    variants: tuple[str, ...] | Path = ()
+    """Names from `VARIANTS` to try instead of the budget's, or a file that declares them (`plan`)."""
 
 
 class _Parts(NamedTuple):
@@ -91,29 +93,41 @@ class _Parts(NamedTuple):
     dev: list[LabelledExample]
     test: list[LabelledExample]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Answers of each part that are used."""
+        return {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
+
 
 def run(
     labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudyResult], Tracker]
 ) -> StudyResult:
     """Tune a judge on a labels file, write it to ``options.out``, and return everything that was found.
 
-    Faults in the labels and at the LM's endpoint are found before any work. Every LM reply is kept in DSPy's cache as
+    Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes, so that a study that was stopped goes on where it was when it is run again. Ctrl-C ends it with the
-    champion among the variants that are finished, if the baseline is one of them.
+    champion among the variants that are finished, if the baseline is one of them; so does a limit that is reached.
     """
     started = time.monotonic()
-    plan = budget(options.budget)
-    variants = _variants(options, plan)
+    budget, variants, limits = plan(options.budget, options.variants, options.limits)
     out = options.out or Path("judges") / labels.stem
     _check_out(out)
-    parts = _split(labels, test, plan, options.seed)
+    parts = _split(labels, test, budget, options.seed)
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
-    preflight(lm)
+    for used in {(v.lm, v.api_base): v for v in variants}.values():
+        preflight(_judge(used, options).lm if used.lm else lm)
     tuned_on = [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
     tested_on = parts.test if test else []
     result = StudyResult(
         study_id=digest(
-            [label_set_hash([*tuned_on, *tested_on]), identity(lm).model_dump(), options.budget, options.seed]
+            [
+                label_set_hash([*tuned_on, *tested_on]),
+                identity(lm).model_dump(),
+                options.budget,
+                options.seed,
+                [(v.name, v.config.model_dump(mode="json"), *v[2:]) for v in variants],
+                parts.sizes,
+            ]
         ),
         labels_file=labels.name,
         label_set_hash=label_set_hash(tuned_on),
@@ -128,17 +142,21 @@ def run(
         ceiling=annotator_agreement([*tuned_on, *tested_on]),
     )
     view.say(_split_line(parts))
-    limit = plan.minutes if options.minutes is None else options.minutes
-    study = _Study(options, plan, parts, result, view)
-    with metered() as meter:
+    with metered(limits) as meter:
+        purse = Purse(meter)
+        study = _Study(options, budget, parts, result, view, purse)
         study.track = tracker(result)
         study.floors()
         try:
             for variant in variants:
-                if limit is not None and time.monotonic() - started > limit * 60 and study.judges:
-                    study.skip(variant, f"the {limit:g} minutes for trying variants were over")
-                else:
-                    study.try_variant(variant)
+                if study.judges and budget.minutes is not None and meter.seconds > budget.minutes * 60:
+                    study.skip(variant, f"the {budget.minutes:g} minutes for trying variants were over")
+                    continue
+                try:
+                    with purse.keeping(study.to_finish()):
+                        study.try_variant(variant)
+                except LimitReachedError as exc:
+                    study.stop_at(variant, exc)
         except KeyboardInterrupt:
             if all(v.name != BASELINE for v in result.variants):
                 raise
@@ -153,8 +171,11 @@ def run(
 
 
 class _Study:
-    def __init__(self, options: Options, plan: Budget, parts: _Parts, result: StudyResult, view: View) -> None:
-        self.options, self.plan, self.parts, self.result, self.view = options, plan, parts, result, view
+    def __init__(
+        self, options: Options, budget: Budget, parts: _Parts, result: StudyResult, view: View, purse: Purse
+    ) -> None:
+        self.options, self.budget, self.parts, self.result, self.view = options, budget, parts, result, view
+        self.purse = purse
         self.judges: dict[str, Judge] = {}
         self.seen: dict[str, list[Observed]] = {}
         self.track: Any = None
@@ -166,7 +187,24 @@ class _Study:
             train=self.parts.train,
             test=self.parts.test,
             seed=self.options.seed,
+            purse=self.purse,
         )
+
+    def to_finish(self) -> Cost:
+        """What it would cost to test the best variant so far and the baseline."""
+        if not self.judges:
+            return Cost()
+        each = champion.to_test(self.result, champion.best(self.result))
+        return each.times(len(self.parts.test) * champion.MARGIN)
+
+    def stop_at(self, variant: Variant, limit: LimitReachedError) -> None:
+        """A variant that could not be paid for is left out; without the baseline there is no study."""
+        if not self.judges:
+            raise InputError(
+                f"{limit} before the baseline was measured on the {len(self.parts.dev)} answers of dev; raise the "
+                "limit, or give fewer answers with a smaller budget."
+            ) from limit
+        self.skip(variant, str(limit))
 
     def floors(self) -> None:
         """What needs no LM, on the same labels: the bar a judge has to clear."""
@@ -192,17 +230,15 @@ class _Study:
                 "granularity": variant.config.granularity.value,
                 "instructions": ", ".join(variant.config.instructions),
                 "optimizer": variant.optimizer or "none",
-                "lm": str(self.result.lm["name"]),
-                "seed": self.options.seed,
+                "lm": variant.lm or str(self.result.lm["name"]),
+                "seed": _seed(variant, self.options),
             },
         )
 
     def try_variant(self, variant: Variant) -> None:
         """Compile, judge dev, measure; a variant that cannot be compiled is skipped and says why."""
         result = self._begin(variant)
-        judge = Judge(
-            self.options.lm, api_base=self.options.api_base, api_key=self.options.api_key, config=variant.config
-        )
+        judge = _judge(variant, self.options)
         if variant.optimizer:
             try:
                 result.compile_usage = self._compile(judge, variant)
@@ -229,7 +265,7 @@ class _Study:
                 out.append((e, texts, align(texts, e)))
             return out
 
-        effort = self.plan.effort
+        effort = self.budget.effort
         assert variant.optimizer is not None
         with (
             metered() as meter,
@@ -237,7 +273,13 @@ class _Study:
             self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
         ):
             compiled_judge(
-                judge, variant, pieces(self.parts.train), pieces(self.parts.dev), effort, self.options.seed, advance
+                judge,
+                variant,
+                pieces(self.parts.train),
+                pieces(self.parts.dev),
+                effort,
+                _seed(variant, self.options),
+                advance,
             )
         return meter.usage
 
@@ -273,13 +315,15 @@ def _selection(a: Agreement) -> float | None:
     return sum(values) / 2 * a.coverage if len(values) == 2 else None
 
 
-def _variants(options: Options, plan: Budget) -> list[Variant]:
-    names = options.variants or plan.variants
-    unknown = [n for n in names if n not in VARIANTS]
-    if unknown:
-        raise ConfigError(f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
-    # The baseline is always tried, and first: it is what the champion is measured against.
-    return [VARIANTS[n] for n in dict.fromkeys((BASELINE, *names))]
+def _judge(variant: Variant, options: Options) -> Judge:
+    """The variant's program on its own LM, or on the study's."""
+    if variant.lm is None:
+        return Judge(options.lm, api_base=options.api_base, api_key=options.api_key, config=variant.config)
+    return Judge(variant.lm, api_base=variant.api_base, config=variant.config)
+
+
+def _seed(variant: Variant, options: Options) -> int:
+    return options.seed if variant.seed is None else variant.seed
 
 
 def _check_out(out: Path) -> None:
@@ -289,7 +333,7 @@ def _check_out(out: Path) -> None:
         raise InputError(f"--out {out}: {there} {what}; expected a folder, or a place where one can be made.")
 
 
-def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:
+def _split(labels: Path, test: Path | None, budget: Budget, seed: int) -> _Parts:
     examples = read_labels(labels)
     if test is None:
         splits = split(examples, seed=seed)
@@ -302,9 +346,9 @@ def _split(labels: Path, test: Path | None, plan: Budget, seed: int) -> _Parts:
             raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
     return _Parts(
         splits,
-        _sample(splits.train, plan.train, plan.words, seed),
-        _sample(splits.dev, plan.dev, plan.words, seed),
-        _sample(tested, plan.test, plan.words, seed),
+        _sample(splits.train, budget.train, budget.words, seed),
+        _sample(splits.dev, budget.dev, budget.words, seed),
+        _sample(tested, budget.test, budget.words, seed),
     )
 
 
@@ -333,7 +377,7 @@ def _sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> l
 
 def _report(parts: _Parts) -> dict[str, Any]:
     report = parts.splits.report.model_dump(mode="json")
-    report["used"] = {"train": len(parts.train), "dev": len(parts.dev), "test": len(parts.test)}
+    report["used"] = parts.sizes
     return report
 
 

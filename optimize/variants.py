@@ -1,4 +1,4 @@
-"""What a study tries, by budget. One line per variant; edit here to try something else."""
+"""What a study tries, by budget. One line per variant; a file can declare others, see `faith_dspy.optimize.plan`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ class Variant(NamedTuple):
     config: JudgeConfig
     optimizer: str | None
     description: str
+    lm: str | None = None
+    """None: the study's."""
+    api_base: str | None = None
+    seed: int | None = None
+    """Of the optimizer; None: the study's."""
 
 
 class Budget(NamedTuple):

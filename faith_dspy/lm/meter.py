@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,15 @@ class Limits:
     def __bool__(self) -> bool:
         return any(v is not None for v in (self.calls, self.tokens, self.dollars, self.seconds))
 
+    def words(self, name: str) -> str:
+        """One of them as people say it."""
+        return {
+            "calls": f"{self.calls or 0:,} LM calls",
+            "tokens": f"{self.tokens or 0:,} tokens",
+            "dollars": f"${self.dollars or 0:.2f}",
+            "seconds": f"{(self.seconds or 0) / 60:.3g} minutes",
+        }[name]
+
 
 class Meter:
     """Adds up calls. Safe to read and to add to from several threads."""
@@ -69,6 +78,7 @@ class Meter:
         self._begun = 0
         self._replayed = 0
         self._failed = 0
+        self._refused = 0
         self._started = time.monotonic()
         self.limits = limits or Limits()
 
@@ -107,6 +117,7 @@ class Meter:
     def add(self, usage: Usage, *, replayed: bool = False) -> None:
         """Count a call that was answered."""
         with self._lock:
+            self._begun -= 1
             self._usage = self._usage + usage
             self._replayed += replayed
             if not replayed:
@@ -115,47 +126,51 @@ class Meter:
     def add_failure(self) -> None:
         """Count a call that raised."""
         with self._lock:
+            self._begun -= 1
             self._failed += 1
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
-        """Around a call. `LimitReachedError` before it is made, when what may be spent is spent.
+    def begin(self) -> None:
+        """A call begins. `LimitReachedError` before it is made, when what may be spent is spent.
 
         Calls in flight count as made, so that the limit of calls is never exceeded; tokens and dollars are known
         afterwards only, and can be exceeded by those of the calls in flight.
         """
         with self._lock:
-            if reached := self._reached():
-                raise LimitReachedError(reached)
+            if which := self._reached():
+                self._refused += 1
+                raise LimitReachedError(f"the limit of {self.limits.words(which)} is reached")
             self._begun += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._begun -= 1
+
+    def cancel(self) -> None:
+        """A call that began ends without an answer or a failure: it was never made, or stopped by Ctrl-C."""
+        with self._lock:
+            self._begun -= 1
 
     @property
     def reached(self) -> str | None:
-        """The limit that is reached, in words."""
+        """The name of the limit that is reached."""
         with self._lock:
             return self._reached()
 
+    @property
+    def refused(self) -> int:
+        """Calls that were not made because a limit was reached."""
+        with self._lock:
+            return self._refused
+
     def _reached(self) -> str | None:
         may, paid = self.limits, self._paid
-        if may.calls is not None and paid.calls + self._failed + self._begun >= may.calls:
-            return f"the limit of {may.calls:,} LM calls is reached"
-        if may.tokens is not None and paid.computed_tokens + paid.output_tokens >= may.tokens:
-            return f"the limit of {may.tokens:,} tokens is reached"
-        if may.seconds is not None and time.monotonic() - self._started >= may.seconds:
-            return f"the limit of {may.seconds / 60:.3g} minutes is reached"
-        if may.dollars is not None and paid.calls:
-            if paid.dollars is None:
-                raise ConfigError(
-                    "a limit in dollars needs a price, and LiteLLM's list has none for this LM; set a limit in tokens."
-                )
-            if paid.dollars >= may.dollars:
-                return f"the limit of ${may.dollars:.2f} is reached"
-        return None
+        if may.dollars is not None and paid.calls and paid.dollars is None:
+            raise ConfigError(
+                "a limit in dollars needs a price, and LiteLLM's list has none for this LM; set a limit in tokens."
+            )
+        spent = {
+            "calls": paid.calls + self._failed + self._begun,
+            "tokens": paid.computed_tokens + paid.output_tokens,
+            "dollars": paid.dollars or 0.0,
+            "seconds": time.monotonic() - self._started,
+        }
+        return next((k for k, v in spent.items() if (limit := getattr(may, k)) is not None and v >= limit), None)
 
 
 @contextmanager
@@ -176,13 +191,15 @@ def _open_meters() -> tuple[Meter, ...]:
     return meters
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Call:
     """The call going on in this thread or task."""
 
     started: float
     cached: bool
     one_token: bool
+    settled: bool = False
+    """Whether it was counted as answered or failed."""
 
 
 _call: ContextVar[_Call | None] = ContextVar("faith_dspy_lm_call", default=None)
@@ -232,6 +249,8 @@ class MeteredLM(dspy.LM):
     def update_history(self, entry: dict[str, Any]) -> None:
         """Called by DSPy once per answered call, in the thread or task that made it."""
         usage, replayed = self._usage_of(entry)
+        if call := _call.get():
+            call.settled = True
         for meter in _open_meters():
             meter.add(usage, replayed=replayed)
         with dspy.context(max_history_size=min(_HISTORY, dspy.settings.max_history_size)):
@@ -241,20 +260,27 @@ class MeteredLM(dspy.LM):
     def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:
         limit = kwargs.get("max_tokens", self.kwargs.get("max_tokens"))
         meters = _open_meters()
-        with ExitStack() as calls:
+        begun: list[Meter] = []
+        call = _Call(time.perf_counter(), bool(kwargs.get("cache", self.cache)), limit == 1)
+        token = _call.set(call)
+        try:
             for meter in meters:
-                calls.enter_context(meter.in_flight())
-            token = _call.set(_Call(time.perf_counter(), bool(kwargs.get("cache", self.cache)), limit == 1))
+                meter.begin()
+                begun.append(meter)
             try:
                 yield
             except Exception as exc:
+                call.settled = True
                 for meter in meters:
                     meter.add_failure()
                 if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
                     raise ContextWindowExceededError(message=str(exc), model=self.model) from exc
                 raise
-            finally:
-                _call.reset(token)
+        finally:
+            _call.reset(token)
+            if not call.settled:
+                for meter in begun:
+                    meter.cancel()
 
     def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is put in per call:

@@ -85,6 +85,7 @@ def study_view(result: Any) -> RenderableType:
         "",
     ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
+    notes += [f"• [yellow]{note}[/yellow]" for note in result.notes]
     if result.ceiling is not None:
         notes.append(f"• People among themselves: balanced accuracy {interval(result.ceiling.balanced_accuracy)}.")
     floor = result.comparisons.get("floor-overlap")

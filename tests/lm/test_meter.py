@@ -295,7 +295,7 @@ def test_no_call_is_made_beyond_the_limit_of_calls(chat_server):
         with pytest.raises(LimitReachedError, match="limit of 3 LM calls"):
             lm("d")
     assert len(server.requests) == 3
-    assert meter.reached == "the limit of 3 LM calls is reached"
+    assert (meter.reached, meter.refused) == ("calls", 1)
 
 
 def test_calls_in_flight_count_against_the_limit(chat_server):

@@ -15,6 +15,7 @@ from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.labels import label_set_hash, read_labels
+from faith_dspy.lm import Limits
 from faith_dspy.optimize.study import Options, _sample, run
 from faith_dspy.schema import Chunk, LabelledExample
 
@@ -220,6 +221,56 @@ def test_unknown_variants_and_budgets_are_named(tmp_path, chat_server):
         run(path, options(chat_server(), tmp_path / "j", variants=("nope",)), Quiet(), tracker=Record)
     with pytest.raises(ConfigError, match="thorough"):
         run(path, Options(budget="nope"), Quiet(), tracker=Record)
+
+
+def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_path, chat_server):
+    """Answer and sentence on dev are 12 + 24 calls, the champion's test 12 or 36: few-shot's 24 do not fit in 70."""
+    server = chat_server(says=knowing)
+    names = ("sentence", "sentence-few-shot")
+    limited = options(server, tmp_path / "j", variants=names, limits=Limits(calls=70))
+    result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
+    assert len(server.requests) <= 70, result.champion
+    left_out = result.variant("sentence-few-shot")
+    assert (left_out.status, "70 LM calls" in (left_out.note or "")) == ("skipped", True)
+    assert result.champion in ("answer", "sentence")
+    assert [t.agreement.n for t in result.test[:2]] == [12, 12]
+
+
+def test_a_limit_leaves_train_out_before_it_cuts_the_test(tmp_path, chat_server):
+    """Both variants cost 36 calls on dev, the test of sentence and baseline 36: of 80 few are left for train."""
+    server = chat_server(says=knowing)
+    limited = options(server, tmp_path / "j", variants=("sentence",), limits=Limits(calls=80))
+    result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
+    assert len(server.requests) <= 80
+    if result.champion == "sentence":
+        assert result.test[0].agreement.n == 12
+        assert "of train" in result.notes[0]
+
+
+def test_a_limit_too_small_for_the_baseline_says_so(tmp_path, chat_server):
+    """There is nothing to export, and the message says what to raise."""
+    few = options(chat_server(says=knowing), tmp_path / "j", limits=Limits(calls=3))
+    with pytest.raises(InputError, match="raise the limit"):
+        run(labels(tmp_path / "l.jsonl"), few, Quiet(), tracker=Record)
+
+
+def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server):
+    """The second LM judges; its name and the seed stand with the variant, and the exported judge is asked of it."""
+    first, second = chat_server(says="Yes"), chat_server(says=knowing)
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f"""
+        [[variants]]
+        name = "other"
+        granularity = "sentence"
+        optimizer = "labelled"
+        lm = "openai/tiny"
+        api_base = "{second.base}"
+        seed = 5
+    """)
+    result = run(labels(tmp_path / "l.jsonl"), options(first, tmp_path / "j", variants=plan), Quiet(), tracker=Record)
+    other = result.variant("other")
+    assert (other.params["lm"], other.params["seed"]) == ("openai/tiny", 5)
+    assert len(second.requests) > 12
 
 
 def tune(tmp_path: Path, server: Any, *more: str) -> subprocess.Popen[str]:
