@@ -90,8 +90,10 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
     with view.task(f"{name}: test", len(tested)) as advance:
         test = observe(judge, tested, advance, partial=True)
     baseline = contest.judges[BASELINE]
-    with view.task(f"{BASELINE}: test", len(tested)) as advance:
-        untuned = observe(baseline, tested, advance, partial=True)
+    untuned = test
+    if baseline is not judge:
+        with view.task(f"{BASELINE}: test", len(tested)) as advance:
+            untuned = observe(baseline, tested, advance, partial=True)
     if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
         both = {o.example.id for o in test} & {o.example.id for o in untuned}
         test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
