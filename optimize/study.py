@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter
 from faith_dspy.agreement import Agreement, annotator_agreement
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.judge import Judge
@@ -83,6 +82,8 @@ class Options(NamedTuple):
     """No variant is begun after so many minutes; None: the budget's limit."""
     variants: tuple[str, ...] = ()
     """Names from `VARIANTS` to try instead of the budget's."""
+    reflection_lm: str | None = None
+    """LM that proposes instructions, as a model string; None: the judged one."""
 
 
 class _Parts(NamedTuple):
@@ -233,13 +234,34 @@ class _Study:
         assert variant.optimizer is not None
         with (
             metered() as meter,
-            dspy.context(lm=judge.lm, adapter=CompactAdapter()),
+            dspy.context(lm=judge.lm),
             self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
         ):
-            compiled_judge(
-                judge, variant, pieces(self.parts.train), pieces(self.parts.dev), effort, self.options.seed, advance
+            compiled = compiled_judge(
+                judge,
+                variant,
+                pieces(self.parts.train),
+                pieces(self.parts.dev),
+                effort,
+                self.options.seed,
+                advance,
+                proposer=self.proposer(),
+            )
+        for note in compiled.notes:
+            self.view.say(f"{variant.name}: {note}")
+        if compiled.failed:
+            self.view.say(
+                f"{variant.name}: the LM failed in {compiled.failed} of {compiled.asked} answers of compiling"
             )
         return meter.usage
+
+    def proposer(self) -> Any:
+        """The LM that writes instructions, None where it is the judged one."""
+        if self.options.reflection_lm is None:
+            return None
+        lm = make_lm(self.options.reflection_lm)
+        preflight(lm)
+        return lm
 
     def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)
