@@ -129,6 +129,7 @@ def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
     judge.config = judge.config.model_copy(
         update={"instructions": tuple(verifier.names), "supported_from": verifier.supported_from}
     )
+    judge.program.config = judge.config
     return found
 
 

@@ -91,25 +91,27 @@ def compile_stage(name: str, task: Task) -> Found:
         return task.metric(gold, pred, *rest, **more)
 
     given = task._replace(student=task.student.deepcopy(), metric=metric, proposer=proposer)
-    trouble: Exception | None = None
-    found: Found | None = None
     try:
         # Proposals are long replies in fields of their own: DSPy's adapter, not the compact one.
         with dspy.context(adapter=ChatAdapter()), quiet():
             found = OPTIMIZERS[name](given)
-    except FaithDspyError:
-        raise
-    except Exception as exc:  # noqa: BLE001 - DSPy passes on whatever the endpoint or the reply caused
-        trouble = exc
+    except Exception as exc:
+        _raise_if_dead(name, count, last)
+        if isinstance(exc, FaithDspyError) or name not in PROPOSING:
+            raise
+        # DSPy passes on whatever the proposer's endpoint or its reply caused.
+        raise ConfigError(
+            f"{name} cannot be run here. {proposer.model}, which was to propose instructions, ended it with "
+            f"{type(exc).__name__}: {str(exc)[:300]}. Give another LM for proposals, or take the optimizer search, "
+            "which needs none."
+        ) from exc
+    _raise_if_dead(name, count, last)
+    return found._replace(**count)
+
+
+def _raise_if_dead(name: str, count: dict[str, int], last: list[str]) -> None:
     if last and count["failed"] > MAX_FAILED * count["asked"]:
         raise LMUnavailableError(
             f"{name}: {count['failed']} of {count['asked']} answers of the LM failed, the last with: {last[0]}. "
             "Check the endpoint and run again; what was answered is kept."
         )
-    if found is None:
-        who = f"{proposer.model}, which was to propose instructions, " if name in PROPOSING else "The LM "
-        raise ConfigError(
-            f"{name} cannot be run here. {who}ended it with {type(trouble).__name__}: {str(trouble)[:300]}. "
-            "Give another LM for proposals, or take `search`, which needs none."
-        ) from trouble
-    return found._replace(**count)

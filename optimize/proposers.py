@@ -10,6 +10,7 @@ from typing import Any
 
 import dspy
 from dspy.adapters import ChatAdapter
+from dspy.teleprompt.gepa import InstructionProposer
 
 from faith_dspy.errors import ConfigError, MissingExtraError
 from faith_dspy.optimize.task import Found, Task, balanced, short
@@ -89,25 +90,44 @@ def gepa(task: Task) -> Found:
     Without a `log_dir`: DSPy's cache of replies makes a second run as free as resuming, and cannot return the result of
     other data.
     """
-    from dspy.teleprompt.gepa import InstructionProposer
 
     def metric(gold: Any, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None) -> Any:
         # GEPA passes a trace where it compares scores, which the metric would answer with right or wrong.
         return task.metric(gold, pred, None, pred_name, pred_trace)
 
     valset = balanced(task.dev, task.effort.compare_on, task.seed)
+    proposer = _Reflection(adapter=ChatAdapter(), additional_instructions=FORM)
     optimizer = dspy.GEPA(
         metric=metric,
         max_metric_calls=(task.effort.candidates + 1) * (len(valset) + 2 * REFLECT_ON),
         reflection_minibatch_size=REFLECT_ON,
         reflection_lm=_proposing(task),
-        instruction_proposer=InstructionProposer(adapter=ChatAdapter(), additional_instructions=FORM),
+        instruction_proposer=proposer,
         skip_perfect_score=False,  # a score is weighted by its class: 1 is nothing special
         warn_on_score_mismatch=False,
         num_threads=task.threads,
         seed=task.seed,
     )
-    return Found(optimizer.compile(task.student, trainset=list(task.train), valset=valset))
+    compiled = optimizer.compile(task.student, trainset=list(task.train), valset=valset)
+    if proposer.trouble and not proposer.proposed:
+        raise proposer.trouble
+    return Found(compiled)
+
+
+class _Reflection(InstructionProposer):
+    """GEPA's own proposer, which remembers what went wrong: GEPA goes on without proposals and says nothing."""
+
+    proposed = 0
+    trouble: Exception | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            texts = super().__call__(*args, **kwargs)
+        except Exception as exc:
+            self.trouble = exc
+            raise
+        self.proposed += 1
+        return texts
 
 
 def _proposing(task: Task) -> Any:

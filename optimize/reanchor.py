@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import dspy
+from dspy.experimental import ReAnchor
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.metric import agreement_metric
@@ -65,7 +66,7 @@ def reanchor(task: Task) -> Found:
 
     student = dspy.Predict(_Supported)
     student.lm = _Observed(recorded)
-    optimizer = dspy.experimental.ReAnchor(metric, num_threads=1, require_cache=False)
+    optimizer = ReAnchor(metric, num_threads=1, require_cache=False)
     optimizer.compile(student, trainset=rows)
     fitted = optimizer.report["fitted"][0]
     if "value" in fitted:

@@ -122,8 +122,8 @@ def ask(task: Task) -> Asked:
 def choose(asked: Asked, default: Sequence[str]) -> tuple[str, ...]:
     """The default instruction or a better one, and perhaps a second."""
     chosen = tuple(default)
-    for stage in ("instead", "besides"):
-        options = [(name,) if stage == "instead" else (*chosen, name) for name in asked.logits if name not in chosen]
+    for where in ("instead", "besides"):
+        options = [(name,) if where == "instead" else (*chosen, name) for name in asked.logits if name not in chosen]
         best = max(options, key=lambda names: sum(asked.credits(names)))
         won, error = asked.gain(best, chosen)
         if won > error:

@@ -30,6 +30,7 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
+from faith_dspy.optimize.optimizers import PROPOSING
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, VARIANTS, Budget, Variant, budget
@@ -232,6 +233,8 @@ class _Study:
 
         effort = self.plan.effort
         assert variant.optimizer is not None
+        other = self.options.reflection_lm if variant.optimizer in PROPOSING else None
+        proposer = make_lm(other) if other is not None else None
         with (
             metered() as meter,
             dspy.context(lm=judge.lm),
@@ -245,23 +248,13 @@ class _Study:
                 effort,
                 self.options.seed,
                 advance,
-                proposer=self.proposer(),
+                proposer=proposer,
             )
         for note in compiled.notes:
             self.view.say(f"{variant.name}: {note}")
         if compiled.failed:
-            self.view.say(
-                f"{variant.name}: the LM failed in {compiled.failed} of {compiled.asked} answers of compiling"
-            )
+            self.view.say(f"{variant.name}: the LM failed in {compiled.failed} of {compiled.asked} calls of compiling")
         return meter.usage
-
-    def proposer(self) -> Any:
-        """The LM that writes instructions, None where it is the judged one."""
-        if self.options.reflection_lm is None:
-            return None
-        lm = make_lm(self.options.reflection_lm)
-        preflight(lm)
-        return lm
 
     def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)
