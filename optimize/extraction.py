@@ -104,6 +104,7 @@ def choose_prompt(
     stays unless another is better by more than the paired standard error by context.
     """
     size = {ok: sum(e.label is ok for e in examples) for ok in (True, False)}
+    assert program.extract is not None
     seed = program.extract.signature.instructions
     scores: dict[str, list[float]] = {}
     for text in (seed, *ALTERNATIVES):

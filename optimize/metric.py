@@ -110,7 +110,7 @@ def failed(pred: Any) -> bool:
 
 def _score(gold: dspy.Example, pred: dspy.Prediction) -> float:
     probability = pred.get("probability")
-    score = 1 - abs(gold.support - (_SUPPORT[pred.verdict] if probability is None else probability))
+    score: float = 1 - abs(gold.support - (_SUPPORT[pred.verdict] if probability is None else probability))
     if {Verdict(gold.told), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
         score = max(0.0, score - CONFUSED)
     named = pred.get("supporting_chunk_ids") or []

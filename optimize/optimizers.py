@@ -106,7 +106,7 @@ def compile_stage(name: str, task: Task) -> Found:
             "which needs none."
         ) from exc
     _raise_if_dead(name, count, last)
-    return found._replace(**count)
+    return found._replace(asked=count["asked"], failed=count["failed"])
 
 
 def _raise_if_dead(name: str, count: dict[str, int], last: list[str]) -> None:

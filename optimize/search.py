@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FOLDS = 5
+MIN_ANSWERED = 0.8
+"""Share of the statements an instruction has to get a label for, to be compared with others."""
 
 
 class Asked:
@@ -98,25 +100,24 @@ def ask(task: Task) -> Asked:
     stages = {
         name: Stage(Verifier(task.config.model_copy(update={"instructions": (name,), "cite": False}))) for name in names
     }
-    logits: dict[str, list[float]] = {name: [] for name in names}
-    kept = []
+    told: list[dict[str, float]] = []
     for row in rows:
-        told = {}
+        told.append({})
         for name in names:
             seen = stages[name](**row.inputs())
             task.metric(row, seen)
-            told.update(seen.get("logits") or {})
-        if len(told) == len(names):  # compared on the same statements or not at all
-            kept.append(row)
-            for name in names:
-                logits[name].append(told[name])
-    labels = [r.supported for r in kept]
+            told[-1].update(seen.get("logits") or {})
+    # What an LM cannot answer is no candidate; the others are compared on the same statements or not at all.
+    names = [n for n in names if n == names[0] or sum(n in t for t in told) >= MIN_ANSWERED * len(rows)]
+    kept = [(r, t) for r, t in zip(rows, told, strict=True) if all(n in t for n in names)]
+    labels = [r.supported for r, _ in kept]
     if min(sum(labels), len(labels) - sum(labels)) < 2:
         raise ConfigError(
             f"search compares instructions on statements that all of them answered: of {len(rows)} there are "
             f"{sum(labels)} supported and {len(labels) - sum(labels)} unsupported; at least 2 of each are needed."
         )
-    return Asked(logits, labels, ["\n".join(r.context) for r in kept], task.seed)
+    logits = {n: [t[n] for _, t in kept] for n in names}
+    return Asked(logits, labels, ["\n".join(r.context) for r, _ in kept], task.seed)
 
 
 def choose(asked: Asked, default: Sequence[str]) -> tuple[str, ...]:

@@ -291,6 +291,16 @@ def test_failures_are_counted_apart(chat_server):
     assert "n = 19" in found.note
 
 
+def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
+    """One that says yes or no whatever it is asked: neither true nor false, neither grounded nor invented."""
+    found = compile_stage(
+        "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
+    )
+    left_out = set(INSTRUCTIONS) - {f.name for f in found.figures}
+    assert left_out == {"grounded", "true_false_unknown"}
+    assert {f.n for f in found.figures} == {12}
+
+
 def test_a_default_that_is_as_good_stays(compiling):
     """Under all instructions the LM sees the same: there is no reason to change."""
     judge, compiled, *_ = compiling("sentence-search")
