@@ -72,6 +72,7 @@ def simba(task: Task) -> Found:
         told = task.metric(gold, pred, None, "asked")  # with words: SIMBA shows them to the proposer
         return dspy.Prediction(score=told.score * gold.weight, feedback=told.feedback)
 
+    task.student(**trainset[0].inputs())  # finds out whether the LM tells probabilities: see `Stage.set_lm`
     optimizer = dspy.SIMBA(
         metric=metric,
         bsize=batch,

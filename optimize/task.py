@@ -13,6 +13,7 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.errors import FaithDspyError
+from faith_dspy.program import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +99,11 @@ class Stage(dspy.Module):
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted, never mistaken for a wrong verdict
             return dspy.Prediction(error=f"{type(exc).__name__}: {exc}"[:300])
+
+    def set_lm(self, lm: Any) -> None:
+        """As DSPy, but samples of a probability read off a token would be paid for and all be the same (SIMBA)."""
+        if not (isinstance(self.part, Verifier) and self.part.told):
+            super().set_lm(lm)
 
     def settled(self) -> dspy.Module:
         """The part as it goes into a judge: answerable instructions, demos of the prompt's fields only, no LM."""

@@ -308,6 +308,14 @@ def test_a_default_that_is_as_good_stays(compiling):
     assert {f.auroc for f in compiled.figures} == {1.0}
 
 
+def test_simba_pays_for_no_second_sample_of_a_probability(chat_server):
+    """Its samples at other temperatures would tell the same: every prompt is sent once."""
+    server = chat_server(says=verdicts())
+    compile_stage("simba", task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
+    sent = [str(r["messages"]) for r in server.requests]
+    assert len(sent) == len(set(sent)) > 12
+
+
 def test_simba_refuses_a_trainset_that_is_too_small(chat_server):
     """DSPy would assert."""
     given = task(chat_server(says=verdicts()))
