@@ -85,6 +85,17 @@ INSTRUCTIONS: dict[str, Instruction] = {
         "Yes",
         "No",
     ),
+    "graded": Instruction(
+        _TOP + "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
+        "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
+        {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": 0.0},
+        {
+            "fully": Verdict.FULLY_SUPPORTED,
+            "partly": Verdict.PARTIALLY_SUPPORTED,
+            "nothing": Verdict.NO_EVIDENCE,
+            "contradicts": Verdict.CONTRADICTORY,
+        },
+    ),
     "strict": _binary(
         "You are a careful fact-checker who accepts nothing beyond the text. Does the context itself state everything "
         "in the statement? Answer Yes or No.",
@@ -106,17 +117,6 @@ INSTRUCTIONS: dict[str, Instruction] = {
         _TOP + "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
         {"True": 1.0, "False": 0.0, "Unknown": 0.0},
         {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
-    ),
-    "graded": Instruction(
-        _TOP + "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
-        "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
-        {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": 0.0},
-        {
-            "fully": Verdict.FULLY_SUPPORTED,
-            "partly": Verdict.PARTIALLY_SUPPORTED,
-            "nothing": Verdict.NO_EVIDENCE,
-            "contradicts": Verdict.CONTRADICTORY,
-        },
     ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instructions` takes."""

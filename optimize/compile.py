@@ -42,7 +42,7 @@ class Compiled(NamedTuple):
     asked: int
     """Predictions that were compared with labels."""
     failed: int
-    """Those of them in which the LM failed; they are in no figure as a verdict."""
+    """Those of them in which the LM failed or gave no label; they are in no figure as a verdict."""
 
 
 def compiled_judge(

@@ -9,6 +9,7 @@ from dspy.adapters import ChatAdapter
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm import MeteredLM, preflight
+from faith_dspy.optimize.metric import failed
 from faith_dspy.optimize.proposers import gepa, mipro, simba
 from faith_dspy.optimize.reanchor import reanchor
 from faith_dspy.optimize.search import search
@@ -79,14 +80,15 @@ def compile_stage(name: str, task: Task) -> Found:
     proposer = task.proposer or dspy.settings.lm
     if name in PROPOSING and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
-    count = {"asked": 0, "failed": 0}
+    count = {"asked": 0, "failed": 0, "errors": 0}
     last: list[str] = []
 
     def metric(gold: Any, pred: Any, *rest: Any, **more: Any) -> Any:
         count["asked"] += 1
         error = pred.get("error") if pred is not None else "no prediction"
+        count["failed"] += bool(error) or ("verdict" in gold and failed(pred))
         if error:
-            count["failed"] += 1
+            count["errors"] += 1
             last[:] = [error]
         return task.metric(gold, pred, *rest, **more)
 
@@ -110,8 +112,8 @@ def compile_stage(name: str, task: Task) -> Found:
 
 
 def _raise_if_dead(name: str, count: dict[str, int], last: list[str]) -> None:
-    if last and count["failed"] > MAX_FAILED * count["asked"]:
+    if last and count["errors"] > MAX_FAILED * count["asked"]:
         raise LMUnavailableError(
-            f"{name}: {count['failed']} of {count['asked']} answers of the LM failed, the last with: {last[0]}. "
+            f"{name}: {count['errors']} of {count['asked']} answers of the LM failed, the last with: {last[0]}. "
             "Check the endpoint and run again; what was answered is kept."
         )

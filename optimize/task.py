@@ -76,7 +76,7 @@ class Found(NamedTuple):
     asked: int = 0
     """Predictions that were compared with labels."""
     failed: int = 0
-    """Those of them in which the LM failed: no verdict, not a wrong one."""
+    """Those of them in which the LM failed or gave no label: no verdict, not a wrong one."""
 
 
 class Stage(dspy.Module):

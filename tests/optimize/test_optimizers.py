@@ -296,6 +296,7 @@ def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
     found = compile_stage(
         "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
     )
+    assert (found.asked, found.failed) == (12 * len(INSTRUCTIONS), 12 * 2)
     left_out = set(INSTRUCTIONS) - {f.name for f in found.figures}
     assert left_out == {"grounded", "true_false_unknown"}
     assert {f.n for f in found.figures} == {12}
