@@ -69,6 +69,10 @@ def tune(
     ] = None,
     lm: LM = "local",
     api_base: APIBase = None,
+    reflection_lm: Annotated[
+        str | None,
+        typer.Option("--reflection-lm", help="LM that proposes instructions to mipro, simba, gepa. Default: --lm."),
+    ] = None,
     budget: Annotated[
         BudgetName, typer.Option("--budget", help="How much is tried, and on how many answers.")
     ] = BudgetName.QUICK,
@@ -130,6 +134,7 @@ def tune(
         test=test,
         lm=lm or "local",
         api_base=api_base,
+        reflection_lm=reflection_lm,
         budget=budget.value,
         out=out,
         seed=seed,

@@ -47,6 +47,9 @@ class JudgeConfig(BaseModel):
         }
     )
     """Weight of each verdict; their mean over all statements asked about, clamped to [0, 1], is the score."""
+    supported_from: float | None = Field(default=None, ge=0, le=1)
+    """Probability of support from which the LM's verdict counts as fully supported; fitted by the optimizer `reanchor`.
+    None: the label the LM finds most probable. A fitted head decides by its own threshold instead."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Pass mark on the score of an untuned judge. None: every statement must be fully supported.
     A tuned judge passes on its fitted probability instead."""

@@ -42,6 +42,7 @@ class Verifier(dspy.Module):
             raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.names = list(config.instructions)
         self.cite = config.cite
+        self.supported_from = config.supported_from
         self.told: bool | None = None  # whether the LM tells token probabilities; found out by the first call
         self.ask = [
             dspy.Predict(INSTRUCTIONS[name].signature(cite=config.cite and i == 0, criteria=config.criteria))
@@ -52,6 +53,7 @@ class Verifier(dspy.Module):
         """Verdict (label), probability of support or None, logit per instruction, chunk ids named by the LM."""
         logits: dict[str, float] = {}
         first: dspy.Prediction | None = None
+        labels: dict[str, float] | None = None
         told = False
         for i, (name, predict) in enumerate(zip(self.names, self.ask, strict=True)):
             instruction = INSTRUCTIONS[name]
@@ -65,15 +67,22 @@ class Verifier(dspy.Module):
                 prediction.verdict = max(shares, key=lambda k: shares[k])
             elif prediction.verdict is not None:
                 logits[name] = UNTOLD_LOGIT if instruction.labels[prediction.verdict] == 1.0 else -UNTOLD_LOGIT
-            first = first or prediction
+            if first is None:
+                first, labels = prediction, shares
         if first is None:
             raise ValueError("a verifier needs at least one instruction")
         mean = sum(logits.values()) / len(logits) if logits else None
+        probability = to_probability(mean) if told and mean is not None else None
+        verdict = first.verdict
+        if labels and probability is not None and self.supported_from is not None:
+            known = INSTRUCTIONS[self.names[0]].verdicts
+            side = [k for k in labels if known[k].is_supported is (probability >= self.supported_from)]
+            verdict = max(side, key=lambda k: labels[k])
         return dspy.Prediction(
-            verdict=first.verdict,
+            verdict=verdict,
             supporting_chunk_ids=list(getattr(first, "supporting_chunk_ids", None) or []),
             logits=logits,
-            probability=to_probability(mean) if told and mean is not None else None,
+            probability=probability,
         )
 
     def _call(self, predict: dspy.Predict, long: bool, **inputs: Any) -> dspy.Prediction:

@@ -96,5 +96,27 @@ INSTRUCTIONS: dict[str, Instruction] = {
             "contradicts": Verdict.CONTRADICTORY,
         },
     ),
+    "strict": _binary(
+        "You are a careful fact-checker who accepts nothing beyond the text. Does the context itself state everything "
+        "in the statement? Answer Yes or No.",
+        "Yes",
+        "No",
+    ),
+    "lenient": _binary("Is the statement in line with what the context says? Answer Yes or No.", "Yes", "No"),
+    "inferable": _binary(
+        "Would somebody who has read nothing but the context conclude that the statement is true? Answer Yes or No.",
+        "Yes",
+        "No",
+    ),
+    "grounded": _binary(
+        "Is the statement grounded in the context, or is some of it invented? Answer Grounded or Invented.",
+        "Grounded",
+        "Invented",
+    ),
+    "true_false_unknown": Instruction(
+        _TOP + "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
+        {"True": 1.0, "False": 0.0, "Unknown": 0.0},
+        {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
+    ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instructions` takes."""

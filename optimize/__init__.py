@@ -20,6 +20,7 @@ def tune(
     lm: str = "local",
     api_base: str | None = None,
     api_key: str | None = None,
+    reflection_lm: str | None = None,
     budget: str = "quick",
     out: str | Path | None = None,
     seed: int = 0,
@@ -35,6 +36,7 @@ def tune(
 ) -> StudyResult:
     """Tune a judge on a labels file, as ``faith-dspy tune`` does, and return what was found.
 
+    ``reflection_lm``: the LM that proposes instructions (mipro, simba, gepa); default: the judged one.
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
@@ -55,6 +57,7 @@ def tune(
         lm=lm,
         api_base=api_base,
         api_key=api_key,
+        reflection_lm=reflection_lm,
         budget=budget,
         seed=seed,
         out=None if out is None else Path(out),

@@ -42,6 +42,14 @@ def align(pieces: Sequence[str], example: LabelledExample) -> list[bool | None]:
     return [all(b) if b else None for b in brought]
 
 
+def places(texts: Sequence[str], pieces: Sequence[str]) -> list[int | None]:
+    """The piece each text is brought to, in order; None where it shares too few content words with it."""
+    if not texts or not pieces:
+        return [None] * len(texts)
+    shared = _shared(texts, pieces)
+    return [j if row[j] >= MIN_SHARED else None for row, j in zip(shared, _in_order(shared), strict=True)]
+
+
 def _shared(texts: Sequence[str], pieces: Sequence[str]) -> list[list[float]]:
     """Per text and piece: share of the text's content words in the piece; 2 where one contains the other literally."""
     prepared = [prepare([Chunk(id=0, text=p)]) for p in pieces]

@@ -1,20 +1,48 @@
-"""One variant compiled: an optimizer run on labelled statements, its prompts put into the judge."""
+"""One variant compiled: each stage by an optimizer on labels of its own, its prompts put into the judge."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dspy
+
+from faith_dspy.config import Granularity
+from faith_dspy.errors import ConfigError, MissingExtraError
+from faith_dspy.judge import BYTES_PER_TOKEN, THREADS
+from faith_dspy.optimize.extraction import Extractor, choose_prompt, extraction_examples, extraction_metric
 from faith_dspy.optimize.metric import agreement_metric, statement_examples
-from faith_dspy.optimize.optimizers import Effort, Task, compile_verifier
+from faith_dspy.optimize.optimizers import check_optimizer, compile_stage
+from faith_dspy.optimize.task import Figure, Found, Stage, Task, balanced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.judge import Judge
+    from faith_dspy.optimize.task import Effort
     from faith_dspy.optimize.variants import Variant
     from faith_dspy.schema import LabelledExample
 
     Pieces = Sequence[tuple[LabelledExample, Sequence[str], Sequence[bool | None]]]
+
+VERIFICATION_ONLY = ("search", "reanchor")
+"""Optimizers that know only verdicts."""
+MIN_EXTRACTIONS = 2
+"""Answers with people's own statements, in train and in dev, from which extraction is compiled on them."""
+
+
+class Compiled(NamedTuple):
+    """What compiling a variant found."""
+
+    instructions: tuple[str, ...]
+    """Names the judge asks now; they stand in its config too."""
+    figures: tuple[Figure, ...]
+    """Of each instruction, where the bank was searched."""
+    notes: tuple[str, ...]
+    """What was found, one line each."""
+    asked: int
+    """Predictions that were compared with labels."""
+    failed: int
+    """Those of them in which the LM failed or gave no label; they are in no figure as a verdict."""
 
 
 def compiled_judge(
@@ -25,39 +53,148 @@ def compiled_judge(
     effort: Effort,
     seed: int,
     advance: Callable[[int], None],
-) -> None:
-    """Compile the judge's verifier on labelled pieces of answers, in place. Call it inside `dspy.context(lm=…)`."""
+    proposer: Any = None,
+) -> Compiled:
+    """Compile the judge's program on labelled pieces of answers, in place. Call it inside `dspy.context(lm=…)`.
 
-    def metric(*args: Any, **kwargs: Any) -> Any:
-        advance(1)
-        return agreement_metric(*args, **kwargs)
+    ``proposer``: the LM that writes instructions; None: the judge's own. Statements the LM extracts are verified as
+    people's own statements where they wrote some, and extraction is compiled on those; where only answers are labelled,
+    its prompt is chosen by the answers' labels, end to end.
 
-    first = variant.config.instructions[0]
+    Raises `ConfigError` where the optimizer cannot be run on these labels or without an LM that can propose,
+    `LMUnavailableError` when an endpoint is not there.
+    """
+    assert variant.optimizer is not None
+    check_optimizer(variant.optimizer)
+    limit = judge.lm.endpoint.num_ctx
+    window = None if limit is None else int(limit * 0.7 * BYTES_PER_TOKEN)
     task = Task(
-        student=judge.program.verify,
-        train=statement_examples(train, first),
-        dev=statement_examples(dev, first),
+        student=Stage(judge.program.verify),
+        train=(),
+        dev=(),
         effort=effort,
         seed=seed,
-        metric=metric,
+        metric=_advancing(agreement_metric, advance),
+        config=judge.config,
+        proposer=proposer,
+        threads=1 if judge.lm.endpoint.sha256 else THREADS,
     )
-    assert variant.optimizer is not None
-    judge.program.verify = compile_verifier(variant.optimizer, task)
+    parts: list[Found] = []
+    try:
+        if judge.config.granularity is Granularity.STATEMENT:
+            if not any(s.verdict for e, _, _ in (*train, *dev) for s in e.statements):
+                judge.program.window = window
+                note = _end_to_end(judge, [e for e, _, _ in train], task, advance)
+                return Compiled(judge.config.instructions, (), (note,), 0, 0)
+            train, dev = _own(train), _own(dev)
+            if variant.optimizer not in VERIFICATION_ONLY:
+                parts.append(_extraction(judge, variant.optimizer, task, train, dev, advance))
+        first = judge.config.instructions[0]
+        task = task._replace(
+            train=_fitting(statement_examples(train, first), window),
+            dev=_fitting(statement_examples(dev, first), window),
+        )
+        parts.append(_verification(judge, variant.optimizer, task))
+    except MissingExtraError as exc:
+        raise ConfigError(str(exc)) from exc
+    return Compiled(
+        instructions=judge.config.instructions,
+        figures=tuple(f for p in parts for f in p.figures),
+        notes=tuple(p.note for p in parts if p.note),
+        asked=sum(p.asked for p in parts),
+        failed=sum(p.failed for p in parts),
+    )
+
+
+def _advancing(metric: Callable[..., Any], advance: Callable[[int], None]) -> Callable[..., Any]:
+    def advancing(*args: Any, **kwargs: Any) -> Any:
+        advance(1)
+        return metric(*args, **kwargs)
+
+    return advancing
+
+
+def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
+    for part, rows in (("train", task.train), ("dev", task.dev)):
+        per_class = [sum(e.supported is want for e in rows) for want in (True, False)]
+        if min(per_class) < 2:
+            raise ConfigError(
+                f"{optimizer} needs at least 2 supported and 2 unsupported labelled statements in {part}; "
+                f"got {per_class[0]} and {per_class[1]}"
+            )
+    found = compile_stage(optimizer, task)
+    verifier: Any = found.student.settled()
+    judge.program.verify = verifier
+    # The judge's dials say what is asked: scoring and export read them.
+    judge.config = judge.config.model_copy(
+        update={"instructions": tuple(verifier.names), "supported_from": verifier.supported_from}
+    )
+    judge.program.config = judge.config
+    return found
+
+
+def _extraction(
+    judge: Judge, optimizer: str, task: Task, train: Pieces, dev: Pieces, advance: Callable[[int], None]
+) -> Found:
+    extract: Any = judge.program.extract
+    rows = [extraction_examples([e for e, _, _ in part]) for part in (train, dev)]
+    if min(map(len, rows)) < MIN_EXTRACTIONS:
+        few = f"{len(rows[0])} answers of train and {len(rows[1])} of dev"
+        return Found(Stage(extract), note=f"extraction: as it was, only {few} have people's own statements throughout")
+    found = compile_stage(
+        optimizer,
+        task._replace(
+            student=Stage(Extractor(extract)),
+            train=rows[0],
+            dev=rows[1],
+            effort=task.effort._replace(compare_on=max(2, task.effort.compare_on // 4)),
+            metric=_advancing(extraction_metric, advance),
+        ),
+    )
+    settled: Any = found.student.settled()
+    judge.program.extract = settled.extract
+    return found._replace(note=f"extraction: compiled on {len(rows[0])} answers with people's own statements")
+
+
+def _end_to_end(judge: Judge, train: Sequence[LabelledExample], task: Task, advance: Callable[[int], None]) -> str:
+    rows = [dspy.Example(example=e, supported=e.label, context=[c.text for c in e.context]) for e in train]
+    chosen = [r.example for r in balanced(rows, max(4, task.effort.compare_on // 2), task.seed)]
+    if len({e.label for e in chosen}) < 2:
+        raise ConfigError("the extraction prompt is chosen by answers of both labels; train has only one.")
+    text, note = choose_prompt(judge.program, chosen, lambda: advance(1))
+    extract: Any = judge.program.extract
+    extract.signature = extract.signature.with_instructions(text)
+    return note
+
+
+def _own(pieces: Pieces) -> Pieces:
+    """People's own statements instead of the sentences, where they gave verdicts on some."""
+    out = []
+    for e, texts, labels in pieces:
+        told = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
+        out.append((e, [t for t, _ in told], [v for _, v in told]) if told else (e, texts, labels))
+    return out
+
+
+def _fitting(rows: list[dspy.Example], window: int | None) -> list[dspy.Example]:
+    """Those whose context fits one call: an optimizer asks about the whole context at once."""
+    return [r for r in rows if window is None or sum(len(c.encode()) for c in r.context) <= window]
 
 
 def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
     """Ids of labelled examples that stand in the prompt as demos: their labels were shown, so they measure nothing."""
-    shown = {
-        (tuple(demo.get("context", ())), str(demo.get("statement")))
-        for _, predictor in judge.program.named_predictors()
-        for demo in predictor.demos
-    }
-    return {
-        e.id
-        for e in examples
-        for context, piece in shown
-        if context == tuple(c.text for c in e.context) and piece in e.answer
-    }
+    demos = [dict(demo) for _, predictor in judge.program.named_predictors() for demo in predictor.demos]
+    verified = {(tuple(d["context"]), d["statement"]) for d in demos if "statement" in d}
+    extracted = {tuple(d["sentences"]) for d in demos if "sentences" in d}
+
+    def shown(e: LabelledExample) -> bool:
+        context = tuple(c.text for c in e.context)
+        stated = {s.text for s in e.statements}
+        return any(context == c and (piece in e.answer or piece in stated) for c, piece in verified) or any(
+            all(sentence in e.answer for sentence in sentences) for sentences in extracted
+        )
+
+    return {e.id for e in examples if shown(e)}
 
 
 def prompts_of(judge: Judge) -> dict[str, Any]:

@@ -62,6 +62,10 @@ class VariantResult(_Result):
     """Of compiling the prompts."""
     prompts: dict[str, Any] = Field(default_factory=dict)
     """Per predictor: instructions and demos."""
+    search: list[dict[str, Any]] = Field(default_factory=list)
+    """Of each instruction of the bank, where it was searched: ``name, auroc, balanced_accuracy, n``."""
+    learned: list[str] = Field(default_factory=list)
+    """What compiling found, in sentences."""
     predictions: list[PredictionRow] = Field(default_factory=list)
     """On the devset."""
     weights: dict[str, float] = Field(default_factory=dict)

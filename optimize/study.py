@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter
 from faith_dspy.agreement import Agreement, annotator_agreement
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.judge import Judge
@@ -31,6 +30,7 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
+from faith_dspy.optimize.optimizers import PROPOSING
 from faith_dspy.optimize.plan import plan
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.spending import Cost, Purse
@@ -85,6 +85,8 @@ class Options(NamedTuple):
     """Of the whole study; what it costs to test the champion is kept back."""
     variants: tuple[str, ...] | Path = ()
     """Names from `VARIANTS` to try instead of the budget's, or a file that declares them (`plan`)."""
+    reflection_lm: str | None = None
+    """LM that proposes instructions, as a model string; None: the judged one."""
 
 
 class _Parts(NamedTuple):
@@ -116,6 +118,8 @@ def run(
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
     for used in {(v.lm, v.api_base): v for v in variants}.values():
         preflight(_judge(used, options).lm if used.lm else lm)
+    if options.reflection_lm and any(v.optimizer in PROPOSING for v in variants):
+        preflight(make_lm(options.reflection_lm))
     tuned_on = [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
     tested_on = parts.test if test else []
     result = StudyResult(
@@ -176,6 +180,7 @@ class _Study:
     ) -> None:
         self.options, self.budget, self.parts, self.result, self.view = options, budget, parts, result, view
         self.purse = purse
+        self.proposer = make_lm(options.reflection_lm) if options.reflection_lm else None
         self.judges: dict[str, Judge] = {}
         self.seen: dict[str, list[Observed]] = {}
         self.track: Any = None
@@ -241,7 +246,7 @@ class _Study:
         judge = _judge(variant, self.options)
         if variant.optimizer:
             try:
-                result.compile_usage = self._compile(judge, variant)
+                self._compile(judge, variant, result)
             except ConfigError as exc:
                 self.skip(variant, str(exc))
                 return
@@ -257,7 +262,7 @@ class _Study:
             result.untuned = agreement(*judged_rows(seen, variant.config, None), seed=self.options.seed)
         self._add(result, rows)
 
-    def _compile(self, judge: Judge, variant: Variant) -> Usage:
+    def _compile(self, judge: Judge, variant: Variant, result: VariantResult) -> None:
         def pieces(part: Sequence[LabelledExample]) -> list[tuple[LabelledExample, list[str], list[bool | None]]]:
             out = []
             for e in part:
@@ -269,10 +274,10 @@ class _Study:
         assert variant.optimizer is not None
         with (
             metered() as meter,
-            dspy.context(lm=judge.lm, adapter=CompactAdapter()),
+            dspy.context(lm=judge.lm),
             self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
         ):
-            compiled_judge(
+            compiled = compiled_judge(
                 judge,
                 variant,
                 pieces(self.parts.train),
@@ -280,8 +285,16 @@ class _Study:
                 effort,
                 _seed(variant, self.options),
                 advance,
+                proposer=self.proposer if variant.optimizer in PROPOSING else None,
             )
-        return meter.usage
+        result.compile_usage = meter.usage
+        result.params["instructions"] = ", ".join(compiled.instructions)
+        result.search = [f._asdict() for f in compiled.figures]
+        result.learned = list(compiled.notes)
+        if compiled.failed:
+            result.learned.append(f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling")
+        for note in result.learned:
+            self.view.say(f"{variant.name}: {note}")
 
     def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)

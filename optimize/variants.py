@@ -64,6 +64,24 @@ VARIANTS: dict[str, Variant] = {
             None,
             "each sentence, two instructions pooled",
         ),
+        Variant(
+            "sentence-search",
+            _config("sentence"),
+            "search",
+            "each sentence, asked as agrees best of the bank of instructions",
+        ),
+        Variant("sentence-mipro", _config("sentence"), "mipro", "each sentence, instruction and examples by MIPROv2"),
+        Variant("sentence-simba", _config("sentence"), "simba", "each sentence, rules and examples by SIMBA"),
+        Variant(
+            "sentence-gepa", _config("sentence"), "gepa", "each sentence, instruction rewritten from feedback by GEPA"
+        ),
+        Variant("sentence-reanchor", _config("sentence"), "reanchor", "each sentence, decision threshold by ReAnchor"),
+        Variant(
+            "statement-few-shot",
+            _config("statement"),
+            "labelled",
+            "statements the LM extracts, with labelled examples of both stages shown",
+        ),
     )
 }
 
@@ -74,7 +92,13 @@ BUDGETS: dict[str, Budget] = {
         _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=12, train=120, test=120, words=40_000, minutes=4
     ),
     "standard": Budget(
-        _FIRST, Effort(demos=4, candidates=3, compare_on=40), dev=100, train=240, test=400, words=200_000, minutes=60
+        (*_FIRST, "sentence-search"),
+        Effort(demos=4, candidates=3, compare_on=40),
+        dev=100,
+        train=240,
+        test=400,
+        words=200_000,
+        minutes=60,
     ),
     "thorough": Budget(
         tuple(VARIANTS), Effort(demos=6, candidates=8, compare_on=120), _ALL, _ALL, _ALL, words=_ALL, minutes=None

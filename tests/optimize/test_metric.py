@@ -4,7 +4,7 @@ import dspy
 import pytest
 
 from faith_dspy.labels import parse_example
-from faith_dspy.optimize.metric import agreement_metric, statement_examples
+from faith_dspy.optimize.metric import agreement_metric, failed, statement_examples
 
 
 def examples():
@@ -49,3 +49,75 @@ def test_feedback_tells_what_people_said_and_why():
     assert found.score == pytest.approx(0.3)
     assert "A ticket is 4 crowns." in found.feedback
     assert found.feedback.startswith("Wrong")
+
+
+def graded(verdict: str, instruction: str = "graded", ids: list[int] | None = None) -> dspy.Example:
+    """One statement with that verdict by a person, alone in its set: its weight is 1 / (2 · 1) = ½."""
+    statement = {"text": "It is free.", "verdict": verdict, "supporting_chunk_ids": ids}
+    e = parse_example({"context": ["a", "b", "c"], "answer": "It is free.", "statements": [statement]})
+    return statement_examples([(e, ["It is free."], [verdict == "fully_supported"])], instruction)[0]
+
+
+@pytest.mark.parametrize(
+    ("person", "label", "score"),
+    [
+        ("fully_supported", "fully", 1.0),
+        ("fully_supported", "partly", 0.5),
+        ("partially_supported", "partly", 1.0),
+        ("partially_supported", "nothing", 0.5),
+        ("no_evidence", "nothing", 1.0),
+        ("no_evidence", "contradicts", 0.9),
+        ("contradictory", "nothing", 0.9),
+        ("contradictory", "fully", 0.0),
+        ("not_supported", "contradicts", 1.0),
+    ],
+)
+def test_graded_verdicts_are_credited_by_their_distance(person, label, score):
+    """Fully 1, partly ½, none 0: 1 - |distance|; the two kinds of unsupported confused cost a tenth."""
+    assert agreement_metric(graded(person), dspy.Prediction(verdict=label)) == pytest.approx(score / 2)
+
+
+def test_a_graded_verdict_by_probability_is_the_distance_to_the_expected_support():
+    """A person's *partly* is ½; an LM that expects .7 is .2 away."""
+    found = agreement_metric(graded("partially_supported"), dspy.Prediction(verdict="fully", probability=0.7))
+    assert found == pytest.approx(0.8 / 2)
+
+
+def test_asked_yes_or_no_partly_supported_is_no():
+    """A yes-or-no instruction has no label for it: support .3 scores .7."""
+    gold = graded("partially_supported", "supported")
+    assert (gold.verdict, gold.support) == ("No", 0.0)
+    assert agreement_metric(gold, dspy.Prediction(verdict="No", probability=0.3)) == pytest.approx(0.7 / 2)
+
+
+def test_a_label_that_is_only_not_supported_is_shown_as_nothing_not_as_partly():
+    """Demos show the label that claims least."""
+    assert graded("not_supported").verdict == "nothing"
+
+
+def test_evidence_counts_a_fifth_where_both_name_it():
+    """Ids 0 and 1 against 1 and 2: F1 = 2·1/4 = ½; .8 · 1 + .2 · ½ = .9. Where either names none, the verdict alone."""
+    gold = graded("fully_supported", "supported", [0, 1])
+    named = dspy.Prediction(verdict="Yes", probability=1.0, supporting_chunk_ids=[1, 2])
+    assert agreement_metric(gold, named) == pytest.approx(0.9 / 2)
+    assert agreement_metric(graded("fully_supported", "supported"), named) == pytest.approx(0.5)
+    assert agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=1.0)) == pytest.approx(0.5)
+
+
+def test_feedback_quotes_the_persons_verdict_and_evidence():
+    """And tells the finer verdict where there is one."""
+    text = agreement_metric(
+        graded("contradictory", ids=[1]), dspy.Prediction(verdict="fully"), pred_name="ask[0]"
+    ).feedback
+    assert "(contradictory)" in text
+    assert "passage 1: b" in text
+
+
+def test_a_failure_is_told_from_a_wrong_verdict():
+    """Both score 0; only one has no verdict."""
+    wrong = dspy.Prediction(verdict="Yes", probability=1.0)
+    gold = graded("no_evidence", "supported")
+    assert agreement_metric(gold, wrong) == agreement_metric(gold, dspy.Prediction(error="down")) == 0
+    assert not failed(wrong)
+    assert failed(dspy.Prediction(error="down"))
+    assert failed(None)

@@ -326,6 +326,37 @@ def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
     assert "go on" in err
 
 
+def test_a_study_searches_the_bank_and_exports_what_it_chose(tmp_path, chat_server):
+    """The judge's config names the instruction that is asked; what was found is said."""
+    server = chat_server(says=knowing)
+    view = Quiet()
+    result = run(
+        labels(tmp_path / "l.jsonl"),
+        options(server, tmp_path / "j", variants=("sentence-search", "sentence-reanchor", "statement-few-shot")),
+        view,
+        tracker=Record,
+    )
+    assert any("instructions tried" in line for line in view.lines)
+    assert {v.status for v in result.variants} == {"done"}
+    judge = load_judge(tmp_path / "j", api_base=server.base)
+    assert len(judge.program.verify.ask) == len(judge.config.instructions)
+
+
+def test_a_reflection_lm_that_is_not_there_ends_the_study(tmp_path, chat_server, monkeypatch):
+    """Where it is: the judged LM is there."""
+    server, dead = chat_server(says=knowing), chat_server()
+    dead.close()
+    monkeypatch.setenv("OPENAI_API_BASE", dead.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(LMUnavailableError, match="connection refused"):
+        run(
+            labels(tmp_path / "l.jsonl"),
+            options(server, tmp_path / "j", variants=("sentence", "sentence-gepa"), reflection_lm="openai/big"),
+            Quiet(),
+            tracker=Record,
+        )
+
+
 @pytest.mark.lm
 @pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
