@@ -59,9 +59,9 @@ class Groups(BaseModel):
     sentence: str
 
     @property
-    def behind(self) -> list[GroupResult]:
-        """The groups that are shown worse than the rest."""
-        return [g for g in self.groups if g.p_value is not None and g.p_value < _ALPHA]
+    def lowest(self) -> GroupResult | None:
+        """The group at `worst`."""
+        return None if self.worst is None else self.groups[self.worst]
 
 
 class _Slice(NamedTuple):
@@ -112,7 +112,8 @@ def _slices(rows: Sequence[PredictionRow]) -> list[_Slice]:
     names: dict[str, dict[str, list[int]]] = {}
     for i, row in enumerate(rows):
         words = len(row.answer.split())
-        length = f"≤ {short} words" if words <= short else f"> {long} words" if words > long else f"≤ {long} words"
+        between = f"{short + 1}–{long} words"
+        length = f"≤ {short} words" if words <= short else f"> {long} words" if words > long else between
         # Guessed with the context: an answer may be three words.
         language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context]))
         for facet, name in {**row.tags, "language": language, "length": length}.items():
@@ -222,7 +223,11 @@ def _sentence(found: Sequence[GroupResult], worst: int, n: int) -> str:
     else:
         points = f"{100 * g.behind:+.0f} points against the rest"
         told = g.p_value < _ALPHA
-        said = "worse than the rest" if told else "not shown worse than the rest: the worst of so many looks so"
+        said = (
+            "worse than the rest"
+            if told
+            else "not shown worse than the rest, as the worst of so many looks so by chance"
+        )
         text += f", {points}: {said} (p = {g.p_value:.2g}, corrected for {n} groups)."
     others = [o for o in found if o is not g and o.p_value is not None and o.p_value < _ALPHA]
     if others:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST = {"wrong": 100, "flips": 50}
 """Answers shown in each list; all of them are in the runs' ``predictions.jsonl``."""
 _CONTEXT = 8_000  # characters of context shown with an answer
+_SEEN = 0.005  # a weight that is not 0.00
 _HERE = "faith_dspy.report"
 
 
@@ -143,7 +144,7 @@ def _stages(head: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float, f
     for stage in ("statement", "answer"):
         found = head.get(stage) or {}
         weights = sorted(
-            ((n, w) for n, w in zip(found.get("names", ()), found.get("weights", ()), strict=True) if w),
+            ((n, w) for n, w in zip(found.get("names", ()), found.get("weights", ()), strict=True) if abs(w) >= _SEEN),
             key=lambda item: -abs(item[1]),
         )
         if weights:

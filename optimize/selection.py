@@ -131,9 +131,11 @@ def _corrected(c: Comparison, p: float | None, m: int) -> Comparison:
     if p is None or m < 2:
         return c
     update: dict[str, object] = {"p_holm": p}
-    if c.verdict != "not shown better":
+    if c.verdict != "not shown better" and p < _ALPHA:
         update["sentence"] = f"{c.sentence} It holds for {m} such comparisons (Holm: p = {p:.2g})."
-        if p >= _ALPHA:
-            update["verdict"] = "not shown better"
-            update["sentence"] = f"{c.sentence} As one of {m} such comparisons it is not shown (Holm: p = {p:.2g})."
+    elif c.verdict != "not shown better":
+        said = f" is {c.verdict} than "
+        start = c.sentence.replace(said, f" is not shown to be {c.verdict} than ", 1)
+        update["verdict"] = "not shown better"
+        update["sentence"] = f"{start} The interval alone would show it; one of {m} such does not (Holm: p = {p:.2g})."
     return c.model_copy(update=update)

@@ -72,7 +72,7 @@ def compare_studies(studies: Sequence[StudyRecord]) -> Studies:
     `InputError` when the same study is given twice, or fewer than two.
     """
     if len(studies) < 2:
-        raise InputError(f"got {len(studies)} studies, expected at least two to compare.")
+        raise InputError(f"expected at least two studies to compare, got {len(studies)}.")
     for i, s in enumerate(studies):
         same = next((o for o in studies[:i] if o.study_id == s.study_id and o.agreement == s.agreement), None)
         if same:
@@ -89,7 +89,9 @@ def compare_studies(studies: Sequence[StudyRecord]) -> Studies:
             "comparison. Name its run in MLflow, or the tracking store it is in."
         )
     if sum(bool(studies[at[0]].rows) for at in together.values()) > 1 or (blind and len(studies) > len(blind)):
-        notes.append("Studies tested on different answers stand side by side only: their figures are not comparable.")
+        notes.append(
+            "Studies tested on different answers stand side by side only: the luck of the answers is in the difference."
+        )
     return Studies(studies=list(studies), pairs=pairs, seeds=_seeds(studies), notes=notes)
 
 

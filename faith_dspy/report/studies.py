@@ -17,15 +17,25 @@ if TYPE_CHECKING:
 
 def studies_view(compared: Any) -> RenderableType:
     """`faith_dspy.optimize.studies.Studies` → what was tuned on what, what it reached, and what can be told apart."""
-    what = _table("Studies", ("#", "study", "labels", "set", "LM", "budget", "seed"))
+    what = _table("Studies", ("#", "study", "labels", "set", "LM", "budget", "seed", "read", "min"))
     reached = _table(
         "Champions, each on its own testset",
-        ("#", "balanced acc.", "AUROC", "Cohen's κ", "base", "floor", "people", "read", "min"),
+        ("#", "balanced acc.", "AUROC", "Cohen's κ", "base", "floor", "people"),
     )
     for i, s in enumerate(compared.studies, 1):
         seed = "–" if s.seed is None else str(s.seed)
         labels, short = escape(s.labels_file), s.label_set_hash[:6]
-        what.add_row(str(i), escape(_end(s.source)), labels, short, escape(_end(s.lm)), s.budget or "–", seed)
+        what.add_row(
+            str(i),
+            escape(_end(s.source)),
+            labels,
+            short,
+            escape(_end(s.lm)),
+            s.budget or "–",
+            seed,
+            "–" if s.tokens is None else f"{s.tokens:.0f}",
+            "–" if s.minutes is None else f"{s.minutes:.1f}",
+        )
         a = s.agreement
         reached.add_row(
             str(i),
@@ -33,12 +43,11 @@ def studies_view(compared: Any) -> RenderableType:
             interval(a.auroc),
             interval(a.cohen_kappa),
             *(number(x.balanced_accuracy if x else None) for x in (s.baseline, s.floor, s.ceiling)),
-            "–" if s.tokens is None else f"{s.tokens:.0f}",
-            "–" if s.minutes is None else f"{s.minutes:.1f}",
         )
     lines = [
         "[dim]base, floor, people: balanced accuracy of the untuned whole-answer judge, of words alone, and of one "
-        "annotator against the others. In brackets 95 % intervals. read: tokens an answer; min: of the study.[/dim]",
+        "annotator against the others. In brackets 95 % intervals. set: begin of the label set's hash; read: tokens an "
+        "answer, by the champion; min: minutes of the study.[/dim]",
         "",
     ]
     for i, s in enumerate(compared.studies, 1):
