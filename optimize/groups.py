@@ -26,6 +26,7 @@ MIN_CLASS = 8
 MAX_FEW = 3
 """A facet with more groups that are too small to measure has one line for all of them."""
 _ALPHA = 0.05
+_READ = 2_000  # characters from which a language is guessed
 
 
 class GroupResult(BaseModel):
@@ -114,8 +115,8 @@ def _slices(rows: Sequence[PredictionRow]) -> list[_Slice]:
         words = len(row.answer.split())
         between = f"{short + 1}–{long} words"
         length = f"≤ {short} words" if words <= short else f"> {long} words" if words > long else between
-        # Guessed with the context: an answer may be three words.
-        language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context]))
+        # Guessed with some of the context: an answer may be three words.
+        language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context])[:_READ])
         for facet, name in {**row.tags, "language": language, "length": length}.items():
             names.setdefault(facet, {}).setdefault(name, []).append(i)
     out = []

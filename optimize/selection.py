@@ -104,11 +104,9 @@ def _figures(
     y = np.array([r.label for r in scored], dtype=bool)
     p = np.array([r.predicted for r in scored], dtype=bool)
     s = np.array([np.nan if r.probability is None else r.probability for r in scored], dtype=np.float64)
-    on = metric_values(drawn[:, at], y, p, s)
+    on, off = metric_values(drawn[:, at], y, p, s), metric_values(left[:, at], y, p, np.full(len(y), np.nan))
     coverage = drawn[:, at].sum(axis=1) / drawn.sum(axis=1)
-    return (on["balanced_accuracy"] + on["auroc"]) / 2 * coverage, metric_values(left[:, at], y, p, s)[
-        "balanced_accuracy"
-    ]
+    return (on["balanced_accuracy"] + on["auroc"]) / 2 * coverage, off["balanced_accuracy"]
 
 
 def holm(comparisons: Mapping[str, Comparison], primary: str = PRIMARY) -> dict[str, Comparison]:

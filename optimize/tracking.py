@@ -170,6 +170,7 @@ class MlflowTracker:
         chart = plots.intervals(dev, "Variants on dev: to choose by, not agreement with people", result.champion)
         self._figure(self.run_id, chart, "dev.png")
         test = [(t.name, t.agreement.balanced_accuracy) for t in result.test]
+        test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
         chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
         self._figure(self.run_id, chart, "test.png")
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
