@@ -131,23 +131,17 @@ def _exported(folder: Path) -> StudyRecord:
     from faith_dspy.artifact import load_judge
 
     manifest = load_judge(folder).manifest
+    same = ("study_id", "labels_file", "label_set_hash", "agreement", "finished", "budget", "seed")
+    fields = {k: manifest[k] for k in same if k in manifest}
     try:
-        agreement = Agreement.model_validate(manifest["agreement"])
-        given = {k: Agreement.model_validate(manifest[f"{k}_agreement"]) for k in ("baseline", "floor")
-                 if manifest.get(f"{k}_agreement")}  # fmt: skip
-        usage = Usage.model_validate(manifest["usage"]) if "usage" in manifest else None
-        return StudyRecord(
-            source=str(folder),
-            lm=str(manifest["lm"]["model"]),
-            champion=manifest["variant"],
-            agreement=agreement,
-            **given,
-            verdict=manifest.get("comparison", {}).get("baseline", {}).get("verdict"),
-            tokens=usage.computed_tokens / max(1, agreement.n) if usage else None,
-            minutes=manifest["seconds"] / 60 if "seconds" in manifest else None,
-            **{k: manifest[k] for k in ("study_id", "labels_file", "label_set_hash")},
-            **{k: manifest[k] for k in ("finished", "budget", "seed") if k in manifest},
-        )
+        fields |= {"source": str(folder), "lm": manifest["lm"]["model"], "champion": manifest["variant"]}
+        fields |= {k: manifest.get(f"{k}_agreement") for k in ("baseline", "floor")}
+        fields["verdict"] = manifest.get("comparison", {}).get("baseline", {}).get("verdict")
+        if "seconds" in manifest:
+            fields["minutes"] = manifest["seconds"] / 60
+        if "usage" in manifest:
+            fields["tokens"] = Usage.model_validate(manifest["usage"]).computed_tokens / manifest["agreement"]["n"]
+        return StudyRecord.model_validate(fields)
     except (KeyError, TypeError, ValidationError) as exc:
         raise InputError(
             f"{folder}: this judge holds no study ({type(exc).__name__}: {str(exc).splitlines()[0]}); it was not made "

@@ -171,7 +171,8 @@ def _text(value: Any) -> str:
 
 def _clipped(chunks: Sequence[str]) -> tuple[list[tuple[int, str]], bool]:
     """Chunks with their ids, as far as there is room; and whether something was left out."""
-    out, room = [], _CONTEXT
+    out: list[tuple[int, str]] = []
+    room = _CONTEXT
     for i, chunk in enumerate(chunks):
         if room <= 0:
             return out, True

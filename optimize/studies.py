@@ -97,17 +97,14 @@ def compare_studies(studies: Sequence[StudyRecord]) -> Studies:
 
 def _paired(studies: Sequence[StudyRecord], at: Sequence[int]) -> list[Pair]:
     rows = {i: sorted(studies[i].rows, key=lambda r: (r.id, r.group)) for i in at}
-    first = rows[at[0]]
+    sides = {i: Side([r.predicted for r in found], [r.probability for r in found]) for i, found in rows.items()}
+    one = at[0]
+    labels, groups = [r.label for r in rows[one]], [r.group for r in rows[one]]
     found = {
-        str(i): compare(
-            [r.label for r in first],
-            *(Side([r.predicted for r in x], [r.probability for r in x]) for x in (first, rows[i])),
-            [r.group for r in first],
-            names=(f"study {at[0] + 1}", f"study {i + 1}"),
-        )
+        str(i): compare(labels, sides[one], sides[i], groups, names=(f"study {one + 1}", f"study {i + 1}"))
         for i in at[1:]
     }
-    return [Pair(a=at[0], b=int(i), comparison=c) for i, c in holm(found, primary="").items()]
+    return [Pair(a=one, b=int(i), comparison=c) for i, c in holm(found, primary="").items()]
 
 
 def _seeds(studies: Sequence[StudyRecord]) -> list[Seeds]:
