@@ -203,16 +203,20 @@ def _middle(low: float, high: float) -> float:
     return middle if middle > low else high
 
 
-def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -> Agreement | None:
+def annotator_agreement(
+    examples: Sequence[LabelledExample], *, among: Sequence[LabelledExample] = (), seed: int = 0
+) -> Agreement | None:
     """One annotator against the majority of the others: the ceiling for a judge. None when nothing is usable.
 
     `LabelledExample.annotators` is a list of labels, one a person; the same inside a list of one; or a mapping from
     person to label. A label is a boolean, a verdict's name, yes/no, or a rating, of which the set's highest (at least
     1) means faithful, as in `LabelledExample.label`; any other label is left out. Where the others tie there is no
-    majority and the opinion is left out; `n` counts opinions. Intervals resample groups (default: contexts).
+    majority and the opinion is left out; `n` counts opinions. Intervals resample groups (default: contexts). Give the
+    whole set as ``among`` when ``examples`` are a part of it: its highest rating counts.
     """
     people = [_people(e.annotators) for e in examples]
-    top = max([1.0, *(r for labels in people for x in labels if (r := _rating(x)) is not None)])
+    everybody = [*people, *(_people(e.annotators) for e in among)]
+    top = max([1.0, *(r for labels in everybody for x in labels if (r := _rating(x)) is not None)])
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := _vote(x, top)) is not None]

@@ -316,20 +316,74 @@ def model_serve(
     serve_forever(lm, port)
 
 
+Sources = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
+TrackingURI = Annotated[
+    str | None,
+    typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),
+]
+
+
 @study_app.command("show")
 def study_show(
-    folder: Annotated[Path, typer.Argument(help="Folder of an exported champion.")], as_json: Json = False
+    source: Annotated[str, typer.Argument(metavar="STUDY", help=Sources)],
+    tracking_uri: TrackingURI = None,
+    as_json: Json = False,
 ) -> None:
-    """What a study found: the card of the judge it exported."""
-    from faith_dspy.artifact import load_judge
+    """What a study found: its tables and verdicts, or, of an exported judge, the card.
 
-    found = load_judge(folder)
-    if as_json:
-        _print_json({k: v for k, v in found.manifest.items() if k != "reference"})
+    Example: faith-dspy study show judges/mine
+    """
+    if Path(source).is_dir():
+        from faith_dspy.artifact import load_judge
+
+        found = load_judge(source)
+        if as_json:
+            _print_json({k: v for k, v in found.manifest.items() if k != "reference"})
+            return
+        from rich.markdown import Markdown
+
+        _stdout().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
         return
-    from rich.markdown import Markdown
+    from faith_dspy.optimize.archive import read_study
+    from faith_dspy.report.study import study_view
 
-    _stdout().print(Markdown((folder / "CARD.md").read_text(encoding="utf-8")))
+    result = read_study(source, tracking_uri)
+    if as_json:
+        rows = {"__all__": {"predictions"}}
+        _print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
+    else:
+        _stdout().print(study_view(result))
+
+
+@study_app.command("compare")
+def study_compare(
+    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY…", help=Sources)] = None,
+    experiment: Annotated[
+        str | None, typer.Option("--experiment", help="The last finished studies of this MLflow experiment.")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", help="How many of them, at most.", min=2)] = 10,
+    tracking_uri: TrackingURI = None,
+    as_json: Json = False,
+) -> None:
+    """Studies side by side; paired where they were tested on the same answers; the spread where only seeds differ.
+
+    An exported folder's test predictions are taken from MLflow, where its study is found there.
+
+    Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
+    """
+    from faith_dspy.optimize.archive import last_studies, read_record
+    from faith_dspy.optimize.studies import compare_studies
+    from faith_dspy.report.studies import studies_view
+
+    found = [read_record(s, tracking_uri) for s in sources or ()]
+    if experiment is not None:
+        known = {s.study_id for s in found}
+        found += [s for s in last_studies(experiment, tracking_uri, last) if s.study_id not in known]
+    compared = compare_studies(found)
+    if as_json:
+        _print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
+    else:
+        _stdout().print(studies_view(compared))
 
 
 @labels_app.command("audit")

@@ -53,6 +53,7 @@ def write_card(result: StudyResult) -> str:
         "In brackets: 95 % intervals from resampling contexts.",
         "",
         *(f"- {c.sentence}" for c in result.comparisons.values()),
+        *([f"- {result.groups.sentence}"] if result.groups else []),
         "",
         "## What it goes by",
         "",

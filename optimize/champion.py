@@ -20,7 +20,9 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
+from faith_dspy.optimize.groups import by_group
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
+from faith_dspy.optimize.selection import holm, selection
 from faith_dspy.optimize.spending import Cost
 from faith_dspy.optimize.variants import BASELINE
 from faith_dspy.schema import Usage
@@ -68,7 +70,7 @@ def best(result: StudyResult) -> str:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
     top = max(v.selection for v in candidates if v.selection is not None)
     near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
-    return min(near, key=lambda v: (v.usage.computed_tokens + 3 * v.usage.output_tokens) / max(1, v.judged)).name
+    return min(near, key=lambda v: v.cost).name
 
 
 def promote(contest: Contest, result: StudyResult, view: View) -> None:
@@ -111,6 +113,9 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
             [r.group for r in champion.predictions],
             names=("the champion", other.name),
         )
+    result.comparisons = holm(result.comparisons)
+    result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
+    result.groups = by_group(champion.predictions, contest.seed)
 
 
 def _affordable(
@@ -184,6 +189,11 @@ def export(contest: Contest, result: StudyResult, out: Path) -> None:
         "baseline_agreement": result.tested("baseline").agreement.model_dump(mode="json"),
         "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
         "split": result.split,
+        "budget": result.budget,
+        "seed": result.seed,
+        "seconds": round(result.seconds, 1),
+        "usage": tested.usage.model_dump(mode="json"),
+        "floor_agreement": result.tested("floor-overlap").agreement.model_dump(mode="json"),
         "finished": result.finished,
     }
     reference = [

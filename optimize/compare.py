@@ -79,6 +79,9 @@ class Comparison(BaseModel):
     """Labels beyond these n to exclude 0, should the difference stay as it is; None when told apart already, or never.
     At that number the chance to succeed is about one half."""
     sentence: str
+    p_holm: float | None = Field(default=None, ge=0, le=1)
+    """Of the difference in balanced accuracy, corrected for the comparisons made beside it; None where it is the only
+    or the primary one."""
 
 
 def paired_bootstrap(

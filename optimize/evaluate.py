@@ -170,4 +170,7 @@ def _row(
             {"text": t, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y}
             for t, f, c, y in zip(texts, findings, confidences, align(texts, o.example), strict=True)
         ],
+        context=[c.text for c in o.example.context],
+        tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),
+        annotators=o.example.annotators,
     )

@@ -10,6 +10,7 @@ from faith_dspy.optimize.card import figure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from faith_dspy.optimize.groups import Groups
     from faith_dspy.optimize.results import PredictionRow, StudyResult, TestResult, VariantResult
     from faith_dspy.rates import Estimate
 
@@ -23,6 +24,9 @@ def study(result: StudyResult, model: str | None) -> str:
         "never seen" + ("." if result.finished else ". *The study was stopped early.*"),
         "",
         *(f"- {sentence}" for sentence in verdicts(result)),
+        *([f"- {result.groups.sentence}"] if result.groups else []),
+        "",
+        "What it learned, what flipped and what is still wrong: `learned.html` under *Artifacts*.",
         "",
         f"### Test: agreement with people on {n} answers",
         "",
@@ -34,6 +38,8 @@ def study(result: StudyResult, model: str | None) -> str:
         c = result.ceiling
         cells = (figure(c.balanced_accuracy), figure(c.auroc), figure(c.cohen_kappa), f"{c.coverage:.0%}")
         lines.append(f"| people among themselves | {' | '.join(cells)} | – | – | – |")
+    if result.groups is not None and result.groups.groups:
+        lines += ["", "### The champion by kind of answer", "", *_groups(result.groups)]
     lines += [
         "",
         "### Variants on dev: to choose by, not agreement with people",
@@ -42,6 +48,7 @@ def study(result: StudyResult, model: str | None) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(_dev_row(v, result.champion) for v in result.variants),
         "",
+        *([f"{result.selection.sentence} Neither is agreement with people.", ""] if result.selection else []),
         "In brackets 95 % intervals; tokens and seconds are per answer.",
         "",
         f"Judge: `{result.judge_dir}`, also under *Artifacts* in `judge/`."
@@ -123,6 +130,16 @@ def _test_row(t: TestResult, champion: str) -> str:
     a = t.agreement
     cells = (figure(a.balanced_accuracy), figure(a.auroc), figure(a.cohen_kappa), f"{a.coverage:.0%}")
     return f"| {name} | {' | '.join((*cells, *_cost(t.usage, a.n if t.kind != 'floor' else 0)))} |"
+
+
+def _groups(groups: Groups) -> list[str]:
+    rows = ["| group | answers | balanced accuracy | AUROC | people: balanced accuracy |", "|---|---|---|---|---|"]
+    for g in groups.groups:
+        name = f"{g.facet}: {g.name}".replace("|", "\\|")
+        found = (figure(g.agreement.balanced_accuracy), figure(g.agreement.auroc)) if g.agreement else ("too few", "–")
+        people = _short(g.ceiling.balanced_accuracy) if g.ceiling else "–"
+        rows.append(f"| {name} | {g.n} | {' | '.join(found)} | {people} |")
+    return rows
 
 
 def _cost(usage: Any, answers: int) -> tuple[str, str, str]:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import hashlib
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+import faith_dspy
 from faith_dspy.agreement import Agreement
+from faith_dspy.labels import label_set_hash
 from faith_dspy.optimize.compare import Comparison
-from faith_dspy.schema import Usage
+from faith_dspy.optimize.groups import Groups
+from faith_dspy.optimize.selection import Selection
+from faith_dspy.schema import Usage, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.lm.endpoint import LMIdentity
+    from faith_dspy.optimize.variants import Budget, Variant
+    from faith_dspy.schema import LabelledExample
 
 Kind = Literal["baseline", "lm", "floor"]
 
@@ -33,6 +48,11 @@ class PredictionRow(_Result):
     answer: str = ""
     statements: list[dict[str, Any]] = Field(default_factory=list)
     """``text``, ``verdict``, ``confidence``, ``label`` (the person's, or None) of each statement."""
+    context: list[str] = Field(default_factory=list)
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Source, domain, language … as the labels file has them, and its ``group``."""
+    annotators: Any = None
+    """Each person's own label, as given."""
 
 
 class VariantResult(_Result):
@@ -66,10 +86,17 @@ class VariantResult(_Result):
     """Of each instruction of the bank, where it was searched: ``name, auroc, balanced_accuracy, n``."""
     learned: list[str] = Field(default_factory=list)
     """What compiling found, in sentences."""
+    seed_prompts: dict[str, Any] = Field(default_factory=dict)
+    """The same before compiling; empty where nothing was compiled."""
     predictions: list[PredictionRow] = Field(default_factory=list)
     """On the devset."""
     weights: dict[str, float] = Field(default_factory=dict)
     """Of the fitted head: log-odds per standard deviation of each signal."""
+
+    @property
+    def cost(self) -> float:
+        """Tokens of judging an answer: computed ones, and written ones three times."""
+        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
 
 
 class TestResult(_Result):
@@ -86,7 +113,7 @@ class StudyResult(_Result):
     """A whole study."""
 
     study_id: str
-    """Hash of labels, LM, budget and seed."""
+    """See `study_id`."""
     labels_file: str
     """File name only."""
     label_set_hash: str
@@ -102,6 +129,10 @@ class StudyResult(_Result):
     """Champion and baseline first, then the floors."""
     comparisons: dict[str, Comparison]
     """Champion against the baseline and each floor, on the testset, by name."""
+    selection: Selection | None = None
+    """How much of the champion's dev figure comes from having chosen it."""
+    groups: Groups | None = None
+    """The champion on the testset by source, domain, language, length."""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
     seconds: float = 0.0
@@ -121,3 +152,26 @@ class StudyResult(_Result):
     def tested(self, name: str) -> TestResult:
         """The test result of that name."""
         return next(t for t in self.test if t.name == name)
+
+
+def study_id(
+    parts: Sequence[Sequence[LabelledExample]], lm: LMIdentity, plan: Budget, variants: Sequence[Variant], seed: int
+) -> str:
+    """Hash of all that a study's outcome depends on. The same id goes on in the same MLflow run; another is a new run.
+
+    ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
+    budget by its numbers; variants with every dial, their optimizer and order; the code by its text and the versions of
+    what it computes with – prompts, metric and program are in it. Not the minutes: a study that ran out of them goes on
+    when it is given more. Nothing but LM replies is ever reused, and those by LM and prompt.
+    """
+    labels = [label_set_hash(part) for part in parts]
+    return digest([labels, lm.model_dump(mode="json"), plan._replace(minutes=None), list(variants), seed, _code()])
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    versions = [metadata.version(name) for name in ("dspy", "scikit-learn")]
+    here = Path(__file__).parent  # in a source tree it lies beside the package
+    files = {f.resolve() for package in (here, Path(faith_dspy.__file__).parent) for f in package.rglob("*.py")}
+    texts = sorted(hashlib.sha256(f.read_bytes()).hexdigest() for f in files)
+    return digest([versions, texts])

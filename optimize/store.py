@@ -13,7 +13,7 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, MissingExtraError
 from faith_dspy.rates import need
 
 if TYPE_CHECKING:
@@ -50,26 +50,39 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT) -> Store:
 
     Raises `FaithDspyError` when the store cannot be used, `MissingExtraError` without mlflow.
     """
-    for name, value in _ENVIRONMENT.items():  # read by MLflow when it is imported, or at each call
-        os.environ.setdefault(name, value)
-    mlflow = need("mlflow", "Tracking a study")
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
     try:
         with quiet():
-            client = mlflow.MlflowClient(tracking_uri=uri)
+            client = client_of(uri)
             found = client.get_experiment_by_name(experiment)
             if found is None or found.lifecycle_stage != "deleted":
                 experiment_id = found.experiment_id if found else client.create_experiment(experiment)
                 _furnish(client, experiment_id, found.tags if found else {})
                 return Store(client, uri, experiment_id)
+    except MissingExtraError:
+        raise
     except Exception as exc:
-        raise FaithDspyError(
-            f"MLflow cannot be used at {shown(uri)}: {reason(exc)}. Start its server, or give another store with "
-            f"--tracking-uri; {DEFAULT} needs no server."
-        ) from exc
+        raise unusable(uri, exc) from exc
     raise FaithDspyError(
         f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
         f"mlflow experiments restore --experiment-id {found.experiment_id}"
+    )
+
+
+def client_of(uri: str) -> Any:
+    """An `mlflow.MlflowClient`; `MissingExtraError` without mlflow. A database that is not there is made."""
+    for name, value in _ENVIRONMENT.items():  # read by MLflow when it is imported, or at each call
+        os.environ.setdefault(name, value)
+    mlflow = need("mlflow", "Tracking a study")
+    with quiet():
+        return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def unusable(uri: str, exc: Exception) -> FaithDspyError:
+    """The error for a store that does not answer."""
+    return FaithDspyError(
+        f"MLflow cannot be used at {shown(uri)}: {reason(exc)}. Start its server, or give another store with "
+        f"--tracking-uri; {DEFAULT} needs no server."
     )
 
 

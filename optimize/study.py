@@ -32,11 +32,11 @@ from faith_dspy.optimize.evaluate import (
 )
 from faith_dspy.optimize.optimizers import PROPOSING
 from faith_dspy.optimize.plan import plan
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
 from faith_dspy.optimize.spending import Cost, Purse
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, Budget, Variant
-from faith_dspy.schema import LabelledExample, Usage, digest
+from faith_dspy.schema import LabelledExample
 from faith_dspy.segment import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -123,15 +123,12 @@ def run(
     tuned_on = [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
     tested_on = parts.test if test else []
     result = StudyResult(
-        study_id=digest(
-            [
-                label_set_hash([*tuned_on, *tested_on]),
-                identity(lm).model_dump(),
-                options.budget,
-                options.seed,
-                [(v.name, v.config.model_dump(mode="json"), *v[2:]) for v in variants],
-                parts.sizes,
-            ]
+        study_id=study_id(
+            [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test],
+            identity(lm),
+            budget,
+            variants,
+            options.seed,
         ),
         labels_file=labels.name,
         label_set_hash=label_set_hash(tuned_on),
@@ -245,6 +242,7 @@ class _Study:
         result = self._begin(variant)
         judge = _judge(variant, self.options)
         if variant.optimizer:
+            result.seed_prompts = prompts_of(judge)
             try:
                 self._compile(judge, variant, result)
             except ConfigError as exc:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize import notes, plots
+from faith_dspy.optimize.learned import write_learned
 from faith_dspy.optimize.registry import register
 from faith_dspy.optimize.store import NOTE, Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.store import connect as connect
@@ -156,6 +157,11 @@ class MlflowTracker:
             gain, d = f"test_gain_over_{name.replace('-', '_')}", c.balanced_accuracy
             metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
             tags[f"vs_{name.replace('-', '_')}"] = c.verdict
+        if result.selection is not None:
+            metrics |= {"dev_corrected": result.selection.corrected.value, "dev_optimism": result.selection.optimism}
+        if result.groups is not None and (worst := result.groups.lowest) is not None:
+            metrics |= _agreement("test_worst_group", worst.agreement)
+            tags["worst_group"] = f"{worst.facet}: {worst.name}"
         metrics |= _agreement("people", result.ceiling) | _usage(result.usage, "study_{}", 1)
         metrics["study_seconds"] = result.seconds
         tags[NOTE] = notes.study(result, self._model)[:_MAX_TAG]
@@ -164,11 +170,13 @@ class MlflowTracker:
         chart = plots.intervals(dev, "Variants on dev: to choose by, not agreement with people", result.champion)
         self._figure(self.run_id, chart, "dev.png")
         test = [(t.name, t.agreement.balanced_accuracy) for t in result.test]
+        test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
         chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
         self._figure(self.run_id, chart, "test.png")
-        texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements"}}}}
+        texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
         slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
         self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), "study.json")
+        self._client.log_text(self.run_id, write_learned(result), "learned.html")
         self._client.log_artifacts(self.run_id, result.judge_dir, "judge")
         self._crown(result.champion)
 
@@ -187,7 +195,7 @@ class MlflowTracker:
 
     def _judged(self, run_id: str, rows: Sequence[PredictionRow], a: Agreement, title: str, folder: str) -> None:
         """Every answer as JSON lines and as a table that MLflow's page opens, and two pictures of them."""
-        lines = "".join(r.model_dump_json() + "\n" for r in rows)
+        lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
         self._client.log_text(run_id, lines, f"{folder}predictions.jsonl")
         path = f"{folder}predictions.json"
         # Not `log_table`: it appends to the table of the study's last run.

@@ -60,9 +60,9 @@ def write_html(
     slots = {
         "title": html.escape(title),
         "style": style,
-        "style_hash": _csp_hash(style),
+        "style_hash": csp_hash(style),
         "script": script,
-        "script_hash": _csp_hash(script),
+        "script_hash": csp_hash(script),
         "data": data,
     }
     path = Path(path)
@@ -244,5 +244,6 @@ def _plain(text: str) -> tuple[str, list[int]]:
     return "".join(out), origin
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
+    """The source expression by which a content security policy allows one inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

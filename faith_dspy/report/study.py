@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -75,19 +76,26 @@ def study_view(result: Any) -> RenderableType:
             read,
             seconds,
         )
+    if result.ceiling is not None:
+        c = result.ceiling
+        cells = (interval(c.balanced_accuracy), "–", interval(c.cohen_kappa), "–", "–")
+        test.add_row(Text("people", "dim"), *cells)
     coverage = ", ".join(f"{t.name} {t.agreement.coverage:.0%}" for t in result.test if t.agreement.coverage < 1)
     notes = [
         f"[dim]champion: {result.champion}, tuned; baseline: the whole answer asked about, untuned; floor-overlap: "
-        "words alone, no LM, fitted on the same labels; floor-shortcut: length. In brackets 95 % intervals. "
+        "words alone, no LM, fitted on the same labels; floor-shortcut: length; "
+        f"{'people: one annotator against the others; ' if result.ceiling else ''}in brackets 95 % intervals. "
         "LM alone: with its threshold fitted, without signals of words. "
         "read: tokens an answer, prefix cache not counted; s: seconds an answer.[/dim]",
         *([f"[dim]Answers scored, where not all: {coverage}.[/dim]"] if coverage else []),
         "",
     ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
-    notes += [f"• [yellow]{note}[/yellow]" for note in result.notes]
-    if result.ceiling is not None:
-        notes.append(f"• People among themselves: balanced accuracy {interval(result.ceiling.balanced_accuracy)}.")
+    notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
+    if result.selection is not None:
+        notes.append(f"• {escape(result.selection.sentence)}")
+    if result.groups is not None:
+        notes.append(f"• {escape(result.groups.sentence)}")
     floor = result.comparisons.get("floor-overlap")
     if floor is not None and floor.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
@@ -103,7 +111,26 @@ def study_view(result: Any) -> RenderableType:
         f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}",
         "  see every run   make ui",
     ]
-    return Group(dev, *left_out, test, *notes)
+    return Group(dev, *left_out, test, *_groups(result.groups), *notes)
+
+
+def _groups(groups: Any) -> list[RenderableType]:
+    """The champion by group, with what people reach there; nothing when all answers are alike."""
+    if groups is None or not groups.groups:
+        return []
+    people = any(g.ceiling is not None for g in groups.groups)
+    table = Table(title="The champion by kind of answer, on the testset", title_justify="left", box=SIMPLE,
+                  pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
+    table.add_column("group", max_width=26, overflow="ellipsis", no_wrap=True)
+    for title in ("n", "balanced acc.", "AUROC", *(["people"] if people else [])):
+        table.add_column(title, justify="right", no_wrap=True)
+    for i, g in enumerate(groups.groups):
+        a = g.agreement
+        cells = [interval(a.balanced_accuracy), interval(a.auroc)] if a else ["[dim]too few[/dim]", "–"]
+        ceiling = [number(g.ceiling.balanced_accuracy if g.ceiling else None)] if people else []
+        name = Text(f"{g.facet}: {g.name}", "yellow" if i == groups.worst else "")
+        table.add_row(name, str(g.n), *cells, *ceiling)
+    return [table]
 
 
 def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:

@@ -263,10 +263,11 @@ def test_the_finished_study(here: Path) -> None:
     assert result.comparisons["baseline"].sentence[1:] in note
     assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    assert {"dev.png", "test.png", "test/champion/predictions.json"} <= _files(tracker, tracker.run_id)
+    assert {"dev.png", "test.png", "test/champion/predictions.json", "learned.html"} <= _files(tracker, tracker.run_id)
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
-    assert "answer" not in document["test"][0]["predictions"][0]
+    assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
+    assert "Still wrong" in _read(tracker, tracker.run_id, "learned.html")
     crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
     assert crowned == [("sentence", "★ sentence")]
 
