@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -112,7 +113,7 @@ class AnswerHead(_Linear):
         points = self.isotonic
         if points is None:
             return self
-        steps = list(zip(points, points[1:], strict=False))
+        steps = list(pairwise(points))
         if not points or any(b[0] <= a[0] or b[1] < a[1] for a, b in steps):
             raise ValueError("isotonic needs at least one point, with x rising and y never falling")
         if any(not 0 <= v <= 1 for point in points for v in point):
