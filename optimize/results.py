@@ -7,7 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.agreement import Agreement
+from faith_dspy.optimize.ablation import Ablated
+from faith_dspy.optimize.aim import Cut
+from faith_dspy.optimize.band import Band
 from faith_dspy.optimize.compare import Comparison
+from faith_dspy.optimize.reliability import CalibrationCheck
+from faith_dspy.optimize.shortcuts import ShortcutCheck
+from faith_dspy.optimize.transfer import Transfer
 from faith_dspy.schema import Usage
 
 Kind = Literal["baseline", "lm", "floor"]
@@ -78,6 +84,22 @@ class TestResult(_Result):
     predictions: list[PredictionRow] = Field(default_factory=list)
 
 
+class HeadReport(_Result):
+    """What is to be known of the champion's head. All but what is named ``test`` is cross-fitted on train and dev."""
+
+    cut: Cut
+    """The pass mark for the user's aim."""
+    band: dict[str, Band] = Field(default_factory=dict)
+    """What goes to a person, and how right the judge is otherwise: ``cross-fitted`` and ``test``."""
+    calibration: dict[str, CalibrationCheck] = Field(default_factory=dict)
+    """The LM's own probability against the head's: ``cross-fitted`` and ``test``; empty where the LM tells none."""
+    shortcuts: ShortcutCheck
+    ablation: list[Ablated] = Field(default_factory=list)
+    """Without the LM, without words, then without each signal, the most missed first."""
+    transfer: list[Transfer] = Field(default_factory=list)
+    """Per source of the labels, fitted on all others, the worst first; empty with fewer than two sources."""
+
+
 class StudyResult(_Result):
     """A whole study."""
 
@@ -104,6 +126,7 @@ class StudyResult(_Result):
     usage: Usage = Usage()
     """Everything, compiling included."""
     head: dict[str, Any] = Field(default_factory=dict)
+    head_report: HeadReport | None = None
     judge_dir: str = ""
     finished: bool = True
     """False when it was stopped early: the champion is the best so far."""
