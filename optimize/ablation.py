@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -79,11 +79,11 @@ def _difference(
     seed: int,
 ) -> Ablated:
     labels, groups = [e.label for e in examples], [e.group for e in examples]
-    passed = [[None if p is None else p >= f.head.threshold for p in f.probabilities] for f in (full, less)]
+    first, second = ([None if p is None else p >= f.head.threshold for p in f.probabilities] for f in (full, less))
 
-    def by(metric: str) -> Difference:
+    def by(metric: Literal["balanced_accuracy", "auroc"]) -> Difference:
         return paired_bootstrap(
-            labels, *passed, full.probabilities, less.probabilities, groups, metric,  # type: ignore[arg-type]
+            labels, first, second, full.probabilities, less.probabilities, groups, metric,
             n_resamples=_RESAMPLES, seed=seed,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from faith_dspy.optimize.ablation import ablate
 from faith_dspy.optimize.band import measure_band
@@ -35,7 +35,7 @@ def head_report(
     All but the parts named ``test`` are cross-fitted.
     """
     head = fitted.head
-    method = "platt" if head.answer.isotonic is None else "isotonic"
+    method: Literal["platt", "isotonic"] = "platt" if head.answer.isotonic is None else "isotonic"
     band = {}
     calibration = {}
     parts = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.head_data import HeadExample
-    from faith_dspy.rates import Bools, Floats
+    from faith_dspy.rates import Bools, Floats, Ints
 
 
 class Third(BaseModel):
@@ -92,7 +92,7 @@ def shortcut_check(
     )
 
 
-def _within(y: Bools, p: Floats, third: Floats, groups: Sequence[str], seed: int) -> Estimate:
+def _within(y: Bools, p: Floats, third: Ints, groups: Sequence[str], seed: int) -> Estimate:
     """AUROC over pairs of one third: each third's, weighted by its pairs."""
 
     def value(w: Floats) -> Floats:
