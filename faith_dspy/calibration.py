@@ -6,6 +6,8 @@ Applying a head needs no numpy. Fitting one is `faith_dspy.optimize.head`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -102,6 +104,21 @@ class AnswerHead(_Linear):
 
     unjudged: float = Field(default=0.5, ge=0, le=1)
     """Probability that stands in for a statement without one: what is not judged is neither dropped nor passed."""
+    isotonic: tuple[tuple[float, float], ...] | None = None
+    """Calibration where labels were many: points (the logistic regression's probability, the calibrated one), both
+    rising, joined by straight lines and level beyond the ends. None: the regression is calibrated itself (Platt)."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        points = self.isotonic
+        if points is None:
+            return self
+        steps = list(pairwise(points))
+        if not points or any(b[0] <= a[0] or b[1] < a[1] for a, b in steps):
+            raise ValueError("isotonic needs at least one point, with x rising and y never falling")
+        if any(not 0 <= v <= 1 for point in points for v in point):
+            raise ValueError("isotonic maps probabilities to probabilities: every number lies in [0, 1]")
+        return self
 
     def probability(
         self, statements: Sequence[float | None], signals: Mapping[str, float] | None = None
@@ -111,7 +128,17 @@ class AnswerHead(_Linear):
         if all(p is None for p in statements) and not known:
             return None
         logit = self.logit({**aggregates(statements, self.unjudged), **known})
-        return to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, logit)))
+        p = to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, logit)))
+        return p if self.isotonic is None else interpolate(self.isotonic, p)
+
+
+def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The height at ``x`` of the line through ``points``, which are in order of x; level beyond the ends."""
+    at = bisect_right(points, x, key=lambda point: point[0])
+    if at in (0, len(points)):
+        return points[min(at, len(points) - 1)][1]
+    (x0, y0), (x1, y1) = points[at - 1], points[at]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
 def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dict[str, float]:
@@ -143,6 +170,19 @@ class Head(BaseModel):
     """An answer passes at this probability or above."""
     statement_threshold: float = Field(default=0.5, ge=0, le=1)
     """A statement counts as supported at this probability or above."""
+    band: tuple[float, float] | None = None
+    """An answer goes to a person when ``band[0] <= probability < band[1]``; the threshold lies within. None: no band
+    was fitted."""
+
+    @model_validator(mode="after")
+    def _band_around_threshold(self) -> Self:
+        if self.band is not None and not 0 <= self.band[0] <= self.threshold <= self.band[1] <= 1:
+            raise ValueError(f"band {self.band} has to hold the threshold {self.threshold} and lie in [0, 1]")
+        return self
+
+    def send_to_person(self, probability: float) -> bool | None:
+        """Whether an answer of that probability is too close to call; None when the head has no band."""
+        return None if self.band is None else self.band[0] <= probability < self.band[1]
 
     def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
         """One probability per statement; None where it has no signals, or there is no statement head."""

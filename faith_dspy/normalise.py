@@ -25,8 +25,6 @@ _TOKEN = re.compile(
     rf"|(?P<word>(?:{_LETTER})(?:['’](?:{_LETTER}))*)"
 )
 _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*")
-_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[^\W\d_]|Mr|Mrs|Ms|Dr|St|Prof|vs|etc|e\.g|i\.e|No|Nr|bzw|approx|Inc|Jr)\.$")
 
 
 class Token(NamedTuple):
@@ -66,19 +64,6 @@ def tidy(text: str) -> str:
 
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
-
-
-def split_sentences(text: str) -> list[str]:
-    """Roughly the sentences of a text; good enough to look for words that stand together."""
-    pieces: list[str] = []
-    for piece in _SENTENCE_END.split(text):
-        if not piece or not piece.strip():
-            continue
-        if pieces and _ABBREVIATION.search(pieces[-1][-12:]):
-            pieces[-1] += " " + piece
-        else:
-            pieces.append(piece)
-    return pieces
 
 
 def language_of(text: str) -> str:

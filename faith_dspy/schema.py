@@ -135,6 +135,8 @@ class Judgment(_Frozen):
     """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
     level: str | None = None
     """Five-level label, where the judge was asked for one."""
+    send_to_person: bool | None = None
+    """Whether the probability is too close to the pass mark to rely on; None when the judge has no such band."""
     unscored: Unscored | None = None
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()

@@ -100,6 +100,7 @@ def conclude(
         faithful=faithful,
         probability=probability,
         level=level(value if probability is None else probability),
+        send_to_person=None if head is None or probability is None else head.send_to_person(probability),
         statements=tuple(statements),
         sentences=observation.sentences,
         dropped_chunk_ids=dropped,

@@ -1,4 +1,4 @@
-"""Answer → sentences, with character offsets that give the answer back exactly.
+"""Text → sentences, with character offsets that give the text back exactly; answers and contexts alike.
 
 Sentence boundaries come from `sentencex <https://github.com/wikimedia/sentencex>`_ (MIT, made for Wikipedia's
 languages). On top of it a line break always ends a sentence, so that list items are judged one by one.
@@ -40,19 +40,19 @@ _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 
 
-def sentences(answer: str) -> tuple[Sentence, ...]:
-    """Split ``answer`` into sentences; ``answer[s.start:s.end] == s.text`` for each, white space lies between them."""
-    if not answer.strip():
+def sentences(text: str) -> tuple[Sentence, ...]:
+    """Split ``text`` into sentences; ``text[s.start:s.end] == s.text`` for each, white space lies between them."""
+    if not text.strip():
         return ()
     from sentencex import get_sentence_boundaries
 
     out: list[Sentence] = []
     position = 0
-    for boundary in get_sentence_boundaries(_RULES.get(language_of(answer), "en"), answer):
-        text: str = boundary["text"]
-        start = answer.index(text, position)
-        position = start + len(text)
-        for line in re.finditer(r"[^\r\n]+", text):
+    for boundary in get_sentence_boundaries(_RULES.get(language_of(text), "en"), text):
+        piece: str = boundary["text"]
+        start = text.index(piece, position)
+        position = start + len(piece)
+        for line in re.finditer(r"[^\r\n]+", piece):
             stripped = line.group().strip()
             if stripped:
                 begin = start + line.start() + line.group().index(stripped)

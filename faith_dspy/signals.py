@@ -16,11 +16,11 @@ from faith_dspy.normalise import (
     Token,
     content_tokens,
     language_of,
-    split_sentences,
     tidy,
     tokenize,
     without_markers,
 )
+from faith_dspy.segment import sentences as sentences_of
 from faith_dspy.sequences import character_grams, common_subsequence, longest_run, ngrams, plain
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedCo
     chunk_keys: list[frozenset[str]] = []
     for text in texts:
         in_chunk: set[str] = set()
-        for sentence in split_sentences(text):
-            tokens = tokenize(sentence, language)
+        for sentence in sentences_of(text):
+            tokens = tokenize(sentence.text, language)
             content = [t.key for t in content_tokens(tokens)]
             for key in content:
                 where[key].add(len(sentences))

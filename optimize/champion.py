@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.artifact import save_judge
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
@@ -13,6 +14,7 @@ from faith_dspy.optimize.evaluate import (
     Observed,
     agreement,
     fit,
+    fit_examples,
     head_example,
     judged_rows,
     observe,
@@ -21,6 +23,7 @@ from faith_dspy.optimize.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.groups import by_group
+from faith_dspy.optimize.head_report import head_report
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
 from faith_dspy.optimize.selection import holm, selection
 from faith_dspy.optimize.spending import Cost
@@ -55,6 +58,8 @@ class Contest(NamedTuple):
     test: Sequence[LabelledExample]
     seed: int
     purse: Purse
+    aim: Aim = BALANCED
+    """What the champion's pass mark is for."""
 
 
 def to_test(result: StudyResult, name: str) -> Cost:
@@ -85,7 +90,9 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
     unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
     with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
         seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
-    fitted = fit(scorable(seen), "joint", contest.seed)
+    usable = scorable(seen)
+    examples = [head_example(o) for o in usable]
+    fitted = fit_examples(examples, "joint", contest.seed, contest.aim)
     judge.head = fitted.head
     result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
@@ -101,7 +108,11 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
         test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
         result.split["used"] |= {"test": len(both)}
         result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
-    _add(result, "champion", "lm", *judged_rows(test, judge.config, judge.head), usage_of(test), contest.seed)
+    rows, ranking = judged_rows(test, judge.config, judge.head)
+    _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
+    signals = fitted.head.statement.names if fitted.head.statement else ()
+    with view.task(f"{name}: what its head goes by", len(signals) + 2) as advance:
+        result.head_report = head_report(examples, usable, fitted, test, rows, contest.seed, advance)
     _add(result, "baseline", "baseline", *judged_rows(untuned, baseline.config, None), usage_of(untuned), contest.seed)
     _floors(contest, result, test, seen)
     champion = result.tested("champion")
@@ -188,6 +199,7 @@ def export(contest: Contest, result: StudyResult, out: Path) -> None:
         "agreement": tested.agreement.model_dump(mode="json"),
         "baseline_agreement": result.tested("baseline").agreement.model_dump(mode="json"),
         "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
+        "aim": str(contest.aim),
         "split": result.split,
         "budget": result.budget,
         "seed": result.seed,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.agreement import Agreement, measure
 from faith_dspy.errors import LimitReachedError
+from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.align import align
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
@@ -106,10 +107,14 @@ def head_example(o: Observed) -> HeadExample:
 
 def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
     """Fit a head on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
-    rows = [head_example(o) for o in seen]
+    return fit_examples([head_example(o) for o in seen], which, seed)
+
+
+def fit_examples(rows: Sequence[HeadExample], which: str, seed: int, aim: Aim = BALANCED) -> FittedHead:
+    """The same from `head_example`s, and with a pass mark for ``aim``."""
     lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
     names = {"joint": [*lm, *HEAD_SIGNALS], "lm": lm, "overlap": HEAD_SIGNALS, "shortcut": ()}[which]
-    return fit_head(rows, names=names, answer_names=SHORTCUTS if which == "shortcut" else (), seed=seed)
+    return fit_head(rows, names=names, answer_names=SHORTCUTS if which == "shortcut" else (), aim=aim, seed=seed)
 
 
 def agreement(rows: Sequence[PredictionRow], scores: Sequence[float | None] | None = None, seed: int = 0) -> Agreement:

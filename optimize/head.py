@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
-from faith_dspy.calibration import (
-    LOGIT_LIMIT,
-    AnswerHead,
-    Head,
-    StatementHead,
-    to_probability,
-)
+from faith_dspy.calibration import LOGIT_LIMIT, AnswerHead, Head, StatementHead, to_probability
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.aim import BALANCED, Aim, Cut, threshold_for
+from faith_dspy.optimize.band import band_for
+from faith_dspy.optimize.calibrate import calibrate, probabilities_of
 from faith_dspy.optimize.head_data import HeadData, HeadExample, Source
 from faith_dspy.optimize.logistic import (
     Fit,
@@ -55,6 +52,8 @@ class FittedHead(NamedTuple):
     """Which labels the statement head learned from; ``signals`` when there is no statement head."""
     prior_widths: tuple[float, float]
     """The widths chosen for the statement and the answer head."""
+    cut: Cut
+    """The pass mark, with what it reaches on `probabilities`."""
 
 
 def fit_head(
@@ -63,6 +62,8 @@ def fit_head(
     names: Sequence[str] | None = None,
     answer_names: Sequence[str] = (),
     learn_from: Literal["auto", "statements", "answers"] = "auto",
+    aim: Aim = BALANCED,
+    prior_widths: tuple[float, float] | None = None,
     folds: int = 5,
     seed: int = 0,
 ) -> FittedHead:
@@ -70,18 +71,18 @@ def fit_head(
 
     ``names`` are the statement signals to use (default: `HEAD_SIGNALS` and the LM's; empty: no statement head),
     ``answer_names`` those of the whole answer. Probabilities are chances at the base rate of the labels given; classes
-    weigh the same while fitting. The prior widths are chosen once, on all folds; all else a held-out answer meets was
-    fitted without its group. Raises `InputError` when the labels cannot be split: it takes both classes, each in two
-    groups.
+    weigh the same while fitting. The prior widths are chosen once, on all folds, unless given; all else a held-out
+    answer meets was fitted without its group. ``aim`` rules the pass mark; the band for people lies around it.
+    Raises `InputError` when the labels cannot be split: it takes both classes, each in two groups.
     """
     data = HeadData(examples, names, answer_names)
     splits = grouped_folds([e.label for e in examples], [e.group for e in examples], folds, seed)
     source = data.source(learn_from)
-    width = _choose(data, splits, source)
+    width = prior_widths[0] if prior_widths else _choose(data, splits, source)
     everyone = np.arange(len(examples))
     statements = _statement_stage(data, everyone, splits, source, width)
     features, ways = data.features(statements.logits, statements.unjudged, source), data.ways(source)
-    answer_width = best_width(
+    answer_width = prior_widths[1] if prior_widths else best_width(
         splits,
         lambda train, held, w: log_losses(fit(features[train], data.y[train], ways, w).logits(features[held]),
                                           data.y[held]) * balanced(data.y)[held],
@@ -94,24 +95,29 @@ def fit_head(
         stage = _statement_stage(data, train, inner, source, width)
         rows = data.features(stage.logits, stage.unjudged, source)
         honest[held] = fit(rows[train], data.y[train], ways, answer_width).logits(rows[held])
-    slope, shift = recalibrate(honest, data.y)
-    probabilities = _sigmoid(slope * honest + shift)
+    slope, shift, isotonic, calibrated = calibrate(honest, data.y, splits)
+    judged = [not np.isnan(row).all() for row in features]
+    probabilities = [float(p) if ok else None for p, ok in zip(calibrated, judged, strict=True)]
+    labels = [e.label for e in examples]
+    cut = threshold_for(aim, probabilities, labels, groups=[e.group for e in examples], seed=seed)
     head = Head(
         statement=StatementHead(**_numbers(statements.fit, data.names)) if statements.fit else None,
         answer=AnswerHead(
             **_numbers(_rescaled(fit(features, data.y, ways, answer_width), slope, shift), data.columns(source)),
             unjudged=statements.unjudged,
+            isotonic=isotonic,
         ),
-        threshold=stable_threshold(probabilities, data.y),
+        threshold=cut.threshold,
         statement_threshold=_statement_cut(data, statements.logits, source),
+        band=band_for(probabilities, labels, cut.threshold),
     )
-    judged = [not np.isnan(row).all() for row in features]
     return FittedHead(
         head,
-        [float(p) if ok else None for p, ok in zip(probabilities, judged, strict=True)],
+        probabilities,
         data.per_statement(statements.logits if source != "signals" else None),
         source,
         (width, answer_width),
+        cut,
     )
 
 
@@ -174,7 +180,7 @@ def _choose(data: HeadData, splits: list[Ints], source: Source) -> float:
 
 def _statement_cut(data: HeadData, logits: Floats, source: Source) -> float:
     rows = data.rows(np.arange(len(data.y)), "statements")
-    return stable_threshold(_sigmoid(logits[rows]), data.labels[rows]) if source == "statements" else 0.5
+    return stable_threshold(probabilities_of(logits[rows]), data.labels[rows]) if source == "statements" else 0.5
 
 
 def _rescaled(model: Fit, slope: float, shift: float) -> Fit:
@@ -189,7 +195,3 @@ def _numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:
         "weights": tuple((model.weights + 0.0).tolist()),
         "intercept": model.intercept,
     }
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    return np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])

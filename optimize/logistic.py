@@ -130,23 +130,25 @@ def recalibrate(logits: Floats, y: Floats) -> tuple[float, float]:
     return float(np.exp(found.x[0])), float(found.x[1])
 
 
-def stable_threshold(probabilities: Floats, y: Floats) -> float:
+def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
     """The cut of best balanced accuracy, each cut counted with its neighbours (a tenth of the labels to either side).
 
-    A single lucky cut loses to a plateau. 0.5 when one class is missing.
+    With ``cost`` the cut of least cost instead, where a 0 above it costs ``cost`` and a 1 below it costs 1. A single
+    lucky cut loses to a plateau. 0.5 when one class is missing.
     """
     if y.min(initial=1) == y.max(initial=0):
         return 0.5
     order = np.argsort(probabilities, kind="stable")
     p, sorted_y = probabilities[order], y[order]
-    below0 = np.concatenate([[0.0], np.cumsum(1 - sorted_y)]) / (1 - sorted_y).sum()
-    below1 = np.concatenate([[0.0], np.cumsum(sorted_y)]) / sorted_y.sum()
+    n1 = float(sorted_y.sum())
+    gain0, gain1 = (1 / (len(p) - n1), 1 / n1) if cost is None else (cost, 1.0)
+    below0, below1 = (np.concatenate([[0.0], np.cumsum(x)]) for x in (1 - sorted_y, sorted_y))
     reach = max(1, len(p) // 10)
-    padded = np.pad((below0 + 1 - below1) / 2, reach, mode="edge")
+    padded = np.pad(gain0 * below0 - gain1 * below1, reach, mode="edge")
     kernel = np.concatenate([np.arange(1, reach + 2), np.arange(reach, 0, -1)]).astype(np.float64)
     smooth = np.convolve(padded, kernel / kernel.sum(), mode="valid")
     cuts = np.concatenate([[p[0]], (p[1:] + p[:-1]) / 2, [p[-1]]])
     allowed = np.concatenate([[True], p[1:] > p[:-1], [True]])
-    smooth[~allowed] = -1
+    smooth[~allowed] = -np.inf
     best = np.flatnonzero(smooth >= smooth.max() - 1e-12)
     return float(cuts[best[len(best) // 2]])

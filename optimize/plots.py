@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.card import figure as words
+from faith_dspy.optimize.reliability import bins
 from faith_dspy.rates import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faith_dspy.agreement import Agreement
+    from faith_dspy.optimize.reliability import Bin, CalibrationCheck
     from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.rates import Estimate
 
 BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
-_BINS = 10
 
 
 def confusion(a: Agreement, title: str) -> Any:
@@ -52,20 +53,29 @@ def calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> Any
     if not known or known[0][0] < 0 or known[-1][0] > 1:
         return None
     fig, ax = _figure(4.8, 4.6, f"{title}\nECE {words(ece)}")
-    first: dict[float, int] = {}
-    for i, (p, _) in enumerate(known):
-        first.setdefault(p, i)
-    bins: dict[int, list[tuple[float, bool]]] = {}
-    for p, label in known:
-        bins.setdefault(first[p] * _BINS // len(known), []).append((p, label))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
-    for i, members in enumerate(bins.values()):
-        n = len(members)
-        x, share = sum(p for p, _ in members) / n, sum(label for _, label in members) / n
-        low, high = _wilson(share, n)
-        ax.plot([x, x], [low, high], color=BLUE, linewidth=1, alpha=0.6)
-        ax.plot(x, share, "o", color=BLUE, markersize=6, label=None if i else f"about {n} answers each")
+    _draw_bins(ax, bins([p for p, _ in known], [y for _, y in known]), BLUE, None)
     ax.plot([p for p, _ in known], [-0.03] * len(known), "|", color=GREY, markersize=5, alpha=0.5)
+    return _probability_axes(fig, ax)
+
+
+def calibration_change(check: CalibrationCheck, title: str) -> Any:
+    """The LM's own probability and the head's on the same answers, with the calibration error of each."""
+    fig, ax = _figure(4.8, 4.6, title)
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
+    _draw_bins(ax, check.bins_before, RED, f"before, ECE {words(check.before)}")
+    _draw_bins(ax, check.bins_after, BLUE, f"after, ECE {words(check.after)}")
+    return _probability_axes(fig, ax)
+
+
+def _draw_bins(ax: Any, found: Sequence[Bin], colour: str, label: str | None) -> None:
+    for i, b in enumerate(found):
+        ax.plot([b.mean, b.mean], [b.low, b.high], color=colour, linewidth=1, alpha=0.6)
+        named = None if i else label or f"about {b.n} answers each"
+        ax.plot(b.mean, b.share, "o", color=colour, markersize=6, label=named)
+
+
+def _probability_axes(fig: Any, ax: Any) -> Any:
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(-0.06, 1.04)
     ax.set_aspect("equal")
@@ -121,10 +131,3 @@ def _figure(width: float, height: float, title: str) -> tuple[Any, Any]:
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
     return figure, ax
-
-
-def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval (Wilson 1927, JASA 22)."""
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -13,9 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 import faith_dspy
 from faith_dspy.agreement import Agreement
 from faith_dspy.labels import label_set_hash
+from faith_dspy.optimize.ablation import Ablated
+from faith_dspy.optimize.aim import Cut
+from faith_dspy.optimize.band import Band
 from faith_dspy.optimize.compare import Comparison
 from faith_dspy.optimize.groups import Groups
+from faith_dspy.optimize.reliability import CalibrationCheck
 from faith_dspy.optimize.selection import Selection
+from faith_dspy.optimize.shortcuts import ShortcutCheck
+from faith_dspy.optimize.transfer import Transfer
 from faith_dspy.schema import Usage, digest
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from faith_dspy.lm.endpoint import LMIdentity
     from faith_dspy.optimize.variants import Budget, Variant
     from faith_dspy.schema import LabelledExample
+
 
 Kind = Literal["baseline", "lm", "floor"]
 
@@ -109,6 +116,22 @@ class TestResult(_Result):
     predictions: list[PredictionRow] = Field(default_factory=list)
 
 
+class HeadReport(_Result):
+    """What is to be known of the champion's head. All but what is named ``test`` is cross-fitted on train and dev."""
+
+    cut: Cut
+    """The pass mark for the user's aim."""
+    band: dict[str, Band] = Field(default_factory=dict)
+    """What goes to a person, and how right the judge is otherwise: ``cross-fitted`` and ``test``."""
+    calibration: dict[str, CalibrationCheck] = Field(default_factory=dict)
+    """The LM's own probability against the head's: ``cross-fitted`` and ``test``; empty where the LM tells none."""
+    shortcuts: ShortcutCheck
+    ablation: list[Ablated] = Field(default_factory=list)
+    """Without the LM, without words, then without each signal, the most missed first."""
+    transfer: list[Transfer] = Field(default_factory=list)
+    """Per source of the labels, fitted on all others, the worst first; empty with fewer than two sources."""
+
+
 class StudyResult(_Result):
     """A whole study."""
 
@@ -141,6 +164,7 @@ class StudyResult(_Result):
     notes: list[str] = Field(default_factory=list)
     """What a reader must know beside the figures, in sentences."""
     head: dict[str, Any] = Field(default_factory=dict)
+    head_report: HeadReport | None = None
     judge_dir: str = ""
     finished: bool = True
     """False when it was stopped early: the champion is the best so far."""

@@ -36,12 +36,13 @@ from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResul
 from faith_dspy.optimize.spending import Cost, Purse
 from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, Budget, Variant
-from faith_dspy.schema import LabelledExample
 from faith_dspy.segment import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+
+    from faith_dspy.schema import LabelledExample
 
 MIN_GROUPS = 3
 """Groups in which each label occurs at least, in every part that is judged."""

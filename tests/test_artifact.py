@@ -216,6 +216,25 @@ def test_version_one_loads(exported):
     assert load_judge(exported).head == HEAD
 
 
+def test_a_judge_from_before_bands_and_tables_loads(exported):
+    """A judge.json whose head has neither a band nor an isotonic table loads, and sends nobody anything."""
+
+    def older(document):
+        del document["head"]["band"], document["head"]["answer"]["isotonic"]
+
+    edit(exported, older)
+    assert load_judge(exported).head == HEAD
+
+
+def test_band_and_table_survive_the_export(tuned, tmp_path):
+    """Both are numbers in judge.json and come back the same."""
+    judge, _ = tuned
+    answer = HEAD.answer.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})
+    head = HEAD.model_copy(update={"answer": answer, "band": (0.25, 0.75)})
+    save_judge(judge.copy(head=head), tmp_path / "banded")
+    assert load_judge(tmp_path / "banded").head == head
+
+
 @pytest.mark.parametrize(
     "change",
     [

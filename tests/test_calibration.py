@@ -17,6 +17,7 @@ from faith_dspy.calibration import (
     to_logit,
     to_probability,
 )
+from faith_dspy.signals import DIRECTIONS
 
 STATEMENT = StatementHead(
     names=("novel_run", "lm"), means=(0.5, 1.0), scales=(0.25, 2.0), weights=(-0.5, 1.5), intercept=0.25
@@ -147,3 +148,71 @@ def test_directions() -> None:
     assert direction("novel_run") == -1
     assert {direction(n) for n in ("copied_run", "lm", "lm:strict", "mean")} == {1}
     assert direction("answer_words") == 0
+
+
+def test_isotonic_table_by_hand() -> None:
+    """Log-odds −1 + weakest: a statement of 1/2 gives 0.269, half way from .2 (→ .1) to .338 (→ .5): 0.3."""
+    x = to_probability(-1.0)
+    answer = AnswerHead(
+        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=-1.0,
+        isotonic=((0.2, 0.1), (2 * x - 0.2, 0.5)),
+    )  # fmt: skip
+    assert answer.probability([0.5]) == pytest.approx(0.3)
+    assert answer.probability([0.001]) == 0.1
+    assert answer.probability([0.999]) == 0.5
+
+
+@pytest.mark.parametrize("points", [(), ((0.5, 0.2), (0.5, 0.3)), ((0.2, 0.5), (0.4, 0.4)), ((0.2, 0.5), (0.4, 1.2))])
+def test_a_table_that_does_not_rise_is_refused(points: tuple[tuple[float, float], ...]) -> None:
+    """An empty table, one with a repeated x, one that falls, and one that leaves [0, 1] are no calibration."""
+    with pytest.raises(ValidationError, match="isotonic"):
+        AnswerHead(names=(), means=(), scales=(), weights=(), intercept=0.0, isotonic=points)
+
+
+def test_table_and_band_survive_json() -> None:
+    """Both are numbers in the head's JSON; a head written before they existed loads as one without."""
+    head = HEAD.model_copy(
+        update={"band": (0.2, 0.5), "answer": ANSWER.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})}
+    )
+    assert Head.model_validate_json(head.model_dump_json()) == head
+    old = HEAD.model_dump(mode="json")
+    del old["band"], old["answer"]["isotonic"]
+    assert Head.model_validate(old) == HEAD
+
+
+def test_band_by_hand() -> None:
+    """From .2 to just below .5 an answer goes to a person; a head without a band cannot say."""
+    head = HEAD.model_copy(update={"band": (0.2, 0.5)})
+    assert [head.send_to_person(p) for p in (0.19, 0.2, 0.49, 0.5)] == [False, True, True, False]
+    assert HEAD.send_to_person(0.3) is None
+
+
+def test_band_holds_the_threshold() -> None:
+    """A band beside the pass mark would send sure answers to people and trust unsure ones."""
+    with pytest.raises(ValidationError, match="has to hold the threshold"):
+        Head(statement=None, answer=ANSWER, threshold=0.6, band=(0.1, 0.5))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_more_novelty_never_raises_support(seed: int) -> None:
+    """For random weights in their directions, tables and signals: more novelty, no higher probability."""
+    rng = random.Random(seed)
+    names = tuple(n for n, way in DIRECTIONS.items() if way < 0)
+    statement = StatementHead(
+        names=names,
+        means=tuple(rng.random() for _ in names),
+        scales=tuple(0.1 + rng.random() for _ in names),
+        weights=tuple(-rng.random() for _ in names),
+        intercept=rng.gauss(0, 1),
+    )
+    xs, ys = sorted({rng.random() for _ in range(6)}), sorted(rng.random() for _ in range(6))
+    answer = ANSWER.model_copy(update={"isotonic": tuple(zip(xs, ys, strict=True))})
+    head = Head(statement=statement, answer=answer, threshold=0.5)
+    statements = [{n: rng.random() for n in names} for _ in range(4)]
+    before = head.probability(statements)
+    assert before is not None
+    for name in names:
+        worse = [s | {name: s[name] + rng.random()} if i == seed % 4 else s for i, s in enumerate(statements)]
+        after = head.probability(worse)
+        assert after is not None
+        assert after <= before + 1e-12

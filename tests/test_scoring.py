@@ -162,6 +162,17 @@ def test_head_decides_verdicts_and_pass_mark():
     assert found.ranking == found.probability
 
 
+def test_too_close_to_call_goes_to_a_person():
+    """Within [.55, .65) an answer goes to a person, .8808 does not; without a band nobody can say."""
+    head = HEAD.model_copy(update={"band": (0.55, 0.65)})
+    close, clear = finding(FULL, logits={"supported": 0.5}), finding(FULL, logits={"supported": 2.0})
+    assert judged(close, head=head).send_to_person is True
+    assert judged(clear, head=head).send_to_person is False
+    assert judged(close, head=HEAD).send_to_person is None
+    assert judged(close).send_to_person is None
+    assert judged(finding(None, error="no label"), head=head).send_to_person is None
+
+
 def test_head_keeps_the_kind_of_an_unsupported_verdict():
     """Below the statement's threshold what the LM said was wrong stays; above it the statement is supported."""
     findings = [finding(CONTRA, logits={"supported": -3.0}), finding(CONTRA, logits={"supported": 3.0})]
