@@ -1,11 +1,14 @@
 """Compact prompts and replies that a small LM can keep to, and the verdict's probability read from its first token.
 
 Layout: instruction's top part, then demos, then context, question and statement, then what is asked. The reply starts
-with the label. Everything DSPy optimizers compile – instructions and demos – stays DSPy's own.
+with the label, unless thoughts come first; what else was asked for – a quote, a reason – stands on lines of its own.
+Several statements are answered in numbered lines, or in JSON. Everything DSPy optimizers compile – instructions and
+demos – stays DSPy's own.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from dspy.adapters import ChatAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dspy import Signature
 
@@ -22,10 +25,14 @@ MIN_LABEL_MASS = 0.01
 
 
 class CompactAdapter(ChatAdapter):
-    """Fields by name, one blank line apart; no markers, no JSON. One call per prediction, never a silent second one."""
+    """Fields by name, one blank line apart; no markers. One call per prediction, never a silent second one.
 
-    def __init__(self) -> None:
+    ``structured``: verdicts on several statements are asked for in JSON, see `response_format`.
+    """
+
+    def __init__(self, *, structured: bool = False) -> None:
         super().__init__(use_json_adapter_fallback=False)
+        self.structured = structured
 
     def format(
         self, signature: type[Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
@@ -49,40 +56,170 @@ class CompactAdapter(ChatAdapter):
                 continue
             title = name.replace("_", " ").capitalize()
             if isinstance(value, list | tuple):
-                first = 1 if name == "sentences" else 0
+                first = 0 if name == "context" else 1
                 lines = "\n".join(f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first))
                 parts.append(f"{title}:\n{lines}")
             else:
                 parts.append(f"{title}: {as_data(str(value))}")
-        return "\n\n".join([*parts, ask])
+        form = self._form(signature)
+        return "\n\n".join([*parts, f"{ask}\n{form}" if form else ask])
+
+    def _form(self, signature: type[Signature]) -> str:
+        """How to reply, where it takes more than a line."""
+        entry = _entry(signature)
+        fields = entry or _fields(signature)
+        if entry is None and not fields.keys() & {"quotes", "reason"}:
+            return ""
+        blank = {"statement": 1, "supporting_chunk_ids": ["ids"], "quotes": ["…"], "reason": "…"}
+        blank["verdict"] = "/".join(get_args(fields["verdict"]))
+        if entry is not None and self.structured:
+            return "Reply in JSON: " + json.dumps({"verdicts": [{n: blank[n] for n in fields}]}, ensure_ascii=False)
+        number = "" if entry is None else "1. "
+        return "Reply in this form:\n" + number + _written({n: blank[n] for n in fields if n != "statement"})
 
     def _reply(self, signature: type[Signature], outputs: Mapping[str, Any]) -> str:
-        parts: list[str] = []
-        for name, field in signature.output_fields.items():
-            value = outputs[name]
-            if _is_list_of(field.annotation, str):
-                parts.append("\n".join(value))
-            else:
-                parts.append(str(list(value)) if isinstance(value, list | tuple) else str(value))
-        return " ".join(parts)
+        if _entry(signature) is None:
+            return _written({name: outputs[name] for name in signature.output_fields})
+        return "\n".join(
+            f"{e['statement']}. {_written({k: v for k, v in e.items() if k != 'statement'})}" for e in outputs["verdicts"]
+        )
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """Read a reply leniently. A label that is not there is None, for the program to count as unjudged."""
-        rest = completion.strip()
-        out: dict[str, Any] = {}
-        for name, field in signature.output_fields.items():
-            if get_origin(field.annotation) is Literal:
-                out[name] = read_label(rest, get_args(field.annotation))
-            elif _is_list_of(field.annotation, int):
-                bracket = re.search(r"\[([\d,\s]*)\]", rest)
-                # Without brackets only numbers right after the label count, not numbers in some explanation.
-                found = bracket.group(1) if bracket else re.sub(r"^\W*\w+\W*", "", rest.split("\n")[0])
-                out[name] = [int(n) for n in re.findall(r"\d{1,4}", found)] if bracket or len(found) < 16 else []
-            elif _is_list_of(field.annotation, str):
-                out[name] = [line.strip() for line in rest.splitlines() if line.strip()]
-            else:
-                out[name] = rest
-        return out
+        """Read a reply leniently. A label that is not there is None, for the program to count as unjudged.
+
+        Beside the fields: ``label_at``, the label's offset in a reply that does not start with it. Of several verdicts
+        those come back that have a statement's number of their own; each has its ``label_at``.
+        """
+        entry = _entry(signature)
+        if entry is None:
+            return _read(_fields(signature), completion)
+        fields = {name: kind for name, kind in entry.items() if name != "statement"}
+        found = list(_from_json(fields, completion)) or list(_from_lines(fields, completion))
+        numbers = [e["statement"] for e in found]
+        return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
+
+
+def response_format(signature: type[Signature]) -> dict[str, Any]:
+    """OpenAI's ``response_format`` that holds a reply to the JSON of a signature with several verdicts."""
+    item = get_args(signature.output_fields["verdicts"].annotation)[0].model_json_schema()
+    schema = {
+        "type": "object",
+        "properties": {"verdicts": {"type": "array", "items": item}},
+        "required": ["verdicts"],
+        "additionalProperties": False,
+    }
+    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
+
+
+def _fields(signature: type[Signature]) -> dict[str, Any]:
+    return {name: field.annotation for name, field in signature.output_fields.items()}
+
+
+def _entry(signature: type[Signature]) -> dict[str, Any] | None:
+    """Fields of one verdict where the signature asks for several."""
+    field = signature.output_fields.get("verdicts")
+    return field and {n: f.annotation for n, f in get_args(field.annotation)[0].model_fields.items()}
+
+
+def _written(outputs: Mapping[str, Any]) -> str:
+    """A reply as it is asked for and shown in demos."""
+    said = ""
+    thinks = next(iter(outputs)) == "reason"
+    for name, value in outputs.items():
+        if value is None:  # a demo's label without a reason
+            continue
+        if name == "quotes":
+            said += "".join(f'\nQuote: "{quote}"' for quote in value)
+        elif name == "reason":
+            said += f"\nWhy: {value}"
+        elif isinstance(value, list | tuple) and name == "statements":
+            said += "\n".join(value)
+        else:
+            ids = isinstance(value, list | tuple)
+            said += ("\nVerdict: " if thinks and not ids else " ") + (f"[{', '.join(map(str, value))}]" if ids else str(value))
+    return said.strip()
+
+
+_VERDICT = re.compile(r"^\W*(?:verdict|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
+_WHY = re.compile(r"^\W*(?:why|reason|reasoning|explanation)\W*:\s*", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(r"^\W*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_IDS = re.compile(r"\[([\d,\s]*)\]")
+
+
+def _read(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
+    """One verdict, or whatever else the fields name, from a reply in the form of `_written`."""
+    rest = completion.strip()
+    out: dict[str, Any] = {}
+    if next(iter(fields)) == "reason":
+        *_, told = [None, *_VERDICT.finditer(completion)]
+        # Without the word, the label may still be the last line.
+        at = told.end() if told else len(completion.rstrip().rpartition("\n")[0])
+        out["label_at"] = at
+        out["reason"] = _WHY.sub("", completion[: told.start() if told else at], count=1).strip() or None
+        rest = completion[at:].strip()
+    long = bool(fields.keys() & {"quotes", "reason"})
+    head = re.split(_QUOTED.pattern + "|" + _WHY.pattern, rest, maxsplit=1, flags=_WHY.flags)[0] if long else rest
+    for name, kind in fields.items():
+        if get_origin(kind) is Literal:
+            out[name] = read_label(rest, get_args(kind))
+        elif _is_list_of(kind, int):
+            bracket = _IDS.search(head)
+            # Without brackets only numbers right after the label count, not numbers in some explanation.
+            found = bracket.group(1) if bracket else re.sub(r"^\W*\w+\W*", "", head.split("\n")[0])
+            out[name] = [int(n) for n in re.findall(r"\d{1,4}", found)] if bracket or len(found) < 16 else []
+        elif name == "quotes":
+            out[name] = [q.strip() for q in _QUOTED.findall(rest)]
+        elif _is_list_of(kind, str):
+            out[name] = [line.strip() for line in rest.splitlines() if line.strip()]
+        elif name == "reason":
+            after = _IDS.sub("", re.sub(r"^\W*\w+[^\w\[]*", "", _QUOTED.sub("", rest), count=1), count=1)
+            out.setdefault(name, _WHY.sub("", after, count=1).strip() or None)
+        else:
+            out[name] = rest
+    return out
+
+
+def _from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
+    """Entries of ``1. Yes`` and the lines that belong to each."""
+    starts = list(re.finditer(r"^[\s\-*\[(]*(\d{1,3})[\]).:*]+\s+", completion, re.MULTILINE))
+    for match, after in zip(starts, [*starts[1:], None], strict=True):
+        block = completion[match.end() : after.start() if after else len(completion)]
+        entry = _read(fields, block)
+        yield {"statement": int(match[1]), **entry, "label_at": match.end() + entry.get("label_at", 0)}
+
+
+def _from_json(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
+    """Entries of a JSON reply, also of one that was cut off, or wrapped in something else."""
+    position = 0
+    while (start := completion.find("{", position)) >= 0:
+        position = start + 1
+        try:
+            value, length = json.JSONDecoder().raw_decode(completion[start:])
+        except ValueError:
+            continue
+        if not isinstance(value, dict) or "statement" not in value or "verdict" not in value:
+            continue
+        position = start + length
+        raw = completion[start:position]
+        verdict = re.search(r'"verdict"\s*:\s*"', raw)
+        number = str(value["statement"]).strip()
+        if not verdict or not number.isdecimal():
+            continue
+        entry = {name: _as(kind, value.get(name)) for name, kind in fields.items()}
+        yield {"statement": int(number), **entry, "label_at": start + verdict.end()}
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """A JSON value as its field wants it; what does not fit is left out."""
+    if get_origin(kind) is Literal:
+        return read_label(value, get_args(kind)) if isinstance(value, str) else None
+    if _is_list_of(kind, int):
+        # Not a boolean; and a number that is no id counts as one that does not exist.
+        return [v for v in value if type(v) is int] if isinstance(value, list) else []
+    if _is_list_of(kind, str):
+        values = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        return [v for v in values if isinstance(v, str)]
+    return value.strip() or None if isinstance(value, str) else None
 
 
 def as_data(text: str) -> str:
@@ -138,3 +275,23 @@ def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, 
     if total < MIN_LABEL_MASS:
         return None
     return {label: m / total for label, m in mass.items()}
+
+
+def token_alternatives(content: Iterable[Any], at: int | None = None) -> list[Any]:
+    """Alternatives of a reply's first token, or of the one that holds the first letter from character ``at`` on.
+
+    ``content``: OpenAI's list of tokens with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings.
+    """
+    tokens = [t if isinstance(t, dict) else vars(t) for t in content]
+    if at is None:
+        return list(tokens[0].get("top_logprobs") or []) if tokens else []
+    pieces = [bytes(t["bytes"]) if t.get("bytes") else t["token"].encode() for t in tokens]
+    text = b"".join(pieces).decode(errors="replace")
+    letter = re.compile(r"[^\W_]").search(text, at)
+    wanted = len(text[: letter.start()].encode()) if letter else len(text.encode())
+    position = 0
+    for token, piece in zip(tokens, pieces, strict=True):
+        position += len(piece)
+        if position > wanted:
+            return list(token.get("top_logprobs") or [])
+    return []
