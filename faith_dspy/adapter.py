@@ -81,14 +81,15 @@ class CompactAdapter(ChatAdapter):
         if _entry(signature) is None:
             return _written({name: outputs[name] for name in signature.output_fields})
         return "\n".join(
-            f"{e['statement']}. {_written({k: v for k, v in e.items() if k != 'statement'})}" for e in outputs["verdicts"]
+            f"{e['statement']}. {_written({k: v for k, v in e.items() if k != 'statement'})}"
+            for e in outputs["verdicts"]
         )
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Read a reply leniently. A label that is not there is None, for the program to count as unjudged.
 
-        Beside the fields: ``label_at``, the label's offset in a reply that does not start with it. Of several verdicts
-        those come back that have a statement's number of their own; each has its ``label_at``.
+        Of several verdicts those come back that have a statement's number of their own; each has ``label_at``, its
+        label's offset in the reply.
         """
         entry = _entry(signature)
         if entry is None:
@@ -136,7 +137,9 @@ def _written(outputs: Mapping[str, Any]) -> str:
             said += "\n".join(value)
         else:
             ids = isinstance(value, list | tuple)
-            said += ("\nVerdict: " if thinks and not ids else " ") + (f"[{', '.join(map(str, value))}]" if ids else str(value))
+            said += ("\nVerdict: " if thinks and not ids else " ") + (
+                f"[{', '.join(map(str, value))}]" if ids else str(value)
+            )
     return said.strip()
 
 
@@ -151,11 +154,9 @@ def _read(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     rest = completion.strip()
     out: dict[str, Any] = {}
     if next(iter(fields)) == "reason":
-        *_, told = [None, *_VERDICT.finditer(completion)]
-        # Without the word, the label may still be the last line.
-        at = told.end() if told else len(completion.rstrip().rpartition("\n")[0])
+        thoughts, at = after_thoughts(completion)
         out["label_at"] = at
-        out["reason"] = _WHY.sub("", completion[: told.start() if told else at], count=1).strip() or None
+        out["reason"] = _WHY.sub("", completion[:thoughts], count=1).strip() or None
         rest = completion[at:].strip()
     long = bool(fields.keys() & {"quotes", "reason"})
     head = re.split(_QUOTED.pattern + "|" + _WHY.pattern, rest, maxsplit=1, flags=_WHY.flags)[0] if long else rest
@@ -177,6 +178,15 @@ def _read(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         else:
             out[name] = rest
     return out
+
+
+def after_thoughts(completion: str) -> tuple[int, int]:
+    """Of a reply that thinks first: where its thoughts end, and where its label begins."""
+    *_, told = [None, *_VERDICT.finditer(completion)]
+    if told:
+        return told.start(), told.end()
+    at = len(completion.rstrip().rpartition("\n")[0])  # without the word, the label may still be the last line
+    return at, at
 
 
 def _from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
@@ -282,16 +292,28 @@ def token_alternatives(content: Iterable[Any], at: int | None = None) -> list[An
 
     ``content``: OpenAI's list of tokens with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings.
     """
-    tokens = [t if isinstance(t, dict) else vars(t) for t in content]
+    tokens = list(map(_mapping, content))
     if at is None:
         return list(tokens[0].get("top_logprobs") or []) if tokens else []
-    pieces = [bytes(t["bytes"]) if t.get("bytes") else t["token"].encode() for t in tokens]
-    text = b"".join(pieces).decode(errors="replace")
+    text = token_text(tokens)
     letter = re.compile(r"[^\W_]").search(text, at)
     wanted = len(text[: letter.start()].encode()) if letter else len(text.encode())
     position = 0
-    for token, piece in zip(tokens, pieces, strict=True):
-        position += len(piece)
+    for token in tokens:
+        position += len(_bytes(token))
         if position > wanted:
             return list(token.get("top_logprobs") or [])
     return []
+
+
+def token_text(content: Iterable[Any]) -> str:
+    """The reply that these tokens make up."""
+    return b"".join(_bytes(_mapping(t)) for t in content).decode(errors="replace")
+
+
+def _mapping(token: Any) -> Mapping[str, Any]:
+    return token if isinstance(token, dict) else vars(token)
+
+
+def _bytes(token: Mapping[str, Any]) -> bytes:
+    return bytes(token["bytes"]) if token.get("bytes") else str(token["token"]).encode()

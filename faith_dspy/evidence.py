@@ -60,7 +60,7 @@ def _plain(text: str) -> _Plain:
     out: list[str] = []
     offsets: list[int] = []
     for i, character in enumerate(text):
-        for c in unicodedata.normalize("NFKD", tidy(character)).casefold():
+        for c in unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'"):
             space = c.isspace()
             if unicodedata.category(c) == "Cf" or (space and (not out or out[-1] == " ")):
                 continue
@@ -87,7 +87,7 @@ def _inside(text: str, at: int) -> bool:
     """Whether a letter, a word or a number goes on here. Of scripts without capitals some write words unparted."""
     if not 0 < at < len(text):
         return False
-    if unicodedata.combining(text[at]):
+    if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before
         return True
     pair = text[at - 1], text[at]
     return all(c.isdigit() for c in pair) or all(c.lower() != c.upper() for c in pair)

@@ -83,9 +83,7 @@ class FaithfulnessProgram(dspy.Module):
             lines = []
         return assign(lines, carrying, question)
 
-    def _finding(
-        self, statement: Statement, read: list[Window], given: list[Replies | None], question: str
-    ) -> Finding:
+    def _finding(self, statement: Statement, read: list[Window], given: list[Replies | None], question: str) -> Finding:
         """The best-supported reading over all windows."""
         base = statement.model_dump()
         best: Finding | None = None

@@ -110,11 +110,12 @@ class Instruction(NamedTuple):
             **({"reason": str} if reasoning == "after" else {}),
         }
         text = f"{top}\n\n{ask}"
+        made: type[dspy.Signature]
         if joint:
-            entry: Any = create_model(
-                "Entry", __config__=ConfigDict(extra="forbid"), statement=(int, ...), **{k: (t, ...) for k, t in fields.items()}
-            )
-            return VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=list[entry])
+            entry = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
+            kinds: Any = list[create_model("Entry", __config__=ConfigDict(extra="forbid"), **entry)]  # type: ignore[misc]
+            made = VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=kinds)
+            return made
         made = VerifyStatement.with_instructions(text).delete("verdict")
         for name, kind in fields.items():
             made = made.append(name, dspy.OutputField(), kind)

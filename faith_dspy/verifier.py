@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter, label_probabilities, response_format, token_alternatives
+from faith_dspy.adapter import (
+    CompactAdapter,
+    after_thoughts,
+    label_probabilities,
+    response_format,
+    token_alternatives,
+    token_text,
+)
 from faith_dspy.calibration import to_logit, to_probability
 from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.signatures import INSTRUCTIONS, asked_by
@@ -108,6 +115,7 @@ class Verifier(dspy.Module):
             raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.names = list(config.instructions)
         self.cite = config.cite
+        self.thinks = config.reasoning == "before"
         self.ear = Ear(config)
         self.ask = [dspy.Predict(signature) for signature in asked_by(config)]
 
@@ -152,7 +160,10 @@ class Verifier(dspy.Module):
         extra = self.ear.extra if i == 0 else 0
         tokens = LABEL_TOKENS + extra if extra or (self.cite and i == 0) else 1
         prediction = self.ear.call(self.ask[i], tokens, roll, inputs)
-        reply = heard(prediction, prediction.toDict(), INSTRUCTIONS[self.names[i]])
+        said = prediction.toDict()
+        if self.thinks and i == 0:
+            said["label_at"] = after_thoughts(token_text(_content(prediction)))[1]
+        reply = heard(prediction, said, INSTRUCTIONS[self.names[i]])
         prediction.verdict = reply.label  # what DSPy's optimizers make demos of
         return reply
 
