@@ -203,6 +203,7 @@ def test_joint_in_json(judge_at, held):
     found = judge(context=CONTEXT, answer=ANSWER)
     assert [s.is_supported for s in found.statements] == [True, False, True, False]
     assert {s.reason for s in found.statements} == {"I thought."}
+    assert [s.confidence for s in found.statements] == pytest.approx([1, 0, 1, 0], abs=0.01)
     (asked,) = server.requests
     assert 'Reply in JSON: {"verdicts": [{"statement": 1, "reason": "…", "verdict": "Yes/No"' in request(asked)
     schema = asked["response_format"]["json_schema"]["schema"]
