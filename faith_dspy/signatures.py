@@ -97,7 +97,9 @@ class Instruction(NamedTuple):
         """
         in_text = cite and self is _SUPPORTED
         top, _, ask = (CiteStatement.instructions if in_text else self.text).rpartition("\n\n")
-        top = "\n".join(filter(None, (system_prompt.strip() or top, strictness == "lenient" and _LENIENT, criteria)))
+        top = "\n".join(
+            filter(None, (system_prompt.strip() or top, _LENIENT if strictness == "lenient" else "", criteria))
+        )
         if cite:
             ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
         ask = (_BEFORE if reasoning == "before" else "") + ask
@@ -112,9 +114,9 @@ class Instruction(NamedTuple):
         text = f"{top}\n\n{ask}"
         made: type[dspy.Signature]
         if joint:
-            entry = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
-            kinds: Any = list[create_model("Entry", __config__=ConfigDict(extra="forbid"), **entry)]  # type: ignore[misc]
-            made = VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=kinds)
+            typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
+            entry: Any = create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)
+            made = VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=list[entry])
             return made
         made = VerifyStatement.with_instructions(text).delete("verdict")
         for name, kind in fields.items():
