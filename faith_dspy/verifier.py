@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
-from faith_dspy.adapter import (
-    CompactAdapter,
-    after_thoughts,
-    label_probabilities,
-    response_format,
-    token_alternatives,
-    token_text,
-)
+from faith_dspy.adapter import CompactAdapter, response_format
 from faith_dspy.calibration import to_logit, to_probability
 from faith_dspy.errors import ConfigError, FaithDspyError
+from faith_dspy.replies import after_thoughts, label_probabilities, token_alternatives, token_text
 from faith_dspy.signatures import INSTRUCTIONS, asked_by
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.adapter import CompactAdapter, as_data, label_probabilities, read_label
+from faith_dspy.adapter import CompactAdapter, as_data
+from faith_dspy.replies import label_probabilities, read_label
 from faith_dspy.signatures import INSTRUCTIONS, CiteStatement, ExtractStatements, VerifyStatement
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
