@@ -68,7 +68,8 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         elif _is_list_of(kind, str):
             out[name] = [line.strip() for line in rest.splitlines() if line.strip()]
         elif name == "reason":
-            after = _IDS.sub("", re.sub(r"^\W*\w+[^\w\[]*", "", _QUOTED.sub("", rest), count=1), count=1)
+            ids = rf"(?:{_IDS.pattern}\W*)?" if "supporting_chunk_ids" in fields else ""
+            after = re.sub(rf"^\W*\w+[^\w\[]*{ids}", "", _QUOTED.sub("", rest), count=1)
             out.setdefault(name, _WHY.sub("", after, count=1).strip() or None)
         else:
             out[name] = rest
