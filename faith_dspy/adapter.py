@@ -1,31 +1,36 @@
 """Compact prompts and replies that a small LM can keep to, and the verdict's probability read from its first token.
 
 Layout: instruction's top part, then demos, then context, question and statement, then what is asked. The reply starts
-with the label. Everything DSPy optimizers compile – instructions and demos – stays DSPy's own.
+with the label, unless thoughts come first; what else was asked for – a quote, a reason – stands on lines of its own.
+Several statements are answered in numbered lines, or in JSON. Everything DSPy optimizers compile – instructions and
+demos – stays DSPy's own.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import re
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args
 
 from dspy.adapters import ChatAdapter
 
+from faith_dspy.replies import from_json, from_lines, read_fields, written
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from dspy import Signature
 
-MIN_LABEL_MASS = 0.01
-"""Labels that together have less probability than this were not answered at all."""
-
 
 class CompactAdapter(ChatAdapter):
-    """Fields by name, one blank line apart; no markers, no JSON. One call per prediction, never a silent second one."""
+    """Fields by name, one blank line apart; no markers. One call per prediction, never a silent second one.
 
-    def __init__(self) -> None:
+    ``structured``: verdicts on several statements are asked for in JSON, see `response_format`.
+    """
+
+    def __init__(self, *, structured: bool = False) -> None:
         super().__init__(use_json_adapter_fallback=False)
+        self.structured = structured
 
     def format(
         self, signature: type[Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
@@ -49,40 +54,70 @@ class CompactAdapter(ChatAdapter):
                 continue
             title = name.replace("_", " ").capitalize()
             if isinstance(value, list | tuple):
-                first = 1 if name == "sentences" else 0
+                first = 0 if name == "context" else 1
                 lines = "\n".join(f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first))
                 parts.append(f"{title}:\n{lines}")
             else:
                 parts.append(f"{title}: {as_data(str(value))}")
-        return "\n\n".join([*parts, ask])
+        form = self._form(signature)
+        return "\n\n".join([*parts, f"{ask}\n{form}" if form else ask])
+
+    def _form(self, signature: type[Signature]) -> str:
+        """How to reply, where it takes more than a line."""
+        entry = _entry(signature)
+        fields = entry or _fields(signature)
+        if entry is None and not fields.keys() & {"quotes", "reason"}:
+            return ""
+        blank = {"statement": 1, "supporting_chunk_ids": ["ids"], "quotes": ["…"], "reason": "…"}
+        blank["verdict"] = "/".join(get_args(fields["verdict"]))
+        if entry is not None and self.structured:
+            return "Reply in JSON: " + json.dumps({"verdicts": [{n: blank[n] for n in fields}]}, ensure_ascii=False)
+        number = "" if entry is None else "1. "
+        return "Reply in this form:\n" + number + written({n: blank[n] for n in fields if n != "statement"})
 
     def _reply(self, signature: type[Signature], outputs: Mapping[str, Any]) -> str:
-        parts: list[str] = []
-        for name, field in signature.output_fields.items():
-            value = outputs[name]
-            if _is_list_of(field.annotation, str):
-                parts.append("\n".join(value))
-            else:
-                parts.append(str(list(value)) if isinstance(value, list | tuple) else str(value))
-        return " ".join(parts)
+        if _entry(signature) is None:
+            return written({name: outputs[name] for name in signature.output_fields})
+        return "\n".join(
+            f"{e['statement']}. {written({k: v for k, v in e.items() if k != 'statement'})}"
+            for e in outputs["verdicts"]
+        )
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """Read a reply leniently. A label that is not there is None, for the program to count as unjudged."""
-        rest = completion.strip()
-        out: dict[str, Any] = {}
-        for name, field in signature.output_fields.items():
-            if get_origin(field.annotation) is Literal:
-                out[name] = read_label(rest, get_args(field.annotation))
-            elif _is_list_of(field.annotation, int):
-                bracket = re.search(r"\[([\d,\s]*)\]", rest)
-                # Without brackets only numbers right after the label count, not numbers in some explanation.
-                found = bracket.group(1) if bracket else re.sub(r"^\W*\w+\W*", "", rest.split("\n")[0])
-                out[name] = [int(n) for n in re.findall(r"\d{1,4}", found)] if bracket or len(found) < 16 else []
-            elif _is_list_of(field.annotation, str):
-                out[name] = [line.strip() for line in rest.splitlines() if line.strip()]
-            else:
-                out[name] = rest
-        return out
+        """Read a reply leniently. A label that is not there is None, for the program to count as unjudged.
+
+        Of several verdicts those come back that have a statement's number of their own; each has ``label_at``, its
+        label's offset in the reply.
+        """
+        entry = _entry(signature)
+        if entry is None:
+            return read_fields(_fields(signature), completion)
+        fields = {name: kind for name, kind in entry.items() if name != "statement"}
+        found = list(from_json(fields, completion)) or list(from_lines(fields, completion))
+        numbers = [e["statement"] for e in found]
+        return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
+
+
+def response_format(signature: type[Signature]) -> dict[str, Any]:
+    """OpenAI's ``response_format`` that holds a reply to the JSON of a signature with several verdicts."""
+    item = get_args(signature.output_fields["verdicts"].annotation)[0].model_json_schema()
+    schema = {
+        "type": "object",
+        "properties": {"verdicts": {"type": "array", "items": item}},
+        "required": ["verdicts"],
+        "additionalProperties": False,
+    }
+    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
+
+
+def _fields(signature: type[Signature]) -> dict[str, Any]:
+    return {name: field.annotation for name, field in signature.output_fields.items()}
+
+
+def _entry(signature: type[Signature]) -> dict[str, Any] | None:
+    """Fields of one verdict where the signature asks for several."""
+    field = signature.output_fields.get("verdicts")
+    return field and {n: f.annotation for n, f in get_args(field.annotation)[0].model_fields.items()}
 
 
 def as_data(text: str) -> str:
@@ -95,46 +130,3 @@ def as_data(text: str) -> str:
 
 # ChatML, Llama 3, Phi; DeepSeek (with a wide bar); Gemma, Mistral, Llama 2.
 _TEMPLATE = re.compile(r"<[|｜]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>")
-
-
-def _is_list_of(annotation: Any, item: type) -> bool:
-    return get_origin(annotation) is list and get_args(annotation) == (item,)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"^[\W_]+", "", text).lower()
-
-
-def read_label(reply: str, labels: Iterable[str]) -> str | None:
-    """The label a reply starts with, whatever its case and punctuation; also when the reply was cut inside the label.
-
-    None when there is none, or when more than one fits.
-    """
-    words = _plain(reply).split()
-    if not words:
-        return None
-    word = re.sub(r"[\W_]+$", "", words[0])
-    if not word:
-        return None
-    exact = [label for label in labels if _plain(label) == word]
-    fits = exact or [label for label in labels if _plain(label).startswith(word)]
-    return fits[0] if len(fits) == 1 else None
-
-
-def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, float] | None:
-    """Probability of each label from the alternatives of the reply's first token.
-
-    ``top``: objects or mappings with ``token`` and ``logprob`` (natural log). Tokens are pooled by the label they begin
-    (" yes", "Yes", "YES"); the result sums to 1. None when the labels share less than `MIN_LABEL_MASS`.
-    """
-    labels = list(labels)
-    mass = dict.fromkeys(labels, 0.0)
-    for entry in top:
-        token, logprob = (entry["token"], entry["logprob"]) if isinstance(entry, dict) else (entry.token, entry.logprob)
-        label = read_label(token, labels) if token else None
-        if label is not None:
-            mass[label] += math.exp(logprob)
-    total = sum(mass.values())
-    if total < MIN_LABEL_MASS:
-        return None
-    return {label: m / total for label, m in mass.items()}

@@ -56,6 +56,18 @@ APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an O
 JudgeSource = Annotated[
     str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
 ]
+Granularities = Annotated[
+    str | None,
+    typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.", show_default="sentence"),
+]
+Dials = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="DIAL=VALUE",
+        help="Any dial of an untuned judge, e.g. --set verdicts=graded --set reasoning=after. May be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
 
 
@@ -167,9 +179,8 @@ def judge(
         Path | None, typer.Option("--out", help="File for the judgments, a JSON object a line. Default: stdout.")
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
-    granularity: Annotated[
-        str, typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.")
-    ] = "sentence",
+    granularity: Granularities = None,
+    dials: Dials = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Answers judged at the same time.", min=1)] = None,
 ) -> None:
     """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
@@ -187,7 +198,7 @@ def judge(
     rows = [row for _, row in read_jsonl(records)]
     if not rows:
         raise InputError(f"{records}: has no records. Expected one JSON object a line with context and answer.")
-    the_judge = _judge(judge, lm, api_base, granularity)
+    the_judge = _judge(judge, lm, api_base, granularity, dials)
     from faith_dspy.lm import preflight
 
     done = _resumed(out, rows)
@@ -221,9 +232,8 @@ def agree(
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
-    granularity: Annotated[
-        str, typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.")
-    ] = "sentence",
+    granularity: Granularities = None,
+    dials: Dials = None,
     unlabelled: Annotated[
         Path | None,
         typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
@@ -246,7 +256,7 @@ def agree(
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
-    the_judge = _judge(judge, lm, api_base, granularity)
+    the_judge = _judge(judge, lm, api_base, granularity, dials)
     preflight(the_judge.lm)
     from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
 
@@ -404,14 +414,23 @@ def _variants(option: str | None) -> list[str] | Path:
     return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
 
 
-def _judge(folder: str | None, lm: str | None, api_base: str | None, granularity: str) -> Judge:
+def _judge(
+    folder: str | None, lm: str | None, api_base: str | None, granularity: str | None, settings: list[str] | None
+) -> Judge:
+    from faith_dspy.config import JudgeConfig
+
+    dials = JudgeConfig.parse([*([f"granularity={granularity}"] if granularity else []), *(settings or [])])
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
+        if settings:
+            raise InputError(
+                f"--set {settings[0]} is for an untuned judge; {folder} has its own dials. Give --judge or --set."
+            )
         return load_judge(folder, lm=lm, api_base=api_base)
     from faith_dspy.judge import Judge
 
-    return Judge(lm or "local", api_base=api_base, granularity=granularity)
+    return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**dials))
 
 
 def _key(row: dict[str, Any]) -> str:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WEIGHTS = {
+    Verdict.FULLY_SUPPORTED: 1.0,
+    Verdict.PARTIALLY_SUPPORTED: 0.5,
+    Verdict.NO_EVIDENCE: 0.0,
+    Verdict.CONTRADICTORY: -1.0,
+    Verdict.NOT_SUPPORTED: 0.0,
+}
+"""What each verdict adds to an answer's score."""
+STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
+"""The same with `strict_mode`: what is not supported counts like what is contradicted."""
 
 
 class Granularity(StrEnum):
@@ -28,31 +43,43 @@ class JudgeConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     granularity: Granularity = Granularity.SENTENCE
-    verdicts: Literal["binary", "graded"] = "binary"
-    """``binary``: supported or not; ``graded``: the four verdicts."""
+    verification: Literal["each", "joint"] = "each"
+    """``each``: one call per statement, for small LMs; ``joint``: all statements of the answer in one call, in JSON
+    where the endpoint holds replies to a schema. What a joint reply leaves out or garbles is asked one by one."""
+    verdicts: Literal["binary", "graded", "five_level"] = "binary"
+    """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
+    from Not At All (0) to Completely Yes (1). Goes with ``granularity="answer"``; the level is the score."""
     instructions: tuple[str, ...] = ()
     """Seed instructions asked about each statement, by name in `faith_dspy.signatures.INSTRUCTIONS`. The first gives
-    the verdict; all give signals. Empty: ``supported`` for binary, ``graded`` for graded verdicts."""
+    the verdict; all give signals. Empty: ``supported`` for binary verdicts, else the one named like `verdicts`."""
+    reasoning: Literal["none", "after", "before"] = "none"
+    """A sentence why, after the verdict, or thoughts before it. Kept as the statement's ``reason``."""
+    confidence: Literal["auto", "probability", "samples", "none"] = "auto"
+    """``auto``: the label's probability where the LM tells token probabilities, else None – never samples, which cost
+    `samples` times the calls. ``probability``: the same, and an LM that tells none is an error. ``samples``: the share
+    of support among repeated samples. ``none``: not asked for."""
+    samples: int = Field(default=5, ge=2)
+    """Replies sampled per statement and instruction with ``confidence="samples"``."""
+    strictness: Literal["strict", "lenient"] = "strict"
+    """``strict``: only what the context says counts; ``lenient``: what plainly follows from it, too."""
     criteria: str = ""
     """Extra instructions of the user's own, added to the verification prompt."""
+    system_prompt: str = ""
+    """The user's own words in place of what stands on top of the verification prompt. Empty: the seed prompt's."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Off, they come from the words statement and chunks share."""
-    verdict_scores: dict[Verdict, float] = Field(
-        default_factory=lambda: {
-            Verdict.FULLY_SUPPORTED: 1.0,
-            Verdict.PARTIALLY_SUPPORTED: 0.5,
-            Verdict.NO_EVIDENCE: 0.0,
-            Verdict.CONTRADICTORY: -1.0,
-            Verdict.NOT_SUPPORTED: 0.0,
-        }
-    )
+    quote: bool = False
+    """Ask the LM for the shortest verbatim passage that shows it. Only quotes found in a chunk are kept."""
+    strict_mode: bool = False
+    """No evidence, and a plain “not supported”, count −1 instead of 0; `verdict_scores` given take precedence."""
+    verdict_scores: dict[Verdict, float] = Field(default_factory=lambda: dict(WEIGHTS))
     """Weight of each verdict; their mean over all statements asked about, clamped to [0, 1], is the score."""
     supported_from: float | None = Field(default=None, ge=0, le=1)
     """Probability of support from which the LM's verdict counts as fully supported; fitted by the optimizer `reanchor`.
     None: the label the LM finds most probable. A fitted head decides by its own threshold instead."""
     threshold: float | None = Field(default=None, ge=0, le=1)
-    """Pass mark on the score of an untuned judge. None: every statement must be fully supported.
-    A tuned judge passes on its fitted probability instead."""
+    """Pass mark on the score of an untuned judge. None: every statement must be fully supported; of a five-level
+    verdict, 0.5. A tuned judge passes on its fitted probability instead."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
@@ -67,13 +94,29 @@ class JudgeConfig(BaseModel):
             raise ValueError(f"verdict_scores has no weight for {missing}; give one for every verdict")
         return self
 
+    @model_validator(mode="after")
+    def _levels_are_of_answers(self) -> JudgeConfig:
+        if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:
+            raise ValueError(
+                "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
+            )
+        return self
+
     @model_validator(mode="before")
     @classmethod
-    def _default_instructions(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not data.get("instructions"):
-            first = "graded" if data.get("verdicts") == "graded" else "supported"
-            return {**data, "instructions": (first,)}
+    def _defaults_that_follow(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        verdicts = data.get("verdicts")
+        if not data.get("instructions"):
+            data = {**data, "instructions": (verdicts if verdicts in ("graded", "five_level") else "supported",)}
         return data
+
+    @model_validator(mode="after")
+    def _strict_weights(self) -> JudgeConfig:
+        if self.strict_mode and "verdict_scores" not in self.model_fields_set:
+            self.__dict__["verdict_scores"] = dict(STRICT_WEIGHTS)  # frozen for users, not yet for its own making
+        return self
 
     @classmethod
     def make(cls, **dials: object) -> JudgeConfig:
@@ -85,3 +128,30 @@ class JudgeConfig(BaseModel):
                 f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']} (got {e.get('input')!r})" for e in exc.errors()
             )
             raise ConfigError(f"{problems}. Dials are: {', '.join(sorted(cls.model_fields))}.") from exc
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> dict[str, object]:
+        """Dials written as ``name=value``, as `make` takes them; lists and objects in JSON, names also after commas."""
+        dials: dict[str, object] = {}
+        for setting in settings:
+            name, equals, value = (part.strip() for part in setting.partition("="))
+            if not equals or name not in cls.model_fields:
+                raise ConfigError(
+                    f"{setting!r} sets no dial; expected dial=value, e.g. verdicts=graded. "
+                    f"Dials are: {', '.join(sorted(cls.model_fields))}."
+                )
+            if name in dials:
+                raise ConfigError(f"{name} is set twice; give each dial once.")
+            dials[name] = cls._value(name, value)
+        return dials
+
+    @classmethod
+    def _value(cls, name: str, value: str) -> object:
+        if value[:1] in ("{", "[") or value == "null":
+            try:
+                return json.loads(value)
+            except ValueError as exc:
+                raise ConfigError(f"{name}={value!r} is no JSON ({exc}).") from exc
+        if name == "instructions":
+            return [part.strip() for part in value.split(",")]
+        return value

@@ -129,7 +129,10 @@ class Judge:
         with metered() as meter, dspy.context(lm=lm):
             prediction = self.program(context=chunks, answer=answer, question=question)
         return Observation(
-            sentences=tuple(prediction.sentences), findings=tuple(prediction.findings), usage=meter.usage
+            sentences=tuple(prediction.sentences),
+            findings=tuple(prediction.findings),
+            fallbacks=prediction.fallbacks,
+            usage=meter.usage,
         )
 
     def _not_judged(self, chunks: Sequence[Chunk], answer: str) -> Judgment | None:

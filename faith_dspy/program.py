@@ -4,116 +4,29 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter, label_probabilities
-from faith_dspy.calibration import to_logit, to_probability
+from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import ConfigError, FaithDspyError
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
+from faith_dspy.verifier import JointVerifier
+from faith_dspy.verifier import Verifier as Verifier  # part of this module's names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TOP_TOKENS = 20
-"""Alternatives asked for per token; the most that OpenAI's API gives."""
-LABEL_TOKENS = 12
-"""Room for a label, and the chunk ids after it, where one token is not enough."""
-UNTOLD_LOGIT = 2.0
-"""Logit that stands for a label whose probability the LM does not tell (p = .88)."""
+    from faith_dspy.verifier import Replies
+
 MAX_LOST = 1 / 3
 """Share of a sentence's content words that its statements may miss."""
 
 log = logging.getLogger(__name__)
-
-
-class Verifier(dspy.Module):
-    """One call per statement and instruction; the label comes first and its probability is read off the token."""
-
-    def __init__(self, config: JudgeConfig) -> None:
-        super().__init__()
-        unknown = [name for name in config.instructions if name not in INSTRUCTIONS]
-        if unknown:
-            raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
-        self.names = list(config.instructions)
-        self.cite = config.cite
-        self.supported_from = config.supported_from
-        self.told: bool | None = None  # whether the LM tells token probabilities; found out by the first call
-        self.ask = [
-            dspy.Predict(INSTRUCTIONS[name].signature(cite=config.cite and i == 0, criteria=config.criteria))
-            for i, name in enumerate(self.names)
-        ]
-
-    def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
-        """Verdict (label), probability of support or None, logit per instruction, chunk ids named by the LM."""
-        logits: dict[str, float] = {}
-        first: dspy.Prediction | None = None
-        labels: dict[str, float] | None = None
-        told = False
-        for i, (name, predict) in enumerate(zip(self.names, self.ask, strict=True)):
-            instruction = INSTRUCTIONS[name]
-            long = self.cite and i == 0
-            prediction = self._call(predict, long, context=context, question=question, statement=statement)
-            shares = label_probabilities(_top_tokens(prediction), instruction.labels)
-            if shares:
-                told = True
-                support = sum(p * instruction.labels[label] for label, p in shares.items())
-                logits[name] = to_logit(support)
-                prediction.verdict = max(shares, key=lambda k: shares[k])
-            elif prediction.verdict is not None:
-                logits[name] = UNTOLD_LOGIT if instruction.labels[prediction.verdict] == 1.0 else -UNTOLD_LOGIT
-            if first is None:
-                first, labels = prediction, shares
-        if first is None:
-            raise ValueError("a verifier needs at least one instruction")
-        mean = sum(logits.values()) / len(logits) if logits else None
-        probability = to_probability(mean) if told and mean is not None else None
-        verdict = first.verdict
-        if labels and probability is not None and self.supported_from is not None:
-            known = INSTRUCTIONS[self.names[0]].verdicts
-            side = [k for k in labels if known[k].is_supported is (probability >= self.supported_from)]
-            verdict = max(side, key=lambda k: labels[k])
-        return dspy.Prediction(
-            verdict=verdict,
-            supporting_chunk_ids=list(getattr(first, "supporting_chunk_ids", None) or []),
-            logits=logits,
-            probability=probability,
-        )
-
-    def _call(self, predict: dspy.Predict, long: bool, **inputs: Any) -> dspy.Prediction:
-        """Ask with token probabilities; where the LM refuses them, or has never told any, for the label alone."""
-        if self.told is not False:
-            config = {"max_tokens": LABEL_TOKENS if long else 1, "logprobs": True, "top_logprobs": TOP_TOKENS}
-            try:
-                prediction = predict(**inputs, config=config)
-            except Exception as exc:
-                if "logprob" not in str(exc).lower():
-                    raise
-                log.info("the LM tells no token probabilities; going on with labels alone")
-                self.told = False
-            else:
-                if _top_tokens(prediction):
-                    self.told = True
-                    return prediction
-                # An LM that told them before has missed once; one that never did will not be asked again.
-                self.told = self.told or False
-        return predict(**inputs, config={"max_tokens": LABEL_TOKENS})
-
-
-def _top_tokens(prediction: dspy.Prediction) -> list[Any]:
-    """Alternatives of the first token of the reply; empty when the LM tells none."""
-    logprobs = getattr(prediction, "logprobs", None)
-    content = logprobs.get("content") if isinstance(logprobs, dict) else getattr(logprobs, "content", None)
-    if not content:
-        return []
-    first = content[0]
-    top = first.get("top_logprobs") if isinstance(first, dict) else first.top_logprobs
-    return list(top or [])
 
 
 class FaithfulnessProgram(dspy.Module):
@@ -125,6 +38,7 @@ class FaithfulnessProgram(dspy.Module):
         self.window = window
         """Bytes of context one call may hold; None: no limit. Longer contexts are read window by window."""
         self.verify = Verifier(config)
+        self.joint = JointVerifier(config, self.verify.ear) if config.verification == "joint" else None
         self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
 
     def forward(self, context: Sequence[Chunk], answer: str, question: str | None = None) -> dspy.Prediction:
@@ -133,8 +47,22 @@ class FaithfulnessProgram(dspy.Module):
         read = windows(context, self.window)
         with dspy.context(adapter=CompactAdapter()):
             statements = self.statements(parts, answer, question or "")
-            findings = [self._finding(s, read, question or "") for s in statements]
-        return dspy.Prediction(sentences=parts, findings=findings)
+            given = [self._jointly(statements, w, question or "") for w in read]
+            findings = [
+                self._finding(s, read, [window[i] for window in given], question or "")
+                for i, s in enumerate(statements)
+            ]
+        missed = sum(any(None in row for row in replies) for window in given for replies in window if replies)
+        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed)
+
+    def _jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
+        """Replies to all statements at once; None for each where they are asked one by one, as a single one is."""
+        if self.joint is None or len(statements) < 2:
+            return [None] * len(statements)
+        replies: list[Replies | None] = self.joint(
+            context=window.texts, question=question, statements=[s.text for s in statements]
+        )
+        return replies
 
     def statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
         """What verdicts are asked about. Every sentence that can assert something ends in at least one statement."""
@@ -156,13 +84,13 @@ class FaithfulnessProgram(dspy.Module):
             lines = []
         return assign(lines, carrying, question)
 
-    def _finding(self, statement: Statement, read: list[Window], question: str) -> Finding:
+    def _finding(self, statement: Statement, read: list[Window], given: list[Replies | None], question: str) -> Finding:
         """The best-supported reading over all windows."""
         base = statement.model_dump()
         best: Finding | None = None
-        for ids, texts in read:
+        for (ids, texts), said in zip(read, given, strict=True):
             try:
-                p = self.verify(context=texts, question=question, statement=statement.text)
+                p = self.verify(context=texts, question=question, statement=statement.text, given=said)
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
@@ -178,6 +106,9 @@ class FaithfulnessProgram(dspy.Module):
                     probability=p.probability,
                     logits=p.logits,
                     chunk_ids=named,
+                    quotes=tuple(p.quotes),
+                    reason=p.reason,
+                    level=p.level if self.config.verdicts == "five_level" else None,
                 )
         return best or Finding(**base, error="there is no context to judge by")
 

@@ -71,6 +71,14 @@ class Statement(_Frozen):
     """The sentence it was taken from; None where the whole answer is one statement."""
 
 
+class QuoteSpan(_Frozen):
+    """Where a quote stands: ``context[chunk_id].text[start:end]``."""
+
+    chunk_id: int
+    start: int
+    end: int
+
+
 class StatementVerdict(Statement):
     """A statement with what the judge found out about it."""
 
@@ -80,7 +88,10 @@ class StatementVerdict(Statement):
     """0-based ids of chunks that carry the verdict; every id exists in the context."""
     quotes: tuple[str, ...] = ()
     """Verbatim passages of those chunks."""
+    quote_spans: tuple[QuoteSpan, ...] = ()
+    """Where each quote stands, in the quotes' order."""
     reason: str | None = None
+    """Why, in the LM's words, where the judge was asked for reasons."""
     confidence: float | None = Field(default=None, ge=0, le=1)
     """Probability that the statement is fully supported; calibrated when the judge was tuned."""
     signals: dict[str, float] = Field(default_factory=dict)
@@ -145,6 +156,8 @@ class Judgment(_Frozen):
     """Chunk ids the LM named that do not exist in the context. Not shown as evidence."""
     dropped_quotes: int = 0
     """Quotes the LM gave that are in no chunk. Not shown as evidence."""
+    fallbacks: int = 0
+    """Statements that a joint reply left out or garbled, asked one by one."""
     detail: str | None = None
     """In words, why the answer is unscored."""
     usage: Usage = Usage()
@@ -197,6 +210,11 @@ class Finding(Statement):
     """Logit of the probability of support per instruction, clipped to ±6."""
     chunk_ids: tuple[int, ...] = ()
     """Ids the LM named; not yet checked."""
+    quotes: tuple[str, ...] = ()
+    """Passages the LM quoted; not yet checked."""
+    reason: str | None = None
+    level: float | None = Field(default=None, ge=0, le=1)
+    """Of a five-level verdict: the expected value of the levels, or the level named where the LM tells no more."""
     error: str | None = None
     lm_failed: bool = False
 
@@ -206,6 +224,8 @@ class Observation(_Frozen):
 
     sentences: tuple[Sentence, ...] = ()
     findings: tuple[Finding, ...] = ()
+    fallbacks: int = 0
+    """Statements that a joint reply left out or garbled, asked one by one; once per window."""
     usage: Usage = Usage()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.evidence import valid_chunk_ids
+from faith_dspy.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored, Verdict
 from faith_dspy.signals import best_chunks, prepare, statement_signals
 
@@ -34,7 +34,8 @@ def all_signals(observation: Observation, prepared: PreparedContext) -> list[dic
 def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
     """Σ weight of each verdict / number of statements asked about, clamped to [0, 1]. Unjudged ones add nothing.
 
-    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements.
+    The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. A
+    five-level verdict is scored by its level instead.
     """
     verdicts = list(verdicts)
     total = sum(config.verdict_scores[v] for v in verdicts if v is not None)
@@ -65,33 +66,43 @@ def conclude(
     confidences = [f.probability for f in findings]
     if head is not None and head.statement is not None:
         confidences = head.statement_probabilities(judged)
-    dropped = 0
+    dropped = dropped_quotes = 0
+    text_of = {c.id: c.text for c in context}
     statements = []
     for finding, signal, confidence in zip(findings, signals, confidences, strict=True):
         verdict = _verdict(finding, confidence, head)
         ids, unknown = valid_chunk_ids(finding.chunk_ids, context)
         dropped += unknown
+        spans, missing = find_quotes(finding.quotes, context, ids)
+        dropped_quotes += missing
+        ids = tuple(sorted({*ids, *(q.chunk_id for q in spans)}))
         if verdict is Verdict.FULLY_SUPPORTED or verdict is Verdict.PARTIALLY_SUPPORTED:
             ids = ids or best_chunks(finding.text, prepared)
         elif verdict is not Verdict.CONTRADICTORY:
-            ids = ()
+            ids, spans = (), ()
         statements.append(
             StatementVerdict(
                 text=finding.text,
                 sentence_index=finding.sentence_index,
                 verdict=verdict,
                 supporting_chunk_ids=ids,
+                quotes=tuple(text_of[q.chunk_id][q.start : q.end] for q in spans),
+                quote_spans=spans,
+                reason=finding.reason,
                 confidence=confidence,
                 signals={k: round(v, 6) for k, v in signal.items()},
                 error=finding.error,
             )
         )
     value = score((s.verdict for s in statements), config)
+    threshold = config.threshold
+    if config.verdicts == "five_level" and findings[0].level is not None:
+        value, threshold = findings[0].level, 0.5 if threshold is None else threshold
     probability = head.probability(judged) if head is not None else None
     if head is not None and probability is not None:
         faithful = probability >= head.threshold
-    elif config.threshold is not None:
-        faithful = value >= config.threshold
+    elif threshold is not None:
+        faithful = value >= threshold
     else:
         faithful = all(s.is_supported for s in statements)
     unjudged = sum(s.verdict is None for s in statements)
@@ -104,6 +115,8 @@ def conclude(
         statements=tuple(statements),
         sentences=observation.sentences,
         dropped_chunk_ids=dropped,
+        dropped_quotes=dropped_quotes,
+        fallbacks=observation.fallbacks,
         detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
         usage=observation.usage,
     )

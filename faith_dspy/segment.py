@@ -9,33 +9,21 @@ from __future__ import annotations
 import re
 
 from faith_dspy.normalise import language_of
+from faith_dspy.phrases import PHRASES, STATING
 from faith_dspy.schema import Sentence
 
-_DECLINES = re.compile(
-    r"""^\W*(?:(?:i['’]?m\s+(?:very\s+)?sorry|i\s+am\s+sorry|sorry|unfortunately|i\s+apologi[sz]e)\W+(?:but\s+)?)?
-    (?:based\s+on\s+[\w\s]{1,40},\s*)?
-    (?:
-      (?:i['’]m\s+unable|(?:i|we)\s+
-        (?:do\s+not|don['’]?t|can\s?not|can['’]?t|am\s+unable|could\s?n[o'’]t|could\s+not|are\s+unable))\b
-        (?:(?!\b(?:but|and|because)\b)[^,;:]){0,60}?\b
-        (?:know|answer|find|determine|say|tell|information|sure)\b
-    | (?:unable|impossible)\s+to\s+(?:answer|determine|say|tell)\b
-    | (?:the|this|these|none\s+of\s+the)?\s*(?:provided\s+|given\s+)?
-        (?:context|documents?|passages?|sources?|text|information)\s+(?:provided\s+|given\s+)?
-        (?:(?:do|does|did)\s*(?:not|n['’]t)\s+(?:\w+\s+){0,2}?(?:say|state|mention|contain|provide|include|answer|specify)
-         |(?:is|are)\s+(?:not\s+enough|insufficient|silent))
-    | there\s+is\s+(?:no|not\s+enough)\s+(?:information\b|evidence\s+(?:in|within)\b)
-    )""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
-_GOES_ON = re.compile(
-    r"""[;:–—](?=\s*\w) | \s-\s
-    | \b(?:but|however|although|though|yet|nevertheless|still|except|whereas|while|therefore|thus|because|since)\b
-    | ,\s*(?:so|and|it|they)\b
-    | \band\s+(?:it|they|he|she|you|is|was|are|were|has|had|states?|says?|costs?)\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_APOLOGY = re.compile(r"^\W*(?:i['’]?m\s+(?:very\s+)?sorry|i\s+am\s+sorry|sorry|i\s+apologi[sz]e)\W*$", re.IGNORECASE)
+_FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
+_SAYINGS = [
+    (
+        re.compile(rf"^\W*(?:(?:{p.sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{p.declines})", _FLAGS),
+        re.compile(p.goes_on, _FLAGS),
+    )
+    for p in PHRASES.values()
+]
+_APOLOGY = re.compile(rf"^\W*(?:{'|'.join(p.sorry for p in PHRASES.values())})\W*$", _FLAGS)
+_GREETING = re.compile(rf"^[\W_]*(?:{'|'.join(p.greets for p in PHRASES.values())})[\W_]*$", _FLAGS)
+HEADING_WORDS = 6
+"""A line of so many words that ends in a colon announces what follows, unless it holds a verb or a quantity."""
 _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 
@@ -61,9 +49,14 @@ def sentences(text: str) -> tuple[Sentence, ...]:
 
 
 def carries_statement(sentence: str) -> bool:
-    """Whether a sentence can assert anything: it has a letter, or a number that is not a mere list marker."""
+    """Whether a sentence can assert anything.
+
+    Not so questions, greetings, apologies, headings (“Steps:”), list markers, rules and symbols.
+    """
     if any(c.isalpha() for c in sentence):
-        return not _is_question(sentence)
+        return not (
+            _is_question(sentence) or _is_heading(sentence) or _GREETING.match(sentence) or _APOLOGY.match(sentence)
+        )
     return bool(re.search(r"\d", sentence)) and not re.fullmatch(r"[\W_]*\(?\d{1,3}[.):]?[\W_]*", sentence)
 
 
@@ -71,18 +64,34 @@ def _is_question(sentence: str) -> bool:
     return sentence.rstrip("\"'”’»)] ").endswith(("?", "？", "؟"))
 
 
+def _is_heading(sentence: str) -> bool:
+    line = sentence.strip("*_#> ")
+    if not line.endswith((":", "：")):
+        return False
+    # “Method 1:” has a number, “It costs 20 euros:” a quantity.
+    words = re.sub(r"\s\d{1,2}\W*$", "", line).split()
+    plain = {re.sub(r"\W", "", w).lower() for w in words}
+    unspaced = re.search(r"[\u3040-\u30ff\u3400-\u9fff]", line)
+    return (
+        len(words) <= HEADING_WORDS
+        and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))
+        and not plain & STATING
+        and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
+    )
+
+
 def declines(answer: str) -> bool:
-    """Whether the whole answer only declines to answer (English phrases; every sentence has to decline).
+    """Whether the whole answer only declines to answer, in the languages of `PHRASES`; every sentence has to.
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    found = [s.text for s in sentences(answer) if not _APOLOGY.match(s.text)]
-    return bool(found) and all(map(_declines, found))
+    found = [s.text for s in sentences(answer) if not _APOLOGY.match(s.text) and not _GREETING.match(s.text)]
+    return bool(found) and any(all(_declines(s, *sayings) for s in found) for sayings in _SAYINGS)
 
 
-def _declines(clause: str) -> bool:
-    match = _DECLINES.match(clause)
+def _declines(clause: str, declining: re.Pattern[str], goes_on: re.Pattern[str]) -> bool:
+    match = declining.match(clause)
     if match is None:
         return False
-    more = _GOES_ON.search(clause, match.end())
-    return more is None or _declines(clause[more.end() :])
+    more = goes_on.search(clause, match.end())
+    return more is None or _declines(clause[more.end() :], declining, goes_on)

@@ -7,11 +7,15 @@ instructions can be asked about one statement while the server's prefix cache ho
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dspy
+from pydantic import ConfigDict, create_model
 
 from faith_dspy.schema import Verdict
+
+if TYPE_CHECKING:
+    from faith_dspy.config import JudgeConfig
 
 
 class ExtractStatements(dspy.Signature):
@@ -46,7 +50,24 @@ for example: Yes [0, 2]"""
     supporting_chunk_ids: list[int] = dspy.OutputField()
 
 
+class VerifyStatements(dspy.Signature):
+    """You check statements against a context. Use only the context.
+
+    Is the statement fully supported by the context? Answer Yes or No. Answer for each numbered statement."""
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    statements: list[str] = dspy.InputField()
+    verdicts: list[dict[str, Any]] = dspy.OutputField()
+
+
 _TOP = "You check statements against a context. Use only the context.\n\n"
+_LENIENT = "What plainly follows from the context counts as supported, too."
+_CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
+_QUOTE = " Quote the shortest words of the context that show it, exactly as they stand there."
+_AFTER = " Then say why in one short sentence."
+_BEFORE = "First think in one or two short sentences, then answer. "
+_JOINT = " Answer for each numbered statement."
 
 
 class Instruction(NamedTuple):
@@ -58,16 +79,49 @@ class Instruction(NamedTuple):
     verdicts: dict[str, Verdict]
     """Label → verdict."""
 
-    def signature(self, *, cite: bool = False, criteria: str = "") -> type[dspy.Signature]:
-        """The signature that asks this instruction."""
-        base = CiteStatement if cite else VerifyStatement
-        text = base.instructions if cite and self is INSTRUCTIONS["supported"] else self.text
-        if criteria:
-            top, _, ask = text.rpartition("\n\n")
-            text = f"{top}\n{criteria}\n\n{ask}"
-        labels: Any = Literal[tuple(self.labels)]
-        signature: type[dspy.Signature] = base.with_instructions(text).with_updated_fields("verdict", type_=labels)
-        return signature
+    def signature(
+        self,
+        *,
+        cite: bool = False,
+        quote: bool = False,
+        reasoning: str = "none",
+        criteria: str = "",
+        strictness: str = "strict",
+        system_prompt: str = "",
+        joint: bool = False,
+    ) -> type[dspy.Signature]:
+        """The signature that asks this instruction; keywords are dials of `JudgeConfig`, ``joint`` for all at once.
+
+        The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
+        models with these fields and the ``statement``'s number from 1.
+        """
+        in_text = cite and self is _SUPPORTED
+        top, _, ask = (CiteStatement.instructions if in_text else self.text).rpartition("\n\n")
+        top = "\n".join(
+            filter(None, (system_prompt.strip() or top, _LENIENT if strictness == "lenient" else "", criteria))
+        )
+        if cite:
+            ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
+        ask = (_BEFORE if reasoning == "before" else "") + ask
+        ask += (_QUOTE if quote else "") + (_AFTER if reasoning == "after" else "") + (_JOINT if joint else "")
+        fields: dict[str, Any] = {
+            **({"reason": str} if reasoning == "before" else {}),
+            "verdict": Literal[tuple(self.labels)],
+            **({"supporting_chunk_ids": list[int]} if cite else {}),
+            **({"quotes": list[str]} if quote else {}),
+            **({"reason": str} if reasoning == "after" else {}),
+        }
+        text = f"{top}\n\n{ask}"
+        made: type[dspy.Signature]
+        if joint:
+            typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
+            entry: Any = create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)
+            made = VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=list[entry])
+            return made
+        made = VerifyStatement.with_instructions(text).delete("verdict")
+        for name, kind in fields.items():
+            made = made.append(name, dspy.OutputField(), kind)
+        return made
 
 
 def _binary(text: str, yes: str, no: str) -> Instruction:
@@ -78,8 +132,10 @@ def _binary(text: str, yes: str, no: str) -> Instruction:
     )
 
 
+_SUPPORTED = _binary("Is the statement fully supported by the context? Answer Yes or No.", "Yes", "No")
+
 INSTRUCTIONS: dict[str, Instruction] = {
-    "supported": _binary("Is the statement fully supported by the context? Answer Yes or No.", "Yes", "No"),
+    "supported": _SUPPORTED,
     "every_detail": _binary(
         "Does the context say everything that the statement says, every detail included? Answer Yes or No.",
         "Yes",
@@ -118,5 +174,41 @@ INSTRUCTIONS: dict[str, Instruction] = {
         {"True": 1.0, "False": 0.0, "Unknown": 0.0},
         {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
     ),
+    "five_level": Instruction(
+        _TOP + "How far does the context support the statement? What the context does not say is not supported, even "
+        "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (every "
+        "fact is, some wording is loose), mixed (it cannot be told), hardly (it adds a fact that the context does not "
+        "say), or not (little of it is supported, or the context contradicts it).",
+        {"not": 0.0, "hardly": 0.25, "mixed": 0.5, "generally": 0.75, "completely": 1.0},
+        {
+            "not": Verdict.NOT_SUPPORTED,
+            "hardly": Verdict.NO_EVIDENCE,
+            "mixed": Verdict.PARTIALLY_SUPPORTED,
+            "generally": Verdict.PARTIALLY_SUPPORTED,
+            "completely": Verdict.FULLY_SUPPORTED,
+        },
+    ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instructions` takes."""
+
+BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
+"""Those that ask about one statement, strict to lenient; what a search chooses from."""
+
+
+def asked_by(config: JudgeConfig, *, joint: bool = False) -> list[type[dspy.Signature]]:
+    """A signature per instruction of the config. Ids, quotes and reasons are asked for with the first only."""
+    out = []
+    for i, name in enumerate(config.instructions):
+        extras: dict[str, Any] = (
+            {"cite": config.cite, "quote": config.quote, "reasoning": config.reasoning} if i == 0 else {}
+        )
+        out.append(
+            INSTRUCTIONS[name].signature(
+                criteria=config.criteria,
+                strictness=config.strictness,
+                system_prompt=config.system_prompt,
+                joint=joint,
+                **extras,
+            )
+        )
+    return out

@@ -16,8 +16,8 @@ from dspy.experimental import ReAnchor
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.metric import agreement_metric
 from faith_dspy.optimize.task import Found, Task, balanced
-from faith_dspy.program import Verifier
 from faith_dspy.signatures import INSTRUCTIONS
+from faith_dspy.verifier import Verifier
 
 
 class _Supported(dspy.Signature):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from faith_dspy.agreement import balanced_threshold
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.task import Figure, Found, Stage, Task, balanced
-from faith_dspy.program import Verifier
-from faith_dspy.signatures import INSTRUCTIONS
+from faith_dspy.signatures import BANK
+from faith_dspy.verifier import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ def ask(task: Task) -> Asked:
     """Every instruction asked about the same statements, document by document, so that prefix caches hold it."""
     rows = balanced(task.train, task.effort.compare_on, task.seed)
     rows.sort(key=lambda r: (r.context, r.statement))
-    names = list(dict.fromkeys((task.config.instructions[0], *INSTRUCTIONS)))
+    names = list(dict.fromkeys((task.config.instructions[0], *BANK)))
     stages = {
         name: Stage(Verifier(task.config.model_copy(update={"instructions": (name,), "cite": False}))) for name in names
     }

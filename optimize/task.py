@@ -13,7 +13,7 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.program import Verifier
+from faith_dspy.verifier import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class ChatServer:
     """An OpenAI-shaped endpoint on loopback that says what it was told to say, and remembers what it was asked.
 
-    ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
-    (probabilities of the first token), ``status`` and ``delay`` where they matter. ``yes``: probability of “Yes” by
-    statement; of a statement that is not in it, the endpoint knows nothing and fails.
+        ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
+    (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities), ``status``
+        and ``delay`` where they matter. ``yes``: probability of “Yes” by
+        statement; of a statement that is not in it, the endpoint knows nothing and fails.
     """
 
     def __init__(
@@ -107,10 +108,17 @@ class ChatServer:
     def completion(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
         said = asked["said"]
-        text = said["text"]
-        top = said.get("top", {text: math.exp(-0.1)})
-        one = {"token": text, "logprob": -0.1, "bytes": None}
-        one["top_logprobs"] = [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in top.items() if p]
+        told = said.get("tokens") or [(said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))]
+        text = "".join(token for token, _ in told) if "tokens" in said else said["text"]
+        content = [
+            {
+                "token": token,
+                "logprob": -0.1,
+                "bytes": None,
+                "top_logprobs": [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in top.items() if p],
+            }
+            for token, top in told
+        ]
         return {
             "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
             "object": "chat.completion",
@@ -121,7 +129,7 @@ class ChatServer:
                     "index": 0,
                     "message": {"role": "assistant", "content": text},
                     "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
-                    "logprobs": {"content": [one]} if asked.get("logprobs") and self.tells else None,
+                    "logprobs": {"content": content} if asked.get("logprobs") and self.tells else None,
                 }
             ],
             "usage": {

@@ -363,6 +363,46 @@ def test_dials_that_do_not_exist(run, at, tmp_path):
     refused(run("judge", source, *at, "--granularity", "word"), "'statement', 'sentence' or 'answer'", "got 'word'")
 
 
+def test_dials_are_set(run, at, server, tmp_path):
+    """--set takes any dial, as often as one likes; what it takes is what is asked and judged by."""
+    source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
+    dials = ["--set", "system_prompt=Be strict = fair.", "--set", "strict_mode=true", "--set", "confidence=none"]
+    run("judge", source, *at, "--granularity", "answer", *dials)
+    assert server.requests[0]["messages"][0]["content"] == "Be strict = fair."
+    assert "logprobs" not in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (["verdicts"], ["'verdicts' sets no dial", "verdicts=graded", "abstention, cite"]),
+        (["verdict=graded"], ["'verdict=graded' sets no dial"]),
+        (["verdicts=four"], ["'binary', 'graded' or 'five_level'", "got 'four'"]),
+        (["cite=maybe"], ["cite", "got 'maybe'"]),
+        (["cite=true", "cite=false"], ["cite is set twice"]),
+        (["granularity=answer"], ["granularity is set twice"]),
+        (["verdict_scores={1"], ["is no JSON"]),
+        (["verdicts=five_level"], ["set granularity='answer' with it"]),
+        (["instructions=supported,so_so"], ["no instruction 'so_so'"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["judge", "agree"])
+def test_dials_that_cannot_be_set(run, at, server, tmp_path, command, settings, parts):
+    """A setting that is no dial, no value or said twice is refused before anything is asked."""
+    source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
+    given = [part for s in settings for part in ("--set", s)]
+    refused(run(command, source, *at, "--granularity", "sentence", *given), *parts)
+    assert server.requests == []
+
+
+def test_dials_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp_path):
+    """--set with an exported judge is refused: what it was tuned with is what it judges with."""
+    judge, _ = judge_at(server)
+    judge.save(tmp_path / "judge")
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--set", "cite=true"), "has its own dials")
+
+
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])
 def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
     """An output file that cannot be written is an error before anything is paid for."""

@@ -65,6 +65,55 @@ def test_weights_of_the_user():
     assert score([FULL], JudgeConfig.make(verdict_scores=weights | {FULL: 3})) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "strict", "plain"),
+    [
+        ([FULL, PART, NONE, CONTRA], 0.0, 0.125),  # (1 + .5 − 1 − 1) / 4 = −.125, clamped; (1 + .5 + 0 − 1) / 4
+        ([FULL, FULL, FULL, NONE], 0.5, 0.75),  # (3 − 1) / 4; 3 / 4
+        ([FULL, FULL, PART, NONE, None], 0.3, 0.5),  # (1 + 1 + .5 − 1) / 5; 2.5 / 5
+        ([FULL, Verdict.NOT_SUPPORTED], 0.0, 0.5),  # (1 − 1) / 2; 1 / 2
+    ],
+)
+def test_strict_mode(verdicts, strict, plain):
+    """No evidence and not supported count −1 instead of 0."""
+    assert score(verdicts, JudgeConfig.make(strict_mode=True)) == pytest.approx(strict)
+    assert score(verdicts, JudgeConfig.make(strict_mode="true")) == pytest.approx(strict)
+    assert score(verdicts, JudgeConfig.make()) == pytest.approx(plain)
+
+
+def test_weights_given_take_precedence_over_strict_mode():
+    """With both, the weights are the user's: (1 + 0) / 2; and so they stay after a round through JSON."""
+    weights = {FULL: 1, PART: 0.5, NONE: 0, CONTRA: -1, Verdict.NOT_SUPPORTED: 0}
+    config = JudgeConfig.make(strict_mode=True, verdict_scores=weights)
+    for one in (config, JudgeConfig.model_validate(config.model_dump(mode="json"))):
+        assert score([FULL, NONE], one) == 0.5
+    strict = JudgeConfig.make(strict_mode=True)
+    assert JudgeConfig.model_validate(strict.model_dump(mode="json")) == strict
+
+
+def test_five_level_is_scored_by_its_level():
+    """The level is the score, and from .5 on the answer passes; a head's probability and mark take precedence."""
+    dials = {"granularity": "answer", "verdicts": "five_level"}
+    assert judged(finding(PART, level=0.6), **dials).score == 0.6
+    assert judged(finding(PART, level=0.5), **dials).faithful is True
+    assert judged(finding(NONE, level=0.49), **dials).faithful is False
+    headed = judged(finding(PART, level=0.9, logits={"supported": 0.0}), head=HEAD, **dials)
+    assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
+
+
+def test_quotes_and_reasons():
+    """Quotes of a supported statement are shown as its chunk has them, with their chunk; those of none are counted."""
+    found = judged(
+        finding(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
+        finding(NONE, "The pot is green.", quotes=("the lid is red",)),
+        finding(CONTRA, "The lid is green.", quotes=("the lid is red",)),
+    )
+    assert [s.quotes for s in found.statements] == [("kettle is blue",), (), ("The lid is red",)]
+    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (), (1,)]
+    assert found.statements[0].reason == "It says so."
+    assert found.dropped_quotes == 1
+
+
 def test_a_verdict_without_a_weight_is_refused():
     """Weights have to cover every verdict; the message names those missing."""
     with pytest.raises(ConfigError, match=r"no weight for \['partially_supported'"):

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 
+from faith_dspy import Unscored
 from faith_dspy.segment import carries_statement, declines, sentences
 
 ANSWERS = {
@@ -40,6 +44,28 @@ def test_offsets_give_the_answer_back(name):
     assert not answer[position:].strip()
 
 
+PIECES = [text for text, _ in ANSWERS.values()] + [
+    "I think it may be blue, though perhaps not.", "Revenue rose 3.4 % to $1.2bn (2019: 1.1) [2, 3].",
+    "Es wiegt ca. 1,5 kg bzw. 3 Pfd.", "Ça coûte 1 234,50 €, n’est-ce pas ?", "¡Hola! ¿Qué tal?", "「青い」と言った。",
+    "`a.b()` returns 1. See https://x.org/a.b?c=d.",
+    "قال: «نعم»؛ ثم مضى…", "वह बोला: “हाँ”।", "…", "\u200b", "\x85", "\u2028",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sentences_and_gaps_are_the_answer(seed):
+    """Whatever is put together, in whatever script, sentences and the white space between them are the answer."""
+    rng = random.Random(seed)
+    gaps = ["", " ", "\n", "\n\n", "\r\n", "\t", "\u3000", "  \n* "]
+    answer = "".join(itertools.chain(*((rng.choice(PIECES), rng.choice(gaps)) for _ in range(rng.randint(1, 8)))))
+    found = sentences(answer)
+    ends = [0, *(s.end for s in found)]
+    starts = [*(s.start for s in found), len(answer)]
+    gaps = [answer[end:start] for end, start in zip(ends, starts, strict=True)]
+    assert not "".join(gaps).strip()
+    assert "".join(g + t for g, t in itertools.zip_longest(gaps, (s.text for s in found), fillvalue="")) == answer
+
+
 @pytest.mark.parametrize(
     ("answer", "texts"),
     [
@@ -75,10 +101,22 @@ def test_empty_answer(answer):
         ("真的吗？", False),
         ("هل هي جديدة؟", False),
         ('"Is it blue?"', False),
+        ("Steps:", False),
+        ("**Key points:**", False),
+        ("Method 1:", False),
+        ("步骤：", False),
+        ("Étapes :", False),
+        ("It costs 20 euros:", True),
+        ("The kettle is blue:", True),
+        ("It's blue:", True),
+        ("水壶是蓝色的：", True),
+        ("Here is everything that was said about the old kettle:", True),
+        ("Certainly.", True),
+        ("No.", True),
     ],
 )
 def test_what_can_assert_something(sentence, carries):
-    """List markers, rules, symbols and questions carry no statement; words and numbers do."""
+    """List markers, rules, symbols, questions and headings carry no statement; words and numbers do."""
     assert carries_statement(sentence) is carries
 
 
@@ -124,3 +162,85 @@ def test_declining_answers(answer):
 def test_answers_that_go_on_do_not_decline(answer):
     """An answer that also says something is judged like any other."""
     assert not declines(answer)
+
+
+# --- other languages ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Das weiß ich nicht.",
+        "Es tut mir leid, aber ich kann diese Frage nicht beantworten.",
+        "Leider kann ich das anhand des Kontexts nicht beantworten.",
+        "Ich kann nicht sagen, wie teuer er ist.",
+        "Der Text enthält keine Angaben zum Preis.",
+        "Dazu gibt es keine Informationen.",
+        "Je ne sais pas.",
+        "Désolé, je ne peux pas répondre à cette question, car le contexte ne contient pas cette information.",
+        "Je suis désolé. Il n'y a pas d'informations à ce sujet.",
+        "No lo sé.",
+        "Lo siento, no puedo responder a esa pregunta.",
+        "El texto no menciona el precio.",
+        "抱歉，我不知道。",
+        "根据提供的上下文，无法回答这个问题。",
+        "文中没有提到价格。",
+        "申し訳ありませんが、その質問にはお答えできません。",
+        "コンテキストには価格に関する情報が含まれていません。",
+        "मुझे नहीं पता।",
+        "क्षमा करें, मैं इस प्रश्न का उत्तर नहीं दे सकता।",
+        "संदर्भ में कीमत की जानकारी नहीं है।",
+        "لا أعرف.",
+        "عذراً، لا أستطيع الإجابة على هذا السؤال.",
+        "النص لا يحتوي على معلومات عن السعر.",
+    ],
+)
+def test_declining_in_other_languages(answer):
+    """German, French, Spanish, Chinese, Japanese, Hindi and Arabic answers that only decline are seen to."""
+    assert declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Das weiß ich nicht, aber er ist blau.",
+        "Ich weiß es nicht, der Kessel kostet 20 Euro.",
+        "Der Sensor kann die Temperatur nicht bestimmen.",
+        "Der Text ist nicht lang.",
+        "Je ne sais pas, mais elle est bleue.",
+        "Le document ne mentionne pas le prix, il est de 20 euros.",
+        "Aucune information n'a été volée.",
+        "No se rompe.",
+        "El texto no menciona el precio pero cuesta 20 euros.",
+        "文中没有提到价格，保修期为两年。",
+        "他不知道答案。",
+        "彼は英語がわかりません。",
+        "価格はわかりませんが、色は青です。",
+        "मुझे नहीं पता, लेकिन यह नीली है।",
+        "لا أعرف، لكنها زرقاء.",
+        "لا يعرف الأطباء السبب.",
+        "لا يذكر النص السعر، وهو عشرون.",
+    ],
+)
+def test_going_on_in_other_languages(answer):
+    """What also says something, or only looks like declining, is judged."""
+    assert not declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Hello! How can I help?", "Hi Anna!", "Thank you very much. I hope this helps!", "Guten Tag! Vielen Dank.",
+     "Bonjour ! Merci.", "¡Hola! ¿Qué tal?", "你好！谢谢。", "こんにちは。", "नमस्ते! धन्यवाद।", "مرحباً! شكراً.", "Sorry.",
+     "Is it blue?\nOr red?", ""],
+)  # fmt: skip
+def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
+    """An answer of greetings, thanks and questions is unscored, in each language, without a call."""
+    judge, server = judge_at()
+    assert judge(context=["The kettle is blue."], answer=answer).unscored is Unscored.NO_STATEMENTS
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("answer", ["Hello Kitty is a cat.", "Hi-fi sounds good.", "Thanks to Anna it works."])
+def test_what_only_begins_like_a_greeting(answer):
+    """A sentence that goes on after a word of greeting is judged."""
+    assert carries_statement(answer)
