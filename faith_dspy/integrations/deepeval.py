@@ -14,7 +14,9 @@ from faith_dspy.integrations.explanation import explain, pass_mark, value
 
 try:
     from deepeval.metrics import BaseMetric
-except ImportError as exc:
+except ModuleNotFoundError as exc:
+    if exc.name != "deepeval":
+        raise
     raise MissingExtraError("deepeval", "deepeval", "a judge as a DeepEval metric") from exc
 
 if TYPE_CHECKING:

@@ -28,7 +28,12 @@ def value(judgment: Judgment) -> float | None:
 
 
 def pass_mark(judge: Judge) -> float:
-    """The `value` from which the judge passes an answer: fitted by tuning, else `JudgeConfig.threshold`, else 1.0."""
+    """The `value` from which the judge passes an answer: fitted by tuning, else `JudgeConfig.threshold`.
+
+    Without either 1.0, every statement; of a five-level verdict 0.5.
+    """
     if judge.head is not None:
         return judge.head.threshold
-    return 1.0 if judge.config.threshold is None else judge.config.threshold
+    if judge.config.threshold is not None:
+        return judge.config.threshold
+    return 0.5 if str(judge.config.verdicts) == "five_level" else 1.0

@@ -17,7 +17,9 @@ from faith_dspy.schema import digest
 try:
     from ragas.metrics.base import MetricType, SingleTurnMetric
     from ragas.metrics.result import MetricResult
-except ImportError as exc:
+except ModuleNotFoundError as exc:
+    if exc.name != "ragas":
+        raise
     raise MissingExtraError("ragas", "ragas", "a judge as a RAGAS metric") from exc
 
 if TYPE_CHECKING:

@@ -18,7 +18,9 @@ try:
     from strands_evals.evaluators import Evaluator
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
-except ImportError as exc:
+except ModuleNotFoundError as exc:
+    if exc.name != "strands_evals":
+        raise
     raise MissingExtraError("strands_evals", "strands", "a judge as a Strands evaluator") from exc
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Judgment
 
 
-class FaithfulnessEvaluator(Evaluator):  # type: ignore[type-arg]
+class FaithfulnessEvaluator(Evaluator):
     """A judge for the last turn of a case: against everything before it, tool results included.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's

@@ -22,7 +22,9 @@ def records(session: Session) -> list[dict[str, Any]]:
     try:
         from strands_evals.extractors import TraceExtractor
         from strands_evals.types.trace import EvaluationLevel
-    except ImportError as exc:
+    except ModuleNotFoundError as exc:
+        if exc.name != "strands_evals":
+            raise
         raise MissingExtraError("strands_evals", "strands", "reading Strands sessions") from exc
     turns = TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session)
     return [_record(turn) for turn in turns]
