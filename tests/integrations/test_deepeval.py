@@ -11,7 +11,6 @@ from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
 from deepeval.test_case import LLMTestCase
 
 from faith_dspy import JudgeConfig
-from faith_dspy.calibration import Head
 from faith_dspy.integrations.deepeval import FaithfulnessMetric
 
 

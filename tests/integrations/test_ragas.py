@@ -9,7 +9,6 @@ pytest.importorskip("ragas", reason="the adapter is tested against the real libr
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 
-from faith_dspy.errors import LMUnavailableError
 from faith_dspy.integrations.ragas import Faithfulness
 
 
@@ -75,11 +74,10 @@ def test_reads_what_ragas_requires(recorded):
         evaluate(EvaluationDataset.from_list([{"user_input": "a", "response": "b"}]), metrics=[Faithfulness(judge)])
 
 
-def test_endpoint_that_is_not_there(judge_at, chat_server):
-    """A dead endpoint is an error, not a score."""
-    server = chat_server()
-    judge, _ = judge_at(server)
-    server.close()
-    row = SingleTurnSample(response="It is blue.", retrieved_contexts=["The kettle is blue."])
-    with pytest.raises(LMUnavailableError):
-        asyncio.run(Faithfulness(judge).single_turn_ascore(row))
+def test_endpoint_that_fails(recorded):
+    """Where the LM fails there is no score: NaN, and what it said."""
+    judge, server = recorded()
+    server.status = 500
+    result = asyncio.run(Faithfulness(judge).ascore(response="It is blue.", retrieved_contexts=["The kettle is blue."]))
+    assert math.isnan(result.value)
+    assert result.reason.startswith("unscored (lm_failed): none of 1 statements could be judged")
