@@ -18,7 +18,11 @@ OPENAI = [
         "role": "assistant",
         "content": "Let me look.",
         "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "search_docs", "arguments": '{"q": "battery 99 hours"}'}}
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "search_docs", "arguments": '{"q": "battery 99 hours"}'},
+            }
         ],
     },
     {"role": "tool", "tool_call_id": "c1", "content": FOUND},
@@ -70,7 +74,9 @@ OPENTELEMETRY = [
 ]
 
 
-@pytest.mark.parametrize("messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY], ids=["oai", "anthr", "bedrock", "otel"])
+@pytest.mark.parametrize(
+    "messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY], ids=["oai", "anthr", "bedrock", "otel"]
+)
 def test_each_way_of_writing_messages(messages):
     """A question, a tool call with its result and an answer are the same record in whichever form they are written.
 
@@ -84,7 +90,7 @@ def test_each_way_of_writing_messages(messages):
 
 def test_evidence_leads_back_to_the_tool(judge_at):
     """The chunk id of a supported statement is that of the tool's result, whose source names turn and tool."""
-    judge, _ = judge_at(says='Yes [2]', cite=True)
+    judge, _ = judge_at(says="Yes [2]", cite=True)
     (statement,) = judge(conversation=OPENAI).statements
     _, context, _ = from_conversation(OPENAI)
     assert [context[i]["source"] for i in statement.supporting_chunk_ids] == ["turn 2: tool search_docs"]
@@ -125,7 +131,9 @@ def test_the_last_turn_is_judged():
 def test_an_answer_that_is_only_a_tool_call_is_empty(judge_at):
     """A conversation that stops at a tool call has no answer yet: unscored, and no earlier turn is judged instead."""
     judge, server = judge_at()
-    found = judge(conversation=[{"role": "assistant", "content": "It is blue."}, *OPENAI[:1], {**OPENAI[1], "content": None}])
+    found = judge(
+        conversation=[{"role": "assistant", "content": "It is blue."}, *OPENAI[:1], {**OPENAI[1], "content": None}]
+    )
     assert found.unscored == "no_statements"
     assert not server.requests
 

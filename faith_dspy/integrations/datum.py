@@ -26,7 +26,7 @@ NAMES = {
     ),
     "answer": ("answer", "response", "actual_output", "generated_answer", "output"),
 }
-"""What each part may be called; of several that are there the first counts (DeepEval's ``context`` is the ideal one)."""
+"""What each part may be called; the first that is there counts (DeepEval's ``context`` is the ideal one)."""
 
 
 def records(data: Iterable[Any]) -> list[dict[str, Any]]:

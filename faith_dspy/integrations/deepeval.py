@@ -1,7 +1,7 @@
 """A judge as a DeepEval metric.
 
-    from faith_dspy.integrations.deepeval import FaithfulnessMetric
-    assert_test(test_case, [FaithfulnessMetric(load_judge("judges/champion"))])
+from faith_dspy.integrations.deepeval import FaithfulnessMetric
+assert_test(test_case, [FaithfulnessMetric(load_judge("judges/champion"))])
 """
 
 from __future__ import annotations

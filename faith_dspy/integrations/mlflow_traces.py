@@ -1,7 +1,7 @@
 """Traces of MLflow, as records for a judge.
 
-    from faith_dspy.integrations.mlflow_traces import records
-    judgments = judge.batch(records(mlflow.search_traces(return_type="list")))
+from faith_dspy.integrations.mlflow_traces import records
+judgments = judge.batch(records(mlflow.search_traces(return_type="list")))
 """
 
 from __future__ import annotations

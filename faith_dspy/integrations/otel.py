@@ -214,9 +214,8 @@ def _messages(attributes: Any, events: list[tuple[Any, dict[str, Any]]]) -> tupl
             wrote.append(said if isinstance(said, Mapping) and "content" in said else {"content": said})
         elif str(name).startswith("gen_ai.") and str(name).endswith(".message"):
             role = str(name).split(".")[1]
-            given.append({"role": role, **values, "content": loads(values.get("content"))})
-            if values.get("id"):
-                given[-1]["tool_call_id"] = values["id"]
+            said = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
+            given.append({"role": role, "tool_call_id": values.get("id"), **said})
     system = loads(_at(attributes, "gen_ai.system_instructions"))
     if system and not any(m.get("role") == "system" for m in given):
         given.insert(0, {"role": "system", "content": system})

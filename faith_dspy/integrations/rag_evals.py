@@ -3,8 +3,7 @@
     from faith_dspy.integrations.rag_evals import grade
     grade(question, answer, context_chunks, judge=judge).overall_score
 
-Needs no package. Its reasoning, its reading (``criteria``, ``strict_mode``), its prompt and its granularity are dials of
-the judge.
+Needs no package. Reasoning, strict or lenient reading, prompt and granularity are dials of the judge.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Grade(BaseModel):
 
 
 def grade(question: str | None, answer: str, context_chunks: list[Any], *, judge: Judge) -> Grade:
-    """Grade one answer. ``context_chunks``: texts, `Chunk` objects or mappings with ``text``, in the order of their ids.
+    """Grade one answer. ``context_chunks``: texts, `Chunk` objects or mappings with ``text``, in order of their ids.
 
     Ids that do not exist are refused: they are in no statement, and counted.
     """

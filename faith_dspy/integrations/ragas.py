@@ -1,7 +1,7 @@
 """A judge as a RAGAS metric.
 
-    from faith_dspy.integrations.ragas import Faithfulness
-    ragas.evaluate(dataset, metrics=[Faithfulness(load_judge("judges/champion"))])
+from faith_dspy.integrations.ragas import Faithfulness
+ragas.evaluate(dataset, metrics=[Faithfulness(load_judge("judges/champion"))])
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A judge as an evaluator in a Strands `Experiment`.
 
-    from faith_dspy.integrations.strands import FaithfulnessEvaluator
-    Experiment(cases=cases, evaluators=[FaithfulnessEvaluator(load_judge("judges/champion"))]).run_evaluations(task)
+from faith_dspy.integrations.strands import FaithfulnessEvaluator
+Experiment(cases=cases, evaluators=[FaithfulnessEvaluator(load_judge("judges/champion"))]).run_evaluations(task)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from faith_dspy.errors import InputError, MissingExtraError
 from faith_dspy.integrations.datum import record
 from faith_dspy.integrations.explanation import explain, value
 from faith_dspy.integrations.strands_sessions import records
+from faith_dspy.schema import Unscored
 
 try:
     from strands_evals.evaluators import Evaluator
@@ -38,8 +39,10 @@ class FaithfulnessEvaluator(Evaluator):
     levels. It passes when the judge calls the answer faithful, so that one unsupported addition among supported
     statements fails. ``threshold=0.5`` passes from the middle level on, as Strands' own evaluator does.
 
-    An unscored answer has the label ``not_applicable``, which Strands leaves out of its means, and has not passed; the
-    reason begins with ``unscored``. The score of 0.0 beside it is what Strands writes where there is none.
+    An unscored answer has the label ``not_applicable``, and a reason that begins with ``unscored``; the score of 0.0
+    beside it is what Strands writes where there is none. Strands tells two kinds apart, and so does this: where there
+    was nothing to judge (the answer declines, or states nothing) the row passes and is left out of the report's mean;
+    where judging failed it has not passed, and Strands' mean counts it as 0 (so look at the labels before the mean).
     """
 
     evaluation_level = EvaluationLevel.TRACE_LEVEL
@@ -61,7 +64,8 @@ class FaithfulnessEvaluator(Evaluator):
     def _output(self, judgment: Judgment) -> EvaluationOutput:
         score = value(judgment)
         if score is None:
-            return EvaluationOutput(score=0.0, test_pass=False, label=NOT_APPLICABLE, reason=explain(judgment))
+            nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
+            return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=explain(judgment))
         passed = judgment.faithful if self.threshold is None else score >= self.threshold
         return EvaluationOutput(score=score, test_pass=bool(passed), label=judgment.level, reason=explain(judgment))
 

@@ -82,16 +82,15 @@ def record(spans: Sequence[Span]) -> dict[str, Any]:
             chunks.append({"text": text, "source": f"span {span.id}: tool {span.name}"})
     chunks = list({c["text"]: c for c in reversed(chunks) if c["text"].strip()}.values())[::-1]
     found = [c["text"].strip() for c in chunks]
-    given = writer.messages or root.messages
+    given = next((s.messages for s in (writer, root, *reversed(spans)) if s.messages), ())
     asked, before, _ = from_conversation([*given, {"role": "assistant", "content": answer}])
     # A turn of which half is documents or results is a prompt built from them, or a result sent back to the model.
     chunks += [c for c in before if 2 * sum(len(f) for f in found if f in c["text"]) < len(c["text"].strip())]
     if root.messages:
-        asked = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
-        question = asked
+        question = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
     else:
         question = text_of(root.input, ASKED) or asked
-    return {"id": spans[0].trace_id, "question": question, "context": chunks, "answer": answer}
+    return {"id": root.trace_id, "question": question, "context": chunks, "answer": answer}
 
 
 def _spoken(replies: Sequence[Mapping[str, Any]]) -> str:

@@ -74,7 +74,6 @@ def test_graded(recorded, case):
     assert found.score == case.weighted
     assert found.faithful is (case.weighted >= 0.5)
     assert sum(found.verdict_counts.values()) == 2
-    assert "Apollo" not in found.pretty() or case.subject == "apollo_11"
 
 
 def test_verdict_scores(recorded):
@@ -101,3 +100,21 @@ def test_strict_mode(recorded):
         judge, _ = recorded(verdicts="graded", strict_mode=strict)
         (found,) = judge.batch(records([datum]))
         assert found.score == score
+
+
+@pytest.mark.skipif("reasoning" not in JudgeConfig.model_fields, reason="the dial 'reasoning' is not there yet")
+@pytest.mark.parametrize("granularity", ["sentence", "answer"])
+def test_reasoning(judge_at, granularity):
+    """continuous-eval's reasoning, by statement and by whole answer."""
+    judge, _ = judge_at(says="No The context names no price.", granularity=granularity, reasoning="after")
+    (found,) = judge.batch(records([{"answer": "It costs 3 euros.", "retrieved_contexts": ["It is blue."]}]))
+    assert "The context names no price." in found.statements[0].reason
+
+
+def test_pretty(recorded):
+    """What was found can be read in a terminal: each statement with its verdict."""
+    judge, _ = recorded(verdicts="graded")
+    datum = {"answer": "The medicine may cause headaches.", "contexts": ["Adults take one tablet."]}
+    (found,) = judge.batch(records([datum]))
+    assert "The medicine may cause headaches." in found.pretty()
+    assert found.verdict_counts == {"no_evidence": 1}

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("deepeval", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'")
+pytest.importorskip(
+    "deepeval", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'"
+)
 
 from deepeval import assert_test, evaluate
 from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
@@ -69,12 +71,15 @@ def test_threshold(recorded):
 
 @pytest.mark.parametrize("run_async", [True, False])
 def test_evaluate(recorded, run_async):
-    """In DeepEval's own runner each test case has its score, and one that could not be scored an error that says why."""
+    """In DeepEval's own runner each test case has its score; one that could not be scored has an error."""
     judge, _ = recorded()
     context = ["Unused items are refunded in full within 30 days of purchase."]
     rows = [
         LLMTestCase(input="?", actual_output=answer, retrieval_context=context)
-        for answer in ("Unused items are refunded in full within 30 days of purchase.", "Our shops are open on Sundays.")
+        for answer in (
+            "Unused items are refunded in full within 30 days of purchase.",
+            "Our shops are open on Sundays.",
+        )
     ]
     rows.append(LLMTestCase(input="?", actual_output="I don't know.", retrieval_context=context))
     result = evaluate(
@@ -99,7 +104,9 @@ def test_assert_test(recorded):
     """`assert_test` lets a supported answer pass and stops at one that is not."""
     judge, _ = recorded()
     context = ["Opened software is not refunded."]
-    good = LLMTestCase(input="?", actual_output="Refunds go to the card that was used to pay.", retrieval_context=context)
+    good = LLMTestCase(
+        input="?", actual_output="Refunds go to the card that was used to pay.", retrieval_context=context
+    )
     bad = LLMTestCase(input="?", actual_output="Opened software is refunded in full.", retrieval_context=context)
     assert_test(good, [FaithfulnessMetric(judge)], run_async=False)
     with pytest.raises(AssertionError, match=r"Faithfulness \(faith_dspy\) \(score: 0.0, threshold: 1.0"):

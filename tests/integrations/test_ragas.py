@@ -81,3 +81,32 @@ def test_endpoint_that_fails(recorded):
     result = asyncio.run(Faithfulness(judge).ascore(response="It is blue.", retrieved_contexts=["The kettle is blue."]))
     assert math.isnan(result.value)
     assert result.reason.startswith("unscored (lm_failed): none of 1 statements could be judged")
+
+
+def test_statements_of_each_sentence(judge_at):
+    """Sentences first, so that the answer's words are kept; then statements without pronouns, under their sentence.
+
+    Three statements of two sentences, one of them not supported: |V| / |S| = 2 / 3.
+    """
+
+    def say(asked):
+        content = asked["messages"][-1]["content"]
+        if "Sentences:" in content:
+            return (
+                "1. The Moon landing of Apollo 11 was in 1969.\n2. Armstrong left Apollo 11 first.\n"
+                "2. Armstrong left Apollo 11 with a flag."
+            )
+        return "No" if "with a flag" in content else "Yes"
+
+    judge, _ = judge_at(says=say, granularity="statement")
+    metric = Faithfulness(judge)
+    row = SingleTurnSample(
+        user_input="When was the Moon landing of Apollo 11, and who left first?",
+        response="It was in 1969. Armstrong left first, with a flag.",
+        retrieved_contexts=["The Moon landing of Apollo 11 was in 1969.", "Armstrong left first."],
+    )
+    assert asyncio.run(metric.single_turn_ascore(row)) == pytest.approx(2 / 3)
+    found = metric.judgment(row)
+    assert [(s.sentence_index, s.is_supported) for s in found.statements] == [(0, True), (1, True), (1, False)]
+    assert [s.text for s in found.sentences] == ["It was in 1969.", "Armstrong left first, with a flag."]
+    assert found.statements[0].supporting_chunk_ids == (0,)

@@ -55,7 +55,9 @@ class Recorded(Model):
         yield {"contentBlockDelta": {"delta": delta}}
         yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "tool_use" if asked else "end_turn"}}
-        yield {"metadata": {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}, "metrics": {"latencyMs": 1}}}
+        yield {
+            "metadata": {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}, "metrics": {"latencyMs": 1}}
+        }
 
 
 @tool
@@ -106,14 +108,17 @@ def test_evaluate(recorded, case):
 
 
 def test_an_unsupported_addition_does_not_pass(recorded):
-    """Three supported statements and one that is not: .75, “Generally Yes”, and failed – unless asked as Strands asks."""
+    """Three supported statements and one that is not: .75, “Generally Yes”, failed – unless asked as Strands asks."""
     judge, _ = recorded()
     answer = (
         "Adults take one tablet of 200 mg every six hours. Do not take more than four tablets in 24 hours. "
         "The tablet is taken with water. The medicine may cause headaches."
     )
     case = EvaluationData(input="?", actual_output=answer, metadata={"context": ["One tablet every six hours."]})
-    for evaluator, passes in ((FaithfulnessEvaluator(judge), False), (FaithfulnessEvaluator(judge, threshold=0.5), True)):
+    for evaluator, passes in (
+        (FaithfulnessEvaluator(judge), False),
+        (FaithfulnessEvaluator(judge, threshold=0.5), True),
+    ):
         (found,) = evaluator.evaluate(case)
         assert (found.score, found.label, found.test_pass) == (0.75, "Generally Yes", passes)
 
@@ -128,29 +133,39 @@ def test_experiment(recorded, ran):
         evaluators=[FaithfulnessEvaluator(judge)],
     )
     report = experiment.run_evaluations(lambda case: {"output": ANSWER, "trajectory": session})
-    report = report[0] if isinstance(report, list) else report
     assert (report.overall_score, report.test_passes) == (0.0, [False])
     assert f"not_supported: {ANSWER}" in report.reasons[0]
     assert FOUND in server.requests[0]["messages"][-1]["content"]
 
 
 def test_unscored(recorded):
-    """What could not be scored is not applicable, has not passed and says why; Strands' mean leaves it out."""
+    """What could not be scored is not applicable and says why, in the two kinds Strands knows.
+
+    Nothing to judge passes and is outside Strands' mean; what failed to be judged does not pass and is 0 in it:
+    (1 + 0) / 2.
+    """
     judge, _ = recorded()
+    said = {"good": "Refunds go to the card that was used to pay.", "declines": "I don't know.", "bare": "It is blue."}
     experiment = Experiment(
-        cases=[
-            Case(name="good", input="?", metadata={"context": [FOUND]}),
-            Case(name="declines", input="?", metadata={"context": [FOUND]}),
-        ],
+        cases=[Case(name=n, input="?", metadata={} if n == "bare" else {"context": [FOUND]}) for n in said],
         evaluators=[FaithfulnessEvaluator(judge)],
     )
-    said = {"good": "Refunds go to the card that was used to pay.", "declines": "I don't know."}
     report = experiment.run_evaluations(lambda case: said[case.name])
-    report = report[0] if isinstance(report, list) else report
-    assert report.test_passes == [True, False]
-    assert report.reasons[1] == "unscored (abstained): the answer only declines to answer"
-    assert [o.label for row in report.detailed_results for o in row] == ["Completely Yes", "not_applicable"]
-    assert report.overall_score == 1.0
+    found = {
+        case["name"]: (row[0].label, passed, reason)
+        for case, row, passed, reason in zip(
+            report.cases, report.detailed_results, report.test_passes, report.reasons, strict=True
+        )
+    }
+    assert found["good"][:2] == ("Completely Yes", True)
+    assert found["declines"] == (
+        "not_applicable",
+        True,
+        "unscored (abstained): the answer only declines to answer",
+    )
+    assert found["bare"][:2] == ("not_applicable", False)
+    assert found["bare"][2].startswith("unscored (no_context)")
+    assert report.overall_score == 0.5
 
 
 def test_session(ran):
@@ -191,10 +206,11 @@ def test_saved_session(ran, judge_at):
     (found,) = conversations(folder)
     assert found["id"] == "s1/clerk"
     assert found["conversation"] == [{"role": m["role"], "content": m["content"]} for m in agent.messages]
-    judge, server = judge_at(says="Yes [2]", cite=True)
+    judge, server = judge_at()
     (judgment,) = judge.batch([found])
     assert judgment.statements[0].text == ANSWER
-    assert f"[2] {FOUND}" in server.requests[0]["messages"][-1]["content"]
+    # [0] user, [1] tool, [2] assistant, [3] user, [4] tool
+    assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
 
 
 def test_messages_as_trajectory(recorded, ran):
@@ -221,10 +237,14 @@ def test_folder_without_a_session(tmp_path):
         conversations(tmp_path)
 
 
-@pytest.mark.skipif("five_level" not in str(JudgeConfig.model_fields["verdicts"].annotation), reason="no five_level yet")
-@pytest.mark.parametrize(("reply", "level"), zip(("not", "hardly", "mixed", "generally", "completely"), range(5), strict=True))
+@pytest.mark.skipif(
+    "five_level" not in str(JudgeConfig.model_fields["verdicts"].annotation), reason="no five_level yet"
+)
+@pytest.mark.parametrize(
+    ("reply", "level"), [("not", 0), ("hardly", 1), ("mixed", 2), ("generally", 3), ("completely", 4)]
+)
 def test_five_levels(judge_at, reply, level):
-    """With five-level verdicts the levels are 0, .25, .5, .75, 1 and pass from .5 on, an unsupported addition is .25."""
+    """With five-level verdicts the levels are 0, .25, .5, .75, 1 and pass from .5 on; an added fact is .25."""
     judge, _ = judge_at(says=reply, granularity="answer", verdicts="five_level")
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
