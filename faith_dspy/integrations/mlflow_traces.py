@@ -24,9 +24,8 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
     Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
     and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
     """
-    if hasattr(traces, "data"):
-        traces = [traces]
-    return records_of(span for trace in traces for span in spans(trace))
+    several: Any = [traces] if hasattr(traces, "data") else traces
+    return records_of(span for trace in several for span in spans(trace))
 
 
 def spans(trace: Trace) -> list[Span]:

@@ -176,7 +176,7 @@ def _span(raw: Mapping[str, Any]) -> Span:
             output = next((m.get("content", m.get("parts")) for m in replies), None)
         messages, replies = [], []
     name = _at(attributes, "gen_ai.tool.name") or _at(attributes, "tool.name") if kind == "TOOL" else None
-    documents = ()
+    documents: tuple[tuple[str, str], ...] = ()
     if kind in FINDERS:
         documents = next(
             (
@@ -211,7 +211,7 @@ def _messages(attributes: Any, events: list[tuple[Any, dict[str, Any]]]) -> tupl
     for name, values in events:
         if name == "gen_ai.choice":
             said = loads(values.get("message"))
-            wrote.append(said if isinstance(said, Mapping) and "content" in said else {"content": said})
+            wrote.append(dict(said) if isinstance(said, Mapping) and "content" in said else {"content": said})
         elif str(name).startswith("gen_ai.") and str(name).endswith(".message"):
             role = str(name).split(".")[1]
             said = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
