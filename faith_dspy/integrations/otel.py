@@ -42,7 +42,8 @@ def spans(source: Any) -> list[Span]:
         source = source.get_finished_spans()
     if isinstance(source, Mapping):
         if "resourceSpans" in source:
-            return [_span(_otlp(s)) for r in source["resourceSpans"] for c in r["scopeSpans"] for s in c["spans"]]
+            scopes = [c for r in _list(source["resourceSpans"]) for c in _list(r.get("scopeSpans"))]
+            return [_span(_otlp(s)) for c in scopes for s in _list(c.get("spans"))]
         inner = source.get("data") if "data" in source else source.get("spans")
         return spans(inner) if isinstance(inner, list) else [_span(tree(source))]
     if not isinstance(source, Iterable):
@@ -83,19 +84,21 @@ def _otlp(span: Mapping[str, Any]) -> dict[str, Any]:
         "parent_id": span.get("parentSpanId"),
         "start_time": span.get("startTimeUnixNano"),
         "attributes": tree(_values(span)),
-        "events": [{"name": e.get("name"), "attributes": tree(_values(e))} for e in span.get("events", ())],
+        "events": [{"name": e.get("name"), "attributes": tree(_values(e))} for e in _list(span.get("events"))],
     }
 
 
 def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {pair["key"]: _value(pair.get("value", {})) for pair in holder.get("attributes", ())}
+    return {str(pair.get("key")): _value(pair.get("value")) for pair in _list(holder.get("attributes"))}
 
 
-def _value(value: Mapping[str, Any]) -> Any:
+def _value(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
     if "arrayValue" in value:
-        return [_value(v) for v in value["arrayValue"].get("values", ())]
+        return [_value(v) for v in _list(value["arrayValue"].get("values"))]
     if "kvlistValue" in value:
-        return {pair["key"]: _value(pair.get("value", {})) for pair in value["kvlistValue"].get("values", ())}
+        return _values({"attributes": value["kvlistValue"].get("values")})
     return next(iter(value.values()), None)
 
 
@@ -223,9 +226,10 @@ def _messages(attributes: Any, events: list[tuple[Any, dict[str, Any]]]) -> tupl
 
 
 def _openinference(entry: Any) -> dict[str, Any]:
-    message = dict(entry.get("message", entry))
-    blocks = [c.get("message_content", c) for c in message.pop("contents", ())]
-    message["tool_calls"] = [c.get("tool_call", c) for c in message.get("tool_calls", ())]
+    inner = entry.get("message")
+    message = dict(inner if isinstance(inner, Mapping) else entry)
+    blocks = [c.get("message_content", c) for c in _list(message.pop("contents", None))]
+    message["tool_calls"] = [c.get("tool_call", c) for c in _list(message.get("tool_calls"))]
     return {**message, "content": message.get("content") or blocks or None}
 
 

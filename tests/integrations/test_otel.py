@@ -296,6 +296,8 @@ def test_http_spans_are_left_out(tracer, exporter):
         ([7], "a span is int"),
         ([{"name": "x"}], "a span has no context with a span_id"),
         ({"a": 1}, "a span has no context with a span_id"),
+        ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x", "attributes": [7]}]}]}]}, "a span has no context"),
+        ({"resourceSpans": 7}, "none of 0 spans has an input"),
         ("no-such-file.json", "no-such-file.json: cannot be read"),
     ],
 )
