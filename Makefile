@@ -36,12 +36,18 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --editable '.[local,tune,dev]'
 	@touch $@
 
+# The libraries a judge can be used from, for the tests of the adapters only.
+$(VENV)/.peers: $(VENV)/.ready
+	@echo "Adding the libraries the adapters are tested against (a minute, once) ..."
+	@$(BIN)/python -m pip install --quiet --quiet --editable '.[peers]'
+	@touch $@
+
 quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
 	@$(BIN)/faith-dspy model fetch
 	@$(BIN)/faith-dspy tune quickstart --budget quick
 	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
 
-test: check ## all tests, the embedded model included
+test: check $(VENV)/.peers ## all tests, the embedded model included
 	@$(BIN)/python -m pytest -q
 
 test-fast: $(VENV)/.ready ## tests that need no language model

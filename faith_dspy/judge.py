@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.config import JudgeConfig
+from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError
 from faith_dspy.labels import as_chunks
 from faith_dspy.schema import Judgment, Observation, Unscored
@@ -242,33 +243,3 @@ def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tupl
     except UnicodeEncodeError as exc:
         raise InputError("the text holds half a character (an unpaired surrogate), expected Unicode text") from exc
     return question, chunks, answer
-
-
-def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], str]:
-    """Question, context and answer of a conversation's last turn.
-
-    Every earlier message and tool result is a chunk whose ``source`` says where it came from; the question is the last
-    message of the user.
-    """
-    if not isinstance(messages, list | tuple) or not all(isinstance(m, dict) and "role" in m for m in messages):
-        raise InputError('conversation must be a list of messages like {"role": "user", "content": "…"}')
-    last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "assistant"), None)
-    if last is None:
-        raise InputError(f"conversation has no assistant message among {len(messages)}; there is nothing to judge")
-    texts = [_text(m.get("content")) for m in messages]
-    chunks = []
-    for i, message in enumerate(messages[:last]):
-        name = f" {message['name']}" if message.get("name") else ""
-        if texts[i]:
-            chunks.append({"text": texts[i], "source": f"turn {i}: {message['role']}{name}"})
-    asked = [texts[i] for i in range(last) if messages[i]["role"] == "user" and texts[i]]
-    return (asked[-1] if asked else None), chunks, texts[last]
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        texts = (p.get("text") or p.get("content") or "" if isinstance(p, dict) else p for p in content)
-        return "\n".join(str(t) for t in texts)
-    return "" if content is None else str(content)

@@ -1,0 +1,85 @@
+"""A judge as a DeepEval metric.
+
+from faith_dspy.integrations.deepeval import FaithfulnessMetric
+assert_test(test_case, [FaithfulnessMetric(load_judge("judges/champion"))])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import MissingExtraError
+from faith_dspy.integrations.datum import record
+from faith_dspy.integrations.explanation import explain, pass_mark, value
+
+try:
+    from deepeval.metrics import BaseMetric
+except ModuleNotFoundError as exc:
+    if exc.name != "deepeval":
+        raise
+    raise MissingExtraError("deepeval", "deepeval", "a judge as a DeepEval metric") from exc
+
+if TYPE_CHECKING:
+    from deepeval.test_case import LLMTestCase
+
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment
+
+
+class FaithfulnessMetric(BaseMetric):
+    """A judge for `LLMTestCase`: ``actual_output`` against ``retrieval_context`` (else ``context``).
+
+    The score is the tuned judge's probability, an untuned one's score. ``threshold`` None is the judge's own pass mark:
+    then it passes what the judge calls faithful.
+
+    An unscored answer has no score and ``error`` says why; it has not passed. ``skipped`` would be wrong: DeepEval
+    drops skipped metrics from its report, so that nobody would see that the answer was not judged.
+    """
+
+    def __init__(
+        self, judge: Judge, threshold: float | None = None, include_reason: bool = True, async_mode: bool = True
+    ) -> None:
+        # DeepEval copies a metric by passing its attributes of these names to a new one.
+        self.judge = judge
+        self.threshold = pass_mark(judge) if threshold is None else threshold
+        self.include_reason = include_reason
+        self.async_mode = async_mode
+        self.evaluation_model = judge.lm_name
+        self.judgment: Judgment | None = None
+        """What was found of the last test case."""
+
+    def measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
+        """Judge a test case; sets ``score``, ``reason``, ``success``, ``error`` and the tokens used."""
+        return self._found(self.judge(**_record(test_case)))
+
+    async def a_measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
+        """As `measure`, without blocking the event loop."""
+        return self._found(await self.judge.acall(**_record(test_case)))
+
+    def is_successful(self) -> bool:
+        """Whether the last test case passed; False when it could not be scored."""
+        if self.score is None or self.error is not None or self.judgment is None:
+            self.success = False
+        elif self.threshold == pass_mark(self.judge):
+            self.success = bool(self.judgment.faithful)
+        else:
+            self.success = self.score >= self.threshold
+        return self.success
+
+    @property
+    def __name__(self) -> str:
+        return "Faithfulness (faith_dspy)"
+
+    def _found(self, judgment: Judgment) -> float | None:
+        self.judgment = judgment
+        self.score = value(judgment)
+        self.error = None if judgment.unscored is None else explain(judgment)
+        self.reason = explain(judgment) if self.include_reason else None
+        self.input_tokens, self.output_tokens = judgment.usage.prompt_tokens, judgment.usage.output_tokens
+        self.is_successful()
+        return self.score
+
+
+def _record(test_case: LLMTestCase) -> dict[str, Any]:
+    found = record({**vars(test_case), "actual_output": test_case.actual_output or ""})
+    return {k: found[k] for k in ("question", "context", "answer")}

@@ -1,0 +1,73 @@
+"""Traces of MLflow, as records for a judge.
+
+from faith_dspy.integrations.mlflow_traces import records
+judgments = judge.batch(records(mlflow.search_traces(return_type="list")))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import InputError
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mlflow.entities import Trace
+
+
+def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
+    """Records for a judge, one a trace, in the order the traces began; ``id`` is the trace's.
+
+    Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
+    and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
+    """
+    several: Any = [traces] if hasattr(traces, "data") else traces
+    return records_of(span for trace in several for span in spans(trace))
+
+
+def spans(trace: Trace) -> list[Span]:
+    """The spans of one trace."""
+    if not hasattr(trace, "data") or not hasattr(trace.data, "spans"):
+        raise InputError(
+            f"a trace is {type(trace).__name__}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
+            'mlflow.search_traces(return_type="list") gives it'
+        )
+    return [_span(span, trace.info.trace_id) for span in trace.data.spans]
+
+
+def _span(span: Any, trace_id: str) -> Span:
+    kind = str(span.span_type or "UNKNOWN").upper()
+    model = kind in ("LLM", "CHAT_MODEL")
+    return Span(
+        trace_id=trace_id,
+        id=str(span.span_id),
+        parent_id=span.parent_id,
+        name=span.name,
+        start=span.start_time_ns or 0,
+        kind=kind,
+        input=span.inputs,
+        output=span.outputs,
+        documents=documents_of(span.outputs) if kind in FINDERS else (),
+        messages=_messages(span.inputs) if model else (),
+        replies=_replies(span.outputs) if model else (),
+    )
+
+
+def _messages(inputs: Any) -> tuple[Mapping[str, Any], ...]:
+    found = inputs.get("messages") if isinstance(inputs, Mapping) else inputs
+    if not isinstance(found, list | tuple):
+        return ()
+    return tuple(m for m in found if isinstance(m, Mapping) and "role" in m)
+
+
+def _replies(outputs: Any) -> tuple[Mapping[str, Any], ...]:
+    if isinstance(outputs, str):
+        return ({"role": "assistant", "content": outputs},)
+    if not isinstance(outputs, Mapping):
+        return ()
+    choices = outputs.get("choices") or [{"message": outputs}]
+    said = [c.get("message") for c in choices if isinstance(c, Mapping)]
+    return tuple({**m, "role": "assistant"} for m in said if isinstance(m, Mapping) and "content" in m)

@@ -1,0 +1,263 @@
+"""Spans of OpenTelemetry, with the attributes of OpenInference or of the GenAI semantic conventions.
+
+    from faith_dspy.integrations.otel import records
+    judgments = judge.batch(records("traces.json"))
+
+Reading needs no package: spans are read from JSON as exporters write it, or from the objects in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from faith_dspy.errors import InputError
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
+
+_OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
+_FORMAT = (
+    "Expected spans: OTLP JSON (resourceSpans), objects with name, context and attributes as span exporters or Phoenix "
+    "write them, ReadableSpan objects, or an InMemorySpanExporter."
+)
+
+
+def records(source: Any) -> list[dict[str, Any]]:
+    """Records for a judge, one a trace; each chunk's ``source`` names its span (or turn).
+
+    ``source``: a file of JSON (one document, one a line, or one after the other), what was read from it, a list of
+    spans (dictionaries or `ReadableSpan`), or an `InMemorySpanExporter`. Raises `InputError` for anything else, and
+    where no span holds text.
+    """
+    return records_of(spans(source))
+
+
+def spans(source: Any) -> list[Span]:
+    """The spans of a source, as `records` takes it."""
+    if isinstance(source, str | Path):
+        return [s for document in _documents(Path(source)) for s in spans(document)]
+    if hasattr(source, "get_finished_spans"):
+        source = source.get_finished_spans()
+    if isinstance(source, Mapping):
+        if "resourceSpans" in source:
+            scopes = [c for r in _list(source["resourceSpans"]) for c in _list(r.get("scopeSpans"))]
+            return [_span(_otlp(s)) for c in scopes for s in _list(c.get("spans"))]
+        inner = source.get("data") if "data" in source else source.get("spans")
+        return spans(inner) if isinstance(inner, list) else [_span(tree(source))]
+    if not isinstance(source, Iterable):
+        raise InputError(f"got {type(source).__name__}. {_FORMAT}")
+    out = []
+    for item in source:
+        if hasattr(item, "get_span_context"):
+            out.append(_span(_in_memory(item)))
+        elif isinstance(item, Mapping):
+            out += spans(item)
+        else:
+            raise InputError(f"a span is {type(item).__name__}. {_FORMAT}")
+    return out
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise InputError(f"{path}: cannot be read ({exc.strerror}). {_FORMAT}") from exc
+    decoder, at, out = json.JSONDecoder(), 0, []
+    while at < len(text):
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except ValueError as exc:
+            raise InputError(f"{path}: is not JSON at character {at} ({exc}). {_FORMAT}") from exc
+        out.append(value)
+        while at < len(text) and text[at] in " \t\r\n,":
+            at += 1
+    return out
+
+
+def _otlp(span: Mapping[str, Any]) -> dict[str, Any]:
+    """An OTLP JSON span in the form of the others."""
+    return {
+        "name": span.get("name", ""),
+        "context": {"trace_id": span.get("traceId"), "span_id": span.get("spanId")},
+        "parent_id": span.get("parentSpanId"),
+        "start_time": span.get("startTimeUnixNano"),
+        "attributes": tree(_values(span)),
+        "events": [{"name": e.get("name"), "attributes": tree(_values(e))} for e in _list(span.get("events"))],
+    }
+
+
+def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(pair.get("key")): _value(pair.get("value")) for pair in _list(holder.get("attributes"))}
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if "arrayValue" in value:
+        return [_value(v) for v in _list(value["arrayValue"].get("values"))]
+    if "kvlistValue" in value:
+        return _values({"attributes": value["kvlistValue"].get("values")})
+    return next(iter(value.values()), None)
+
+
+def _in_memory(span: Any) -> dict[str, Any]:
+    context = span.get_span_context()
+    return {
+        "name": span.name,
+        "context": {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"},
+        "parent_id": f"{span.parent.span_id:016x}" if span.parent else None,
+        "start_time": span.start_time,
+        "attributes": tree(span.attributes or {}),
+        "events": [{"name": e.name, "attributes": tree(e.attributes or {})} for e in span.events],
+    }
+
+
+def tree(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes by their dotted names as nested mappings, numbered ones as lists. Missing values (None, NaN) go.
+
+    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. A name that has a value and parts keeps its value
+    under the empty name.
+    """
+    out: dict[str, Any] = {}
+    for key, value in flat.items():
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if value is None or value != value:
+            continue
+        node = out
+        *path, leaf = str(key).split(".")
+        for part in path:
+            inner = node.get(part)
+            if not isinstance(inner, dict):
+                inner = {} if inner is None else {"": inner}
+                node[part] = inner
+            node = inner
+        if isinstance(node.get(leaf), dict):
+            node[leaf].update(value if isinstance(value, Mapping) else {"": value})
+        else:
+            node[leaf] = value
+    grown = _grown(out)
+    return grown if isinstance(grown, dict) else {"": grown}
+
+
+def _grown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if any("." in str(k) for k in value):
+            return tree(value)
+        inner = {k: _grown(v) for k, v in value.items()}
+        if inner and all(str(k).isdigit() for k in inner):
+            return [inner[k] for k in sorted(inner, key=int)]
+        return inner
+    return [_grown(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _span(raw: Mapping[str, Any]) -> Span:
+    context, attributes = raw.get("context"), raw.get("attributes")
+    if not isinstance(context, Mapping) or not context.get("span_id"):
+        raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
+    attributes = dict(attributes) if isinstance(attributes, Mapping) else {}
+    events = [(e.get("name"), e.get("attributes") or {}) for e in raw.get("events") or () if isinstance(e, Mapping)]
+    events = [(name, tree(values)) for name, values in events]
+    for name, values in events:
+        if name == "gen_ai.client.inference.operation.details":
+            attributes["gen_ai"] = {**values.get("gen_ai", {}), **_at(attributes, "gen_ai", {})}
+            for side in ("input", "output"):
+                if side in values.get("gen_ai", {}):
+                    attributes["gen_ai"][side] = values["gen_ai"][side]
+    kind = str(
+        _at(attributes, "openinference.span.kind")
+        or raw.get("span_kind")
+        or _OPERATIONS.get(str(_at(attributes, "gen_ai.operation.name")), "UNKNOWN")
+    ).upper()
+    messages, replies = _messages(attributes, events)
+    output = _at(attributes, "output.value")
+    if kind == "TOOL":
+        # What stands in a tool's messages is its arguments; its result is its output.
+        output = output if output is not None else _at(attributes, "gen_ai.tool.call.result")
+        if output is None:
+            output = next((m.get("content", m.get("parts")) for m in replies), None)
+        messages, replies = [], []
+    name = _at(attributes, "gen_ai.tool.name") or _at(attributes, "tool.name") if kind == "TOOL" else None
+    documents: tuple[tuple[str, str], ...] = ()
+    if kind in FINDERS:
+        documents = next(
+            (
+                found
+                for path in ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents", "output")
+                if (found := documents_of(_at(attributes, path + (".value" if path == "output" else ""))))
+            ),
+            (),
+        )
+    parent = raw.get("parent_id") or None
+    return Span(
+        trace_id=_id(context.get("trace_id")),
+        id=_id(context["span_id"]),
+        parent_id=_id(parent) if parent else None,
+        name=str(name or raw.get("name") or ""),
+        start=_nanoseconds(raw.get("start_time")),
+        kind=kind,
+        input=_at(attributes, "input.value"),
+        output=output,
+        documents=documents,
+        messages=tuple(messages),
+        replies=tuple(replies),
+    )
+
+
+def _messages(attributes: Any, events: list[tuple[Any, dict[str, Any]]]) -> tuple[list[Any], list[Any]]:
+    """What a model was given and what it wrote, in whichever convention is used."""
+    given = [_openinference(m) for m in _list(_at(attributes, "llm.input_messages"))]
+    wrote = [_openinference(m) for m in _list(_at(attributes, "llm.output_messages"))]
+    given = given or _list(_at(attributes, "gen_ai.input.messages")) or _list(_at(attributes, "gen_ai.prompt"))
+    wrote = wrote or _list(_at(attributes, "gen_ai.output.messages")) or _list(_at(attributes, "gen_ai.completion"))
+    for name, values in events:
+        if name == "gen_ai.choice":
+            said = loads(values.get("message"))
+            wrote.append(dict(said) if isinstance(said, Mapping) and "content" in said else {"content": said})
+        elif str(name).startswith("gen_ai.") and str(name).endswith(".message"):
+            role = str(name).split(".")[1]
+            said = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
+            given.append({"role": role, "tool_call_id": values.get("id"), **said})
+    system = loads(_at(attributes, "gen_ai.system_instructions"))
+    if system and not any(m.get("role") == "system" for m in given):
+        given.insert(0, {"role": "system", "content": system})
+    return [{"role": "user", **m} for m in given], [{**m, "role": "assistant"} for m in wrote]
+
+
+def _openinference(entry: Any) -> dict[str, Any]:
+    inner = entry.get("message")
+    message = dict(inner if isinstance(inner, Mapping) else entry)
+    blocks = [c.get("message_content", c) for c in _list(message.pop("contents", None))]
+    message["tool_calls"] = [c.get("tool_call", c) for c in _list(message.get("tool_calls"))]
+    return {**message, "content": message.get("content") or blocks or None}
+
+
+def _list(value: Any) -> list[Any]:
+    found = loads(value)
+    return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
+
+
+def _at(node: Any, path: str, default: Any = None) -> Any:
+    for part in path.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+def _id(value: Any) -> str:
+    return str(value).removeprefix("0x")
+
+
+def _nanoseconds(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str) and not value.isdigit():
+        try:
+            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        except ValueError:
+            return 0
+    if hasattr(value, "timestamp"):  # datetime, or pandas' own
+        return int(value.timestamp() * 1e6) * 1000
+    return int(value)

@@ -1,0 +1,86 @@
+"""A judge as an evaluator in a Strands `Experiment`.
+
+from faith_dspy.integrations.strands import FaithfulnessEvaluator
+Experiment(cases=cases, evaluators=[FaithfulnessEvaluator(load_judge("judges/champion"))]).run_evaluations(task)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.integrations.datum import record
+from faith_dspy.integrations.explanation import explain, value
+from faith_dspy.integrations.strands_sessions import records
+from faith_dspy.schema import Unscored
+
+try:
+    from strands_evals.evaluators import Evaluator
+    from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
+    from strands_evals.types.trace import EvaluationLevel, Session
+except ModuleNotFoundError as exc:
+    if exc.name != "strands_evals":
+        raise
+    raise MissingExtraError("strands_evals", "strands", "a judge as a Strands evaluator") from exc
+
+if TYPE_CHECKING:
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment
+
+
+class FaithfulnessEvaluator(Evaluator):
+    """A judge for the last turn of a case: against everything before it, tool results included.
+
+    ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
+    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``.
+
+    The score is the tuned judge's probability, an untuned one's score; the label is the nearest of Strands' five
+    levels. It passes when the judge calls the answer faithful, so that one unsupported addition among supported
+    statements fails. ``threshold=0.5`` passes from the middle level on, as Strands' own evaluator does.
+
+    An unscored answer has the label ``not_applicable``, and a reason that begins with ``unscored``; the score of 0.0
+    beside it is what Strands writes where there is none. Strands tells two kinds apart, and so does this: where there
+    was nothing to judge (the answer declines, or states nothing) the row passes and is left out of the report's mean;
+    where judging failed it has not passed, and Strands' mean counts it as 0 (so look at the labels before the mean).
+    """
+
+    evaluation_level = EvaluationLevel.TRACE_LEVEL
+
+    def __init__(self, judge: Judge, threshold: float | None = None, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._judge = judge  # private, so that Strands does not try to write it into an experiment's file
+        self.threshold = threshold
+        self.aggregator = self._aggregate_dropping_na
+
+    def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
+        """One output."""
+        return [self._output(self._judge(**_asked(evaluation_case)))]
+
+    async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
+        """As `evaluate`, without blocking the event loop."""
+        return [self._output(await self._judge.acall(**_asked(evaluation_case)))]
+
+    def _output(self, judgment: Judgment) -> EvaluationOutput:
+        score = value(judgment)
+        if score is None:
+            nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
+            return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=explain(judgment))
+        passed = judgment.faithful if self.threshold is None else score >= self.threshold
+        return EvaluationOutput(score=score, test_pass=bool(passed), label=judgment.level, reason=explain(judgment))
+
+
+def _asked(case: Any) -> dict[str, Any]:
+    trajectory = case.actual_trajectory
+    if isinstance(trajectory, Session):
+        turns = records(trajectory)
+        if not turns:
+            raise InputError("the Session has no agent's answer; expected at least one AgentInvocationSpan")
+        found = turns[-1]
+    elif trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
+        return {"conversation": trajectory}
+    else:
+        context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+        said = {"question": case.input, "answer": case.actual_output}
+        found = record({**context, **{k: v if v is None else str(v) for k, v in said.items()}})
+    return {k: found[k] for k in ("question", "context", "answer")}

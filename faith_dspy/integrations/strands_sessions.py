@@ -1,0 +1,82 @@
+"""Sessions of Strands agents, as records for a judge: those that strands_evals maps, and those that agents save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from strands_evals.types.trace import Session
+
+
+def records(session: Session) -> list[dict[str, Any]]:
+    """One record per turn of a strands_evals `Session`, in order, each judged against all that went before it.
+
+    Turns are taken apart by Strands' own extractor, at the level its faithfulness evaluator uses: what users said,
+    what tools returned and what the agent said before. ``source`` is as in ``turn 1: tool search_docs``, counted over
+    the session from 0, where the tools of one answer are one turn.
+    """
+    try:
+        from strands_evals.extractors import TraceExtractor
+        from strands_evals.types.trace import EvaluationLevel
+    except ModuleNotFoundError as exc:
+        if exc.name != "strands_evals":
+            raise
+        raise MissingExtraError("strands_evals", "strands", "reading Strands sessions") from exc
+    turns = TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session)
+    return [_record(turn) for turn in turns]
+
+
+def _record(turn: Any) -> dict[str, Any]:
+    question, context = None, []
+    for i, item in enumerate(turn.session_history):
+        if isinstance(item, list):
+            for run in item:
+                failed = " (failed)" if run.tool_result.error else ""
+                text = run.tool_result.content or run.tool_result.error or ""
+                context.append({"text": text, "source": f"turn {i}: tool {run.tool_call.name}{failed}"})
+        else:
+            text = "\n".join(block.text for block in item.content if hasattr(block, "text"))
+            context.append({"text": text, "source": f"turn {i}: {item.role.value}"})
+            question = text if item.role.value == "user" else question
+    return {
+        "id": turn.span_info.span_id,
+        "question": question,
+        "context": [c for c in context if c["text"].strip()],
+        "answer": turn.agent_response.text,
+    }
+
+
+def conversations(folder: str | Path) -> list[dict[str, Any]]:
+    """One record per agent of a session that Strands' `FileSessionManager` saved: ``id`` and ``conversation``.
+
+    ``folder`` is ``session_ID``, or the folder that holds such folders. Redacted messages are read as redacted. Needs
+    no package. Agents that have not answered yet are left out; raises `InputError` when that leaves nothing.
+    """
+    folder = Path(folder)
+    agents = sorted({p.parents[1] for p in folder.rglob("agents/agent_*/messages/message_*.json")})
+    out = []
+    for agent in agents:
+        files = sorted((agent / "messages").glob("message_*.json"), key=lambda p: int(p.stem.rpartition("_")[2]))
+        messages = [_message(file) for file in files]
+        if any(m["role"] == "assistant" for m in messages):
+            session = agent.parents[1].name.removeprefix("session_")
+            out.append({"id": f"{session}/{agent.name.removeprefix('agent_')}", "conversation": messages})
+    if not out:
+        raise InputError(
+            f"{folder}: {len(agents)} agents with messages, none of which has answered; expected a folder as Strands' "
+            "FileSessionManager writes it (session_ID/agents/agent_ID/messages/message_N.json)"
+        )
+    return out
+
+
+def _message(file: Path) -> dict[str, Any]:
+    try:
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        message: dict[str, Any] = saved.get("redact_message") or saved["message"]
+        return {"role": message["role"], "content": message["content"]}
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise InputError(f"{file}: is no message of a Strands session ({type(exc).__name__}: {exc})") from exc

@@ -1,0 +1,162 @@
+"""From the spans of a trace, whatever wrote them, to a record that a judge takes.
+
+`faith_dspy.integrations.otel` and `faith_dspy.integrations.mlflow_traces` read spans; what they mean for a judgment is
+said here, once: ``records(…)`` of either gives mappings with ``question``, ``context`` and ``answer``, one a trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from faith_dspy.conversation import as_text, from_conversation
+from faith_dspy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FINDERS = ("RETRIEVER", "RERANKER")
+"""Kinds of spans whose documents are context; what a TOOL span returned is context too."""
+ASKED = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
+SAID = ("answer", "response", "output", "result", "text", "content", "message", "messages", "choices", "output_text")
+
+
+class Span(NamedTuple):
+    """What a judgment needs to know of a span."""
+
+    trace_id: str
+    id: str
+    parent_id: str | None
+    name: str
+    """For a tool its name, else the span's."""
+    start: int
+    """Nanoseconds."""
+    kind: str = "UNKNOWN"
+    """As in OpenInference: RETRIEVER, RERANKER, TOOL, LLM, CHAIN, AGENT, …"""
+    input: Any = None
+    output: Any = None
+    documents: tuple[tuple[str, str], ...] = ()
+    """Name and text of each document found."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """The messages a model was given, in order."""
+    replies: tuple[Mapping[str, Any], ...] = ()
+    """The messages it wrote."""
+
+
+def records_of(spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """One record per trace that says anything, in the order of their first spans."""
+    traces: dict[str, list[Span]] = {}
+    for span in spans:
+        traces.setdefault(span.trace_id, []).append(span)
+    ordered = sorted((sorted(t, key=lambda s: s.start) for t in traces.values()), key=lambda t: t[0].start)
+    found = [record(trace) for trace in ordered]
+    telling = [r for r in found if r["answer"] or r["context"]]
+    if not telling:
+        raise InputError(
+            f"none of {sum(map(len, ordered))} spans has an input, an output, messages or documents; expected spans "
+            "with OpenInference or OpenTelemetry GenAI attributes, exported with their content (not redacted)"
+        )
+    return telling
+
+
+def record(spans: Sequence[Span]) -> dict[str, Any]:
+    """Question, context and answer of one trace, its spans in the order they began.
+
+    Question and answer are what went into and came out of the root span; where it does not say, of the last span in
+    which a model replied. The context is all that was there before the answer: documents retrieved, what tools
+    returned, and the messages that model was given (those that mostly repeat documents and results are left out: the
+    texts already stand for themselves). Each chunk's ``source`` names its span or turn.
+    """
+    ids = {s.id for s in spans}
+    root = next((s for s in spans if s.parent_id not in ids), spans[0])
+    writers = [s for s in spans if s.kind != "TOOL" and _spoken(s.replies)]
+    writer = writers[-1] if writers else root
+    answer = _spoken(root.replies) or text_of(root.output, SAID) or _spoken(writer.replies)
+    chunks = []
+    for span in spans:
+        if span.kind in FINDERS:
+            for name, text in span.documents:
+                chunks.append({"text": text, "source": f"span {span.id}: {span.kind.lower()} {span.name}, {name}"})
+        elif span.kind == "TOOL" and (text := returned(span.output)):
+            chunks.append({"text": text, "source": f"span {span.id}: tool {span.name}"})
+    chunks = list({c["text"]: c for c in reversed(chunks) if c["text"].strip()}.values())[::-1]
+    found = [c["text"].strip() for c in chunks]
+    given = next((s.messages for s in (writer, root, *reversed(spans)) if s.messages), ())
+    asked, before, _ = from_conversation([*given, {"role": "assistant", "content": answer}])
+    # A turn of which half is documents or results is a prompt built from them, or a result sent back to the model.
+    chunks += [c for c in before if 2 * sum(len(f) for f in found if f in c["text"]) < len(c["text"].strip())]
+    if root.messages:
+        question = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
+    else:
+        question = text_of(root.input, ASKED) or asked
+    return {"id": root.trace_id, "question": question, "context": chunks, "answer": answer}
+
+
+def _spoken(replies: Sequence[Mapping[str, Any]]) -> str:
+    said = (from_conversation([{**r, "role": "assistant"}])[2] for r in replies)
+    return "\n".join(text for text in said if text)
+
+
+def loads(value: Any) -> Any:
+    """The value of a text that is a JSON object or list; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def returned(value: Any) -> str:
+    """What a tool returned: the texts of its content blocks, else as it stands."""
+    text = as_text(loads(value))
+    return value if isinstance(value, str) and text[:1] in ("{", "[") else text
+
+
+def text_of(value: Any, keys: Sequence[str]) -> str:
+    """The text in an input or output that may be a mapping: under the first of the keys, else all of it as JSON."""
+    parsed = loads(value)
+    found = _under(parsed, keys)
+    return found if found is not None else value if isinstance(value, str) else as_text(parsed)
+
+
+def _under(value: Any, keys: Sequence[str]) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value:
+        if all(isinstance(v, Mapping) and "role" in v for v in value):
+            users = [v for v in value if v["role"] == "user"]
+            return _under((users if "question" in keys and users else value)[-1], keys)
+        if isinstance(value[0], Mapping) and "message" in value[0]:  # the choices of a completion
+            return _under(value[0], keys)
+        text = as_text(value)
+        return None if text.startswith("[") else text
+    if isinstance(value, Mapping):
+        for key in keys:
+            if value.get(key):
+                return _under(value[key], keys)
+        if len(value) == 1:
+            return _under(next(iter(value.values())), keys)
+    return None
+
+
+def documents_of(value: Any) -> tuple[tuple[str, str], ...]:
+    """Name and text of retrieved documents: texts, or objects with ``page_content``, ``content`` or ``text``."""
+    parsed = loads(value)
+    if isinstance(parsed, Mapping):
+        parsed = next((parsed[k] for k in ("documents", "results", "chunks") if k in parsed), [parsed])
+    items = parsed if isinstance(parsed, list | tuple) else [parsed] if isinstance(parsed, str) and parsed else []
+    out = []
+    for i, item in enumerate(items):
+        name, text = None, item
+        if isinstance(item, Mapping):
+            item = item.get("document", item)
+            text = next((item[k] for k in ("page_content", "content", "text") if item.get(k)), None)
+            name = item.get("id") or item.get("url") or item.get("name")
+            metadata = loads(item.get("metadata"))
+            if not name and isinstance(metadata, Mapping):
+                name = metadata.get("doc_uri") or metadata.get("source")
+        if isinstance(text, str) and text.strip():
+            out.append((f"document {name if name else i}", text))
+    return tuple(out)

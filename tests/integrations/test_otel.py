@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("openinference.semconv", reason="tested against the real names: pip install 'faith_dspy[peers]'")
+
+from openinference.semconv.trace import (
+    DocumentAttributes,
+    MessageAttributes,
+    OpenInferenceSpanKindValues,
+    SpanAttributes,
+    ToolCallAttributes,
+)
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
+
+from faith_dspy.errors import InputError
+from faith_dspy.integrations.otel import records, spans, tree
+
+QUESTION = "Is opened software refunded?"
+DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]
+ANSWER = "No, opened software is not refunded."
+KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
+
+
+@pytest.fixture
+def exporter():
+    """Holds the spans that ended."""
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracer(exporter):
+    """Makes spans."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider.get_tracer("test")
+
+
+def message(side, i, role, content):
+    """The attributes of one message."""
+    return {
+        f"{side}.{i}.{MessageAttributes.MESSAGE_ROLE}": role,
+        f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content,
+    }
+
+
+def document(i):
+    """The attributes of one retrieved document."""
+    at = f"{SpanAttributes.RETRIEVAL_DOCUMENTS}.{i}"
+    return {
+        f"{at}.{DocumentAttributes.DOCUMENT_ID}": f"d{i}",
+        f"{at}.{DocumentAttributes.DOCUMENT_CONTENT}": DOCUMENTS[i],
+    }
+
+
+@pytest.fixture
+def rag(tracer, exporter):
+    """A retriever and a model under a chain, as OpenInference writes them; the prompt repeats the documents."""
+    kinds = OpenInferenceSpanKindValues
+    root = {KIND: kinds.CHAIN.value, "input.value": QUESTION, "output.value": ANSWER}
+    with tracer.start_as_current_span("ask", attributes=root):
+        found = {KIND: kinds.RETRIEVER.value, "input.value": QUESTION, **document(0), **document(1)}
+        with tracer.start_as_current_span("search_docs", attributes=found):
+            pass
+        prompt = "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION])
+        model = {
+            KIND: kinds.LLM.value,
+            **message(SpanAttributes.LLM_INPUT_MESSAGES, 0, "system", "You work for a shop."),
+            **message(SpanAttributes.LLM_INPUT_MESSAGES, 1, "user", prompt),
+            **message(SpanAttributes.LLM_OUTPUT_MESSAGES, 0, "assistant", ANSWER),
+        }
+        with tracer.start_as_current_span("complete", attributes=model):
+            pass
+    return exporter
+
+
+def check(found):
+    """It is the record of the retrieval above."""
+    (record,) = found
+    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    assert [c["text"] for c in record["context"]] == [*DOCUMENTS, "You work for a shop."]
+    sources = [c["source"] for c in record["context"]]
+    assert sources[0].endswith(": retriever search_docs, document d0")
+    assert sources[1].endswith(": retriever search_docs, document d1")
+    assert sources[2] == "turn 0: system"
+
+
+def otlp(span):
+    """A span as OTLP's JSON has it."""
+
+    def value(v):
+        if isinstance(v, str | bool):
+            return {"stringValue" if isinstance(v, str) else "boolValue": v}
+        return {"arrayValue": {"values": [value(x) for x in v]}}
+
+    context = span.get_span_context()
+    return {
+        "traceId": f"{context.trace_id:032x}",
+        "spanId": f"{context.span_id:016x}",
+        "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
+        "name": span.name,
+        "startTimeUnixNano": str(span.start_time),
+        "attributes": [{"key": k, "value": value(v)} for k, v in span.attributes.items()],
+        "events": [
+            {"name": e.name, "attributes": [{"key": k, "value": value(v)} for k, v in e.attributes.items()]}
+            for e in span.events
+        ],
+    }
+
+
+def test_in_memory(rag):
+    """Documents are chunks under their span's id; the question and answer are the root's; no text is there twice."""
+    check(records(rag))
+    check(records(rag.get_finished_spans()))
+    ids = {f"{s.get_span_context().span_id:016x}": s.name for s in rag.get_finished_spans()}
+    span_id = records(rag)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
+    assert ids[span_id] == "search_docs"
+
+
+def test_otlp_json(rag, tmp_path):
+    """OTLP's JSON, as a document and one a line, as the collector's file exporter writes it."""
+    scopes = [{"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in rag.get_finished_spans()]
+    file = tmp_path / "traces.jsonl"
+    file.write_text("\n".join(json.dumps(s) for s in scopes))
+    check(records(file))
+    check(records({"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}))
+
+
+def test_span_dictionaries(rag, tmp_path):
+    """What the SDK's console exporter writes – `ReadableSpan.to_json`, one after the other – and a list of them."""
+    file = tmp_path / "console.json"
+    file.write_text("\n".join(s.to_json() for s in rag.get_finished_spans()))
+    check(records(str(file)))
+    check(records([json.loads(s.to_json()) for s in rag.get_finished_spans()]))
+
+
+def test_flattened_rows(rag):
+    """Rows of a table with a column per attribute, documents and messages as lists, missing values as NaN."""
+    rows = []
+    for s in rag.get_finished_spans():
+        span = json.loads(s.to_json())
+        attributes = tree(s.attributes)
+        rows.append(
+            {
+                "name": s.name,
+                "span_kind": s.attributes[KIND],
+                "parent_id": span["parent_id"],
+                "start_time": span["start_time"],
+                "context.span_id": span["context"]["span_id"],
+                "context.trace_id": span["context"]["trace_id"],
+                "attributes.input.value": s.attributes.get("input.value", float("nan")),
+                "attributes.output.value": s.attributes.get("output.value"),
+                "attributes.retrieval.documents": [
+                    {f"document.{k}": v for k, v in d["document"].items()}
+                    for d in attributes.get("retrieval", {}).get("documents", [])
+                ],
+                "attributes.llm.input_messages": [
+                    {f"message.{k}": v for k, v in m["message"].items()}
+                    for m in attributes.get("llm", {}).get("input_messages", [])
+                ],
+            }
+        )
+    check(records(rows))
+
+
+def test_tool_calls_in_openinference(tracer, exporter):
+    """Of a tool's span the result is context, under the tool's name; of its call in the messages, nothing."""
+    side = SpanAttributes.LLM_INPUT_MESSAGES
+    call = f"{side}.1.{MessageAttributes.MESSAGE_TOOL_CALLS}.0"
+    with tracer.start_as_current_span(
+        "agent", attributes={KIND: "AGENT", "input.value": json.dumps({"query": QUESTION})}
+    ):
+        tool = {
+            KIND: "TOOL",
+            SpanAttributes.TOOL_NAME: "policy",
+            "input.value": "99 days",
+            "output.value": DOCUMENTS[0],
+        }
+        with tracer.start_as_current_span("run tool", attributes=tool):
+            pass
+        model = {
+            KIND: "LLM",
+            **message(side, 0, "user", QUESTION),
+            f"{side}.1.{MessageAttributes.MESSAGE_ROLE}": "assistant",
+            f"{call}.{ToolCallAttributes.TOOL_CALL_ID}": "c1",
+            f"{call}.{ToolCallAttributes.TOOL_CALL_FUNCTION_NAME}": "policy",
+            f"{call}.{ToolCallAttributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": '{"days": "99 days"}',
+            **message(side, 2, "tool", DOCUMENTS[0]),
+            f"{side}.2.{MessageAttributes.MESSAGE_TOOL_CALL_ID}": "c1",
+            **message(SpanAttributes.LLM_OUTPUT_MESSAGES, 0, "assistant", ANSWER),
+        }
+        with tracer.start_as_current_span("model", attributes=model):
+            pass
+    (record,) = records(exporter)
+    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
+        (DOCUMENTS[0], "tool policy"),
+        (QUESTION, "user"),
+    ]
+
+
+def given(role, kind, **part):
+    """A message of the GenAI conventions with one part."""
+    return {"role": role, "parts": [{"type": kind, **part}]}
+
+
+def test_gen_ai_attributes(tracer, exporter):
+    """GenAI conventions: messages in attributes, a tool's span with its result; earlier turns are context."""
+    messages = [
+        given("user", "text", content="Hello."),
+        given("assistant", "text", content="How can I help?"),
+        given("user", "text", content=QUESTION),
+        given("assistant", "tool_call", id="c1", name="policy", arguments={"days": 99}),
+        given("tool", "tool_call_response", id="c1", response=DOCUMENTS[0]),
+    ]
+    with tracer.start_as_current_span("invoke_agent clerk", attributes={gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent"}):
+        tool = {
+            gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
+            gen_ai.GEN_AI_TOOL_NAME: "policy",
+            gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS: '{"days": 99}',
+            gen_ai.GEN_AI_TOOL_CALL_RESULT: DOCUMENTS[0],
+        }
+        with tracer.start_as_current_span("execute_tool policy", attributes=tool):
+            pass
+        chat = {
+            gen_ai.GEN_AI_OPERATION_NAME: "chat",
+            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps([{"type": "text", "content": "You work for a shop."}]),
+            gen_ai.GEN_AI_INPUT_MESSAGES: json.dumps(messages),
+            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps([given("assistant", "text", content=ANSWER)]),
+        }
+        with tracer.start_as_current_span("chat tiny", attributes=chat):
+            pass
+    (record,) = records(exporter)
+    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
+        (DOCUMENTS[0], "tool policy"),
+        ("You work for a shop.", "system"),
+        ("Hello.", "user"),
+        ("How can I help?", "assistant"),
+        (QUESTION, "user"),
+    ]
+
+
+def test_gen_ai_events(tracer, exporter):
+    """The older conventions, with an event per message; without a tool's span its result stands in the messages."""
+    with tracer.start_as_current_span("chat tiny", attributes={gen_ai.GEN_AI_OPERATION_NAME: "chat"}) as span:
+        span.add_event("gen_ai.system.message", {"content": "You work for a shop."})
+        span.add_event("gen_ai.user.message", {"content": QUESTION})
+        calls = [{"id": "c1", "type": "function", "function": {"name": "policy", "arguments": "{}"}}]
+        span.add_event("gen_ai.assistant.message", {"content": "", "tool_calls": json.dumps(calls)})
+        span.add_event("gen_ai.tool.message", {"content": DOCUMENTS[0], "id": "c1"})
+        span.add_event("gen_ai.choice", {"message": json.dumps({"role": "assistant", "content": ANSWER})})
+    (record,) = records(exporter)
+    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
+    assert [(c["text"], c["source"]) for c in record["context"]] == [
+        ("You work for a shop.", "turn 0: system"),
+        (QUESTION, "turn 1: user"),
+        (DOCUMENTS[0], "turn 3: tool policy"),
+    ]
+
+
+def test_traces_apart(tracer, exporter, judge_at):
+    """Spans of two traces are two records, in order; a judge takes them as they are, and its ids lead back to spans."""
+    for i in range(2):
+        root = {KIND: "CHAIN", "input.value": f"Which is kettle {i}?", "output.value": f"Kettle {i} is blue."}
+        with tracer.start_as_current_span("ask", attributes=root):
+            found = {KIND: "RETRIEVER", "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."])}
+            with tracer.start_as_current_span("search", attributes=found):
+                pass
+    found = records(exporter)
+    assert [r["answer"] for r in found] == ["Kettle 0 is blue.", "Kettle 1 is blue."]
+    judge, _ = judge_at()
+    judgments = judge.batch(found)
+    for record, judgment in zip(found, judgments, strict=True):
+        (chunk,) = judgment.statements[0].supporting_chunk_ids
+        assert record["context"][chunk]["source"].endswith("retriever search, document 0")
+
+
+def test_http_spans_are_left_out(tracer, exporter):
+    """A trace that holds no text of an answer is no record; where none is left, that is an error."""
+    with tracer.start_as_current_span("GET /", attributes={"http.method": "GET"}):
+        pass
+    with pytest.raises(InputError, match="none of 1 spans has an input, an output, messages or documents"):
+        records(exporter)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (7, "got int. Expected spans"),
+        ([7], "a span is int"),
+        ([{"name": "x"}], "a span has no context with a span_id"),
+        ({"a": 1}, "a span has no context with a span_id"),
+        ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x", "attributes": [7]}]}]}]}, "a span has no context"),
+        ({"resourceSpans": 7}, "none of 0 spans has an input"),
+        ("no-such-file.json", "no-such-file.json: cannot be read"),
+    ],
+)
+def test_what_is_no_trace(source, message):
+    """Anything else is an error that says what was got and expected."""
+    with pytest.raises(InputError, match=message):
+        records(source)
+
+
+def test_broken_json(tmp_path):
+    """A file cut in the middle is an error that says where."""
+    file = tmp_path / "cut.json"
+    file.write_text('{"resourceSpans": [')
+    with pytest.raises(InputError, match=r"cut.json: is not JSON at character 0"):
+        spans(file)
+
+
+def test_tree():
+    """Dotted names are nested, numbered ones are lists in order; a name with a value and parts keeps both."""
+    assert tree({"a.1.b": 1, "a.0.b": 2, "c": float("nan"), "d": None}) == {"a": [{"b": 2}, {"b": 1}]}
+    assert tree({"a": "x", "a.b": "y"}) == {"a": {"": "x", "b": "y"}}
+    assert tree({"a.b": "y", "a": "x"}) == {"a": {"b": "y", "": "x"}}

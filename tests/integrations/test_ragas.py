@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+pytest.importorskip("ragas", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'")
+
+from ragas import EvaluationDataset, SingleTurnSample, evaluate
+
+from faith_dspy.integrations.ragas import Faithfulness
+
+
+def sample(case):
+    """As RAGAS writes it."""
+    return SingleTurnSample(user_input=case.question, response=case.answer, retrieved_contexts=case.context)
+
+
+def test_single_turn_ascore(recorded, case):
+    """The score is RAGAS's: statements supported over statements asked about."""
+    judge, _ = recorded()
+    assert asyncio.run(Faithfulness(judge).single_turn_ascore(sample(case))) == case.share
+
+
+def test_evaluate(recorded):
+    """In `ragas.evaluate` each row gets its score; a row that cannot be scored is NaN and outside the mean.
+
+    Rows: both sentences supported (1.0), one of two (0.5), an answer that declines.
+    """
+    judge, _ = recorded()
+    rows = [
+        {
+            "user_input": "When did it land?",
+            "response": answer,
+            "retrieved_contexts": ["Apollo 11 landed on the Moon on July 20, 1969."],
+        }
+        for answer in (
+            "Apollo 11 landed on the Moon on July 20, 1969. Armstrong and Aldrin walked on the surface.",
+            "Apollo 11 landed on the Moon on July 20, 1969. The astronauts had trained in Iceland.",
+            "I don't know.",
+        )
+    ]
+    metric = Faithfulness(judge)
+    result = evaluate(EvaluationDataset.from_list(rows), metrics=[metric], show_progress=False)
+    scores = result["faithfulness"]
+    assert scores[:2] == [1.0, 0.5]
+    assert math.isnan(scores[2])
+    assert "0.75" in str(result)  # (1 + .5) / 2
+    assert metric.judgment(rows[2]).unscored == "abstained"
+    assert [s.is_supported for s in metric.judgment(SingleTurnSample(**rows[1])).statements] == [True, False]
+    assert metric.judgment({"response": "Something else."}) is None
+
+
+def test_reason(recorded):
+    """`ascore`, the newer way, gives the verdict on each statement with the number, and why there is no number."""
+    judge, _ = recorded()
+    metric = Faithfulness(judge)
+    context = ["Opened software is not refunded."]
+    result = asyncio.run(metric.ascore(response="Opened software is refunded in full.", retrieved_contexts=context))
+    assert result.value == 0.0
+    assert result.reason == "0 of 1 statements supported\nnot_supported: Opened software is refunded in full."
+    nothing = metric.score(user_input="Why?", response="I don't know.", retrieved_contexts=context)
+    assert math.isnan(nothing.value)
+    assert nothing.reason == "unscored (abstained): the answer only declines to answer"
+    assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
+
+
+def test_reads_what_ragas_requires(recorded):
+    """Columns are checked by RAGAS before anything is judged: a sample needs an answer and contexts, no reference."""
+    judge, _ = recorded()
+    assert Faithfulness(judge).required_columns == {"SINGLE_TURN": {"response", "retrieved_contexts"}}
+    with pytest.raises(ValueError, match="retrieved_contexts"):
+        evaluate(EvaluationDataset.from_list([{"user_input": "a", "response": "b"}]), metrics=[Faithfulness(judge)])
+
+
+def test_endpoint_that_fails(recorded):
+    """Where the LM fails there is no score: NaN, and what it said."""
+    judge, server = recorded()
+    server.status = 500
+    result = asyncio.run(Faithfulness(judge).ascore(response="It is blue.", retrieved_contexts=["The kettle is blue."]))
+    assert math.isnan(result.value)
+    assert result.reason.startswith("unscored (lm_failed): none of 1 statements could be judged")
+
+
+def test_statements_of_each_sentence(judge_at):
+    """Sentences first, so that the answer's words are kept; then statements without pronouns, under their sentence.
+
+    Three statements of two sentences, one of them not supported: |V| / |S| = 2 / 3.
+    """
+
+    def say(asked):
+        content = asked["messages"][-1]["content"]
+        if "Sentences:" in content:
+            return (
+                "1. The Moon landing of Apollo 11 was in 1969.\n2. Armstrong left Apollo 11 first.\n"
+                "2. Armstrong left Apollo 11 with a flag."
+            )
+        return "No" if "with a flag" in content else "Yes"
+
+    judge, _ = judge_at(says=say, granularity="statement")
+    metric = Faithfulness(judge)
+    row = SingleTurnSample(
+        user_input="When was the Moon landing of Apollo 11, and who left first?",
+        response="It was in 1969. Armstrong left first, with a flag.",
+        retrieved_contexts=["The Moon landing of Apollo 11 was in 1969.", "Armstrong left first."],
+    )
+    assert asyncio.run(metric.single_turn_ascore(row)) == pytest.approx(2 / 3)
+    found = metric.judgment(row)
+    assert [(s.sentence_index, s.is_supported) for s in found.statements] == [(0, True), (1, True), (1, False)]
+    assert [s.text for s in found.sentences] == ["It was in 1969.", "Armstrong left first, with a flag."]
+    assert found.statements[0].supporting_chunk_ids == (0,)

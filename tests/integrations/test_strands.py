@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip(
+    "strands_evals", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'"
+)
+
+from cases import LEVEL
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from strands import Agent, tool
+from strands.models.model import Model
+from strands.session.file_session_manager import FileSessionManager
+from strands.telemetry import tracer as strands_tracer
+from strands_evals import Case, Experiment
+from strands_evals.mappers import StrandsInMemorySessionMapper
+from strands_evals.types.evaluation import EvaluationData
+
+from faith_dspy import JudgeConfig
+from faith_dspy.errors import InputError
+from faith_dspy.integrations import otel
+from faith_dspy.integrations.strands import FaithfulnessEvaluator
+from faith_dspy.integrations.strands_sessions import conversations, records
+
+FOUND = "Opened software is not refunded."
+ANSWER = "Opened software is refunded in full."
+
+
+class Recorded(Model):
+    """A model that calls the tool and then says the answer."""
+
+    def update_config(self, **model_config):
+        """Nothing to set."""
+
+    def get_config(self):
+        """Its name."""
+        return {"model_id": "recorded"}
+
+    def structured_output(self, *args, **kwargs):
+        """Not used."""
+        raise NotImplementedError
+
+    async def stream(self, messages, tool_specs=None, system_prompt=None, **kwargs):
+        """A tool call on the user's message, the answer on the tool's result."""
+        asked = any("text" in block for block in messages[-1]["content"])
+        yield {"messageStart": {"role": "assistant"}}
+        start = {"toolUse": {"toolUseId": f"call-{len(messages)}", "name": "search_docs"}} if asked else {}
+        delta = {"toolUse": {"input": json.dumps({"query": "refund"})}} if asked else {"text": ANSWER}
+        yield {"contentBlockStart": {"start": start}}
+        yield {"contentBlockDelta": {"delta": delta}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "tool_use" if asked else "end_turn"}}
+        yield {
+            "metadata": {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}, "metrics": {"latencyMs": 1}}
+        }
+
+
+@tool
+def search_docs(query: str) -> str:
+    """Search the shop's policies."""
+    return FOUND
+
+
+@pytest.fixture(params=["", "gen_ai_latest_experimental"], ids=["legacy", "latest"])
+def ran(request, tmp_path, monkeypatch):
+    """A real agent that was asked two things: spans in memory, saved session, agent."""
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = strands_tracer.Tracer()
+    monkeypatch.setattr(tracer, "tracer", provider.get_tracer("strands-agents"))
+    for module in ("strands.agent.agent", "strands.event_loop.event_loop", "strands.tools.executors._executor"):
+        monkeypatch.setattr(f"{module}.get_tracer", lambda: tracer)
+    agent = Agent(
+        model=Recorded(),
+        tools=[search_docs],
+        system_prompt="You work for a shop.",
+        callback_handler=None,
+        agent_id="clerk",
+        session_manager=FileSessionManager("s1", storage_dir=str(tmp_path)),
+    )
+    agent("Do you sell software?")
+    agent("Is opened software refunded?")
+    return exporter, tmp_path, agent
+
+
+def data(case, **fields):
+    """What an experiment gives an evaluator."""
+    return EvaluationData(
+        input=case.question, actual_output=case.answer, metadata={"retrieved_contexts": case.context}, **fields
+    )
+
+
+def test_evaluate(recorded, case):
+    """Score, Strands' label for it, reason; only an answer that is supported throughout passes."""
+    judge, _ = recorded()
+    (found,) = FaithfulnessEvaluator(judge).evaluate(data(case))
+    assert (found.score, found.label) == (case.share, LEVEL[int(case.share * 4)])
+    assert found.test_pass is (case.version == "supported")
+    assert found.reason.startswith(f"{int(case.share * 2)} of 2 statements supported")
+    assert asyncio.run(FaithfulnessEvaluator(judge).evaluate_async(data(case))) == [found]
+
+
+def test_an_unsupported_addition_does_not_pass(recorded):
+    """Three supported statements and one that is not: .75, “Generally Yes”, failed – unless asked as Strands asks."""
+    judge, _ = recorded()
+    answer = (
+        "Adults take one tablet of 200 mg every six hours. Do not take more than four tablets in 24 hours. "
+        "The tablet is taken with water. The medicine may cause headaches."
+    )
+    case = EvaluationData(input="?", actual_output=answer, metadata={"context": ["One tablet every six hours."]})
+    for evaluator, passes in (
+        (FaithfulnessEvaluator(judge), False),
+        (FaithfulnessEvaluator(judge, threshold=0.5), True),
+    ):
+        (found,) = evaluator.evaluate(case)
+        assert (found.score, found.label, found.test_pass) == (0.75, "Generally Yes", passes)
+
+
+def test_experiment(recorded, ran):
+    """In an experiment the last turn of a real agent's session is judged against the tool's result before it."""
+    exporter, _, _ = ran
+    judge, server = recorded()
+    session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
+    experiment = Experiment(
+        cases=[Case(name="refund", input="Is opened software refunded?")],
+        evaluators=[FaithfulnessEvaluator(judge)],
+    )
+    report = experiment.run_evaluations(lambda case: {"output": ANSWER, "trajectory": session})
+    assert (report.overall_score, report.test_passes) == (0.0, [False])
+    assert f"not_supported: {ANSWER}" in report.reasons[0]
+    assert FOUND in server.requests[0]["messages"][-1]["content"]
+
+
+def test_unscored(recorded):
+    """What could not be scored is not applicable and says why, in the two kinds Strands knows.
+
+    Nothing to judge passes and is outside Strands' mean; what failed to be judged does not pass and is 0 in it:
+    (1 + 0) / 2.
+    """
+    judge, _ = recorded()
+    said = {"good": "Refunds go to the card that was used to pay.", "declines": "I don't know.", "bare": "It is blue."}
+    experiment = Experiment(
+        cases=[Case(name=n, input="?", metadata={} if n == "bare" else {"context": [FOUND]}) for n in said],
+        evaluators=[FaithfulnessEvaluator(judge)],
+    )
+    report = experiment.run_evaluations(lambda case: said[case.name])
+    found = {
+        case["name"]: (row[0].label, passed, reason)
+        for case, row, passed, reason in zip(
+            report.cases, report.detailed_results, report.test_passes, report.reasons, strict=True
+        )
+    }
+    assert found["good"][:2] == ("Completely Yes", True)
+    assert found["declines"] == (
+        "not_applicable",
+        True,
+        "unscored (abstained): the answer only declines to answer",
+    )
+    assert found["bare"][:2] == ("not_applicable", False)
+    assert found["bare"][2].startswith("unscored (no_context)")
+    assert report.overall_score == 0.5
+
+
+def test_session(ran):
+    """A mapped session gives one record a turn, in which tool results and earlier turns say where they came from."""
+    exporter, _, _ = ran
+    session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
+    first, second = records(session)
+    assert (first["question"], first["answer"].strip()) == ("Do you sell software?", ANSWER)
+    assert first["context"] == [
+        {"text": "Do you sell software?", "source": "turn 0: user"},
+        {"text": FOUND, "source": "turn 1: tool search_docs"},
+    ]
+    assert second["question"] == "Is opened software refunded?"
+    assert [c["source"] for c in second["context"]] == [
+        "turn 0: user",
+        "turn 1: tool search_docs",
+        "turn 2: assistant",
+        "turn 3: user",
+        "turn 4: tool search_docs",
+    ]
+
+
+def test_spans_of_an_agent(ran):
+    """The same agent's spans, read without Strands: one record a trace, whose context holds the tool's result once."""
+    exporter, _, _ = ran
+    found = otel.records(exporter)
+    assert [r["question"] for r in found] == ["Do you sell software?", "Is opened software refunded?"]
+    for r in found:
+        assert r["answer"].strip() == ANSWER
+        assert sum(c["text"] == FOUND and ": tool search_docs" in c["source"] for c in r["context"]) >= 1
+        assert not any("query" in c["text"] for c in r["context"])  # arguments of calls are not evidence
+    assert [c["source"].partition(": ")[2] for c in found[0]["context"]] == ["tool search_docs", "system", "user"]
+
+
+def test_saved_session(ran, judge_at):
+    """The folder an agent saves its session in is a conversation: the last answer against all before it."""
+    _, folder, agent = ran
+    (found,) = conversations(folder)
+    assert found["id"] == "s1/clerk"
+    assert found["conversation"] == [{"role": m["role"], "content": m["content"]} for m in agent.messages]
+    judge, server = judge_at()
+    (judgment,) = judge.batch([found])
+    assert judgment.statements[0].text == ANSWER
+    # [0] user, [1] tool, [2] assistant, [3] user, [4] tool
+    assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
+
+
+def test_messages_as_trajectory(recorded, ran):
+    """An agent's own messages will do as a trajectory."""
+    _, _, agent = ran
+    judge, _ = recorded()
+    case = EvaluationData(input="?", actual_output=ANSWER, actual_trajectory=agent.messages)
+    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
+    assert (found.score, found.test_pass) == (0.0, False)
+
+
+def test_redacted_message(ran):
+    """A message that was redacted is read as redacted."""
+    _, folder, _ = ran
+    file = folder / "session_s1/agents/agent_clerk/messages/message_0.json"
+    saved = json.loads(file.read_text())
+    file.write_text(json.dumps({**saved, "redact_message": {"role": "user", "content": [{"text": "[redacted]"}]}}))
+    assert conversations(folder)[0]["conversation"][0]["content"] == [{"text": "[redacted]"}]
+
+
+def test_folder_without_a_session(tmp_path):
+    """A folder that holds no answered conversation is an error that says what was expected."""
+    with pytest.raises(InputError, match="0 agents with messages, none of which has answered; expected a folder as"):
+        conversations(tmp_path)
+
+
+@pytest.mark.skipif(
+    "five_level" not in str(JudgeConfig.model_fields["verdicts"].annotation), reason="no five_level yet"
+)
+@pytest.mark.parametrize(
+    ("reply", "level"), [("not", 0), ("hardly", 1), ("mixed", 2), ("generally", 3), ("completely", 4)]
+)
+def test_five_levels(judge_at, reply, level):
+    """With five-level verdicts the levels are 0, .25, .5, .75, 1 and pass from .5 on; an added fact is .25."""
+    judge, _ = judge_at(says=reply, granularity="answer", verdicts="five_level")
+    case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
+    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
+    assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
+
+
+@pytest.mark.skipif("system_prompt" not in JudgeConfig.model_fields, reason="the dial 'system_prompt' is not there yet")
+def test_system_prompt(judge_at):
+    """A system prompt of the user's own is what the LM reads."""
+    judge, server = judge_at(system_prompt="You check answers of a shop's clerk.")
+    case = EvaluationData(input="?", actual_output="It is blue.", metadata={"context": ["It is blue."]})
+    FaithfulnessEvaluator(judge).evaluate(case)
+    assert "You check answers of a shop's clerk." in server.requests[0]["messages"][0]["content"]
