@@ -26,6 +26,7 @@
   };
   const text = (tag, name, value) => el(tag, { class: name, dir: "auto" }, value);
   const mark = (symbol) => el("span", { class: "mark", "aria-hidden": "true", dir: "ltr" }, symbol);
+  const number = (n) => n.toLocaleString("en");
   const percent = (share) => `${Math.round(100 * share)} %`;
   const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
   const outcome = (i) => (i.unscored ? "unscored" : i.faithful == null ? "scored" : i.faithful ? "faithful" : "unfaithful");
@@ -35,7 +36,7 @@
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
   const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n} ${words(reason)}`);
   $("summary").append(
-    tile(String(s.n), s.n === 1 ? "answer" : "answers"),
+    tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
     tile(s.decided ? percent(s.faithful / s.decided) : "–", `faithful: ${s.faithful} of ${s.decided} scored`),
     tile(s.mean_score == null ? "–" : s.mean_score.toFixed(2), `mean score of the ${s.scored} scored`),
     tile(s.n ? percent(s.coverage) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -90,8 +91,8 @@ class TerminalView:
         self.console.print(text, highlight=False)
 
     @contextmanager
-    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar with count, time taken and time left; a line when it is done."""
+    def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """A bar with count, time taken and time left, gone when it is done; without a total it only counts."""
         progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -106,5 +107,11 @@ class TerminalView:
         with progress:
             bar = progress.add_task(what, total=total)
             yield lambda n: progress.advance(bar, n)
-            elapsed = progress.tasks[0].elapsed or 0.0
-        self.console.print(f"  [dim]{what}: {elapsed:.0f} s[/dim]", highlight=False)
+
+    @contextmanager
+    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A `bar`, and a line with the time it took when it is done."""
+        started = time.monotonic()
+        with self.bar(what, total) as advance:
+            yield advance
+        self.console.print(f"  [dim]{what}: {time.monotonic() - started:.0f} s[/dim]", highlight=False)
