@@ -48,7 +48,8 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     if judgment.unscored is not None:
         head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
     else:
-        head = Text("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
+        head = Text()
+        head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
         head.append(f"   score {judgment.score:.2f}", style="bold")
         if judgment.probability is not None:
             head.append(f"   probability {judgment.probability:.2f}")

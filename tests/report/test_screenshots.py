@@ -83,8 +83,13 @@ def test_pictures_of_the_page(
     write_html(zip(RECORDS, judged, strict=True), tmp_path / "page.html", title="Answers of the help desk")
     browser.open(tmp_path / "page.html", width=size[0], height=size[1], **media)
     browser.wait("document.querySelectorAll('.card').length === 4")
+    browser("Emulation.setScrollbarsHidden", hidden=True)
+    if name == "page":
+        browser.point(".s:nth-of-type(1)")  # its evidence is lit
+        browser.js("scrollTo(0, 0)")
     time.sleep(0.3)  # transitions
     png = base64.b64decode(browser("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
+    browser("Emulation.setScrollbarsHidden", hidden=False)
     assert 20_000 < len(png) < 150_000
     folder = Path(os.environ.get("FAITH_DSPY_IMAGES", tmp_path))
     (folder / f"{name}.png").write_bytes(png)
