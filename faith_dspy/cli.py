@@ -17,8 +17,6 @@ import typer
 from faith_dspy.errors import FaithDspyError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from faith_dspy.judge import Judge
 
 app = typer.Typer(
@@ -170,60 +168,51 @@ def tune(
 @app.command()
 def judge(
     records: Annotated[
-        Path, typer.Argument(metavar="INPUT.jsonl", help='{"question"?, "context": […], "answer"} a line.')
+        Path,
+        typer.Argument(metavar="INPUT.jsonl", help='{"question"?, "context": […], "answer"} a line; - for stdin.'),
     ],
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File for the judgments, a JSON object a line. Default: stdout.")
+        Path | None,
+        typer.Option("--out", help="File for the judgments, a JSON object a line. Default, and with -: stdout."),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write one self-contained HTML page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write one self-contained HTML page, of the first 2,000 answers.")
+    ] = None,
     granularity: Granularities = None,
     dials: Dials = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Answers judged at the same time.", min=1)] = None,
 ) -> None:
     """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
 
-    A record that cannot be judged comes out unscored, with the reason. With --out, a run that was stopped goes on where
-    it was.
+    Any number of records is read as it is needed. One that cannot be judged, or a line that is not JSON, comes out
+    unscored, with the reason. With --out, a run that was stopped or killed goes on where it was. The last line on
+    stderr counts what was scored, what was not and why, tokens and seconds.
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
-    from faith_dspy.labels import read_jsonl
     from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.runner import STANDARD, count_lines, run
 
+    out = None if out == STANDARD else out
     _check_writable(out, "--out")
     _check_writable(html, "--html")
-    rows = [row for _, row in read_jsonl(records)]
-    if not rows:
-        raise InputError(f"{records}: has no records. Expected one JSON object a line with context and answer.")
     the_judge = _judge(judge, lm, api_base, granularity, dials)
-    from faith_dspy.lm import preflight
-
-    done = _resumed(out, rows)
-    preflight(the_judge.lm)
-    handle = out.open("a", encoding="utf-8") if out else sys.stdout
-    judgments = []
-    try:
-        with TerminalView().task("judging", len(rows)) as advance:
-            advance(done)
-            todo = rows[done:]
-            for row, judgment in zip(todo, the_judge.stream(todo, threads), strict=True):
-                line = {"id": row["id"]} if "id" in row else {}
-                line |= {"question": row.get("question"), "answer": row.get("answer")}
-                line |= {"record": _key(row), **judgment.model_dump(mode="json")}
-                handle.write(json.dumps(line, ensure_ascii=False) + "\n")
-                handle.flush()
-                judgments.append((row, judgment))
-                advance(1)
-    finally:
-        if out:
-            handle.close()
+    with TerminalView().bar("judging", count_lines(records)) as advance:
+        tally = run(the_judge, records, out, threads=threads, show=html is not None, advance=advance)
     if html:
         from faith_dspy.report.html import write_html
 
-        write_html(_with_texts(rows, out, judgments), html)
+        write_html(tally.shown, html, total=tally.rows)
+        if len(tally.shown) < tally.rows:
+            typer.echo(
+                f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.", err=True
+            )
+    if tally.unreadable == tally.rows:
+        typer.echo(f"No line of {records} is a JSON object: is it a JSON lines file?", err=True)
+    typer.echo(tally, err=True)
 
 
 @app.command()
@@ -433,53 +422,10 @@ def _judge(
     return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**dials))
 
 
-def _key(row: dict[str, Any]) -> str:
-    from faith_dspy.schema import digest
-
-    return digest(row)
-
-
-def _resumed(out: Path | None, rows: list[dict[str, Any]]) -> int:
-    """How many records are already in the output file; a line that was cut off is taken away."""
-    if out is None or not out.exists():
-        return 0
-    lines = out.read_bytes().splitlines(keepends=True) if out.is_file() else []
-    whole: list[bytes] = []
-    for line, row in zip(lines, rows, strict=False):
-        try:
-            same = line.endswith(b"\n") and json.loads(line).get("record") == _key(row)
-        except (ValueError, AttributeError):
-            same = False
-        if not same:
-            break
-        whole.append(line)
-    rest = len(lines) - len(whole)
-    if rest > 1 or (rest == 1 and lines[-1].endswith(b"\n")):
-        raise InputError(
-            f"{out}: line {len(whole) + 1} is not the judgment of record {len(whole) + 1} of the input, so this run "
-            "cannot go on from it. Give another --out, or remove the file."
-        )
-    out.write_bytes(b"".join(whole))
-    return len(whole)
-
-
 def _check_writable(path: Path | None, option: str) -> None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
         raise InputError(f"{option} {path}: {what}; expected a file in a folder that is there.")
-
-
-def _with_texts(rows: list[dict[str, Any]], out: Path | None, judgments: list[Any]) -> Iterator[Any]:
-    """Records with their judgments, those of an earlier run read back from the output file."""
-    from faith_dspy.schema import Judgment
-
-    if out is None or len(judgments) == len(rows):
-        yield from judgments
-        return
-    with out.open("rb") as handle:
-        for row, line in zip(rows, handle, strict=True):
-            fields = json.loads(line)
-            yield row, Judgment.model_validate({k: fields[k] for k in Judgment.model_fields})
 
 
 def _stdout() -> Any:

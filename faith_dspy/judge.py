@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from faith_dspy.concurrency import in_order
 from faith_dspy.config import JudgeConfig
 from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError
@@ -127,7 +125,7 @@ class Judge:
         lm = self.lm
         if self.program.window is None and lm.endpoint.num_ctx:
             self.program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
-        with metered() as meter, dspy.context(lm=lm):
+        with metered() as meter, dspy.context(lm=lm, trace=None):  # a trace would keep 10,000 contexts
             prediction = self.program(context=chunks, answer=answer, question=question)
         return Observation(
             sentences=tuple(prediction.sentences),
@@ -167,39 +165,32 @@ class Judge:
 
         return self._in_order(one, examples, num_threads)
 
-    def stream(self, records: Iterable[Mapping[str, Any]], num_threads: int | None = None) -> Iterator[Judgment]:
+    def stream(
+        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
+    ) -> Iterator[Judgment]:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
 
         Only a few records are taken ahead, so that any number of them fits in memory. A record that cannot be judged
-        comes back unscored and never ends the run; an endpoint that is not there does.
+        comes back unscored and never ends the run – an `InputError` in a record's place says what is wrong with it; an
+        endpoint that is not there ends it. Closing the stream, or Ctrl-C, begins nothing more and waits for nothing.
         """
         return self._in_order(self._safely, records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
         _ = self.program  # made once, before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (1 if self.lm.endpoint.sha256 else THREADS)
-        if threads == 1:
-            yield from map(work, items)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            waiting: deque[Any] = deque()
-            try:
-                for item in items:
-                    waiting.append(pool.submit(contextvars.copy_context().run, work, item))
-                    if len(waiting) > 2 * threads:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        yield from map(work, items) if threads == 1 else in_order(work, items, threads)
 
-    def batch(self, records: Iterable[Mapping[str, Any]], num_threads: int | None = None) -> list[Judgment]:
+    def batch(
+        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
+    ) -> list[Judgment]:
         """`stream` as a list: one judgment per record, in order."""
         return list(self.stream(records, num_threads))
 
-    def _safely(self, record: Mapping[str, Any]) -> Judgment:
+    def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
         try:
+            if isinstance(record, InputError):
+                raise record
             if not isinstance(record, Mapping):
                 raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
             return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})

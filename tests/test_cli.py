@@ -101,12 +101,13 @@ def test_help_of_every_command(run, words):
 
 
 def test_judge_writes_a_line_per_record(run, at, tmp_path):
-    """A judgment a line in the order of the input, with the record's own id where it has one, and nothing else."""
+    """A judgment a line in the order of the input, with its line, and the record's own id where it has one."""
     code, out, err = run("judge", jsonl(tmp_path / "in.jsonl", *RECORDS), *at, "--threads", 8)
     assert (code, "Traceback" in err) == (0, False)
     found = lines(out)
     assert [f.get("id") for f in found] == ["a", None, 3]
     assert "id" not in found[1]
+    assert [f["line"] for f in found] == [1, 2, 3]
     assert [f["answer"] for f in found] == [r["answer"] for r in RECORDS]
     assert [f["score"] for f in found] == [1.0, 0.0, 1.0]
     assert [f["faithful"] for f in found] == [True, False, True]
@@ -311,12 +312,19 @@ def refused(result, *parts):
 
 @pytest.mark.parametrize("command", [["judge"], ["agree"], ["labels", "audit"]])
 def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
-    """Missing, empty and broken files are named, with line, before anything is asked of the LM."""
+    """Missing and empty files, and folders, are named, before anything is asked of the LM."""
     options = [] if command[0] == "labels" else at
     refused(run(*command, tmp_path / "nothing.jsonl", *options), "error: ", "nothing.jsonl: cannot be read (no such")
     refused(run(*command, tmp_path, *options), "is a folder")
     empty = jsonl(tmp_path / "empty.jsonl")
     refused(run(*command, empty, *options), empty, "One JSON object a line" if command != ["judge"] else "no records")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("command", [["agree"], ["labels", "audit"]])
+def test_labels_that_are_broken(run, at, server, tmp_path, command):
+    """A line of labels that is not JSON is named, before anything is asked of the LM."""
+    options = [] if command[0] == "labels" else at
     broken = jsonl(tmp_path / "broken.jsonl", RECORDS[0] | {"faithful": True})
     broken.write_text(broken.read_text() + '{"context": [\n')
     refused(run(*command, broken, *options), f"{broken}:2: not JSON")
@@ -436,7 +444,8 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("faith_dspy.labels.read_jsonl", stop)
+    monkeypatch.setattr("faith_dspy.runner.read_records", stop)
+    jsonl(tmp_path / "x", RECORDS[0])
     code, _, err = run("judge", tmp_path / "x", "--lm", "openai/tiny")
     assert code == 130
     assert "Traceback" not in err

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dspy
+from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ConfigError, LimitReachedError
@@ -255,6 +256,7 @@ class MeteredLM(dspy.LM):
             meter.add(usage, replayed=replayed)
         with dspy.context(max_history_size=min(_HISTORY, dspy.settings.max_history_size)):
             super().update_history(entry)
+        del GLOBAL_HISTORY[:-_HISTORY]  # the one list that DSPy's setting does not shorten
 
     @contextmanager
     def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:

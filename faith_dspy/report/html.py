@@ -40,13 +40,18 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_html(
-    items: Iterable[Judgment | tuple[Mapping[str, Any], Judgment]], path: str | Path, *, title: str = "Faithfulness"
+    items: Iterable[Judgment | tuple[Mapping[str, Any], Judgment]],
+    path: str | Path,
+    *,
+    title: str = "Faithfulness",
+    total: int | None = None,
 ) -> None:
     """Write judgments as one page that needs no network, for people to look at.
 
     A judgment does not hold the texts it is about. Give each with its record – a mapping with ``question``, ``context``
     and ``answer``, or ``conversation``, as `Judge.stream` takes it – to see them; of a judgment alone, the answer's
     sentences are shown. A record that cannot be read is shown with the reason, and never ends the run.
+    Where the items are the first of more, ``total`` says of how many.
     """
     rows: list[str] = []
     judgments: list[Judgment] = []
@@ -54,7 +59,8 @@ def write_html(
         record, judgment = (None, given) if isinstance(given, Judgment) else given
         judgments.append(judgment)
         rows.append(script_json(_item(record, judgment)))
-    data = '{"items":[' + ",\n".join(rows) + '],"summary":' + script_json(summary(judgments)) + "}"
+    top = {**summary(judgments), "total": total or len(judgments)}
+    data = '{"items":[' + ",\n".join(rows) + '],"summary":' + script_json(top) + "}"
     here = files("faith_dspy.report")
     page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     slots = {

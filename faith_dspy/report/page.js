@@ -26,6 +26,7 @@
   };
   const text = (tag, name, value) => el(tag, { class: name, dir: "auto" }, value);
   const mark = (symbol) => el("span", { class: "mark", "aria-hidden": "true", dir: "ltr" }, symbol);
+  const number = (n) => n.toLocaleString("en");
   const percent = (share) => `${Math.round(100 * share)} %`;
   const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
   const outcome = (i) => (i.unscored ? "unscored" : i.faithful == null ? "scored" : i.faithful ? "faithful" : "unfaithful");
@@ -35,7 +36,7 @@
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
   const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n} ${words(reason)}`);
   $("summary").append(
-    tile(String(s.n), s.n === 1 ? "answer" : "answers"),
+    tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
     tile(s.decided ? percent(s.faithful / s.decided) : "–", `faithful: ${s.faithful} of ${s.decided} scored`),
     tile(s.mean_score == null ? "–" : s.mean_score.toFixed(2), `mean score of the ${s.scored} scored`),
     tile(s.n ? percent(s.coverage) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
@@ -98,7 +99,7 @@
 
   const card = (item) => {
     const name = `n${++names}`;
-    const article = el("article", { class: "card", "aria-labelledby": name });
+    const article = el("article", { class: `card${item.unscored ? " none" : ""}`, "aria-labelledby": name });
     const heading = el("h2", { id: name, dir: "auto" }, item.question || `Answer ${item.number}`);
     const notes = [item.detail, ...item.notes].filter(Boolean).map((note) => text("p", "note", note));
     article.append(el("header", {}, finding(item), heading, ...notes));
@@ -131,7 +132,7 @@
     const left = el("section", {}, el("h3", {}, "Answer"), answer, sentences.length > 0 && panel);
     const right = el("section", { class: "context" }, el("h3", {}, "Context"),
       item.chunks.length ? box : el("p", { class: "note" }, item.bare ? "The texts were not given to this page." : "There is no context."));
-    article.append(el("div", { class: "body" }, left, right));
+    if (item.parts.length || item.chunks.length) article.append(el("div", { class: "body" }, left, right));
     article.classList.toggle("long", answer.textContent.length > 900);
     const state = { item, article, sentences, panel, box, chunks, marks, active: null, held: false };
     states.set(article, state);
@@ -279,7 +280,7 @@
     draw(Infinity);
     for (const article of list.querySelectorAll(".card")) {
       const { item } = states.get(article);
-      if (item.statements.length) article.querySelector(".answer").after(el("ol", { class: "all" }, ...item.statements.map((_, i) => statement(item, i))));
+      if (item.statements.length) article.querySelector(".answer")?.after(el("ol", { class: "all" }, ...item.statements.map((_, i) => statement(item, i))));
     }
   });
   addEventListener("afterprint", () => list.querySelectorAll(".all").forEach((x) => x.remove()));

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,42 +31,51 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Judgment
 
 _STYLE = {
-    "fully_supported": ("✓", "green"),
-    "partially_supported": ("◐", "yellow"),
-    "no_evidence": ("✗", "red"),
-    "not_supported": ("✗", "red"),
-    "contradictory": ("⚡", "bold red"),
+    "fully_supported": ("✓", "green", ""),
+    "partially_supported": ("◐", "yellow", "partly"),
+    "no_evidence": ("✗", "red", "no evidence"),
+    "not_supported": ("✗", "red", ""),
+    "contradictory": ("!", "bold red", "contradicted"),
 }
+"""Mark of one cell, colour, and the words that tell it without colours; of the two that say most there are none."""
+_NOT_JUDGED = ("?", "yellow", "not judged")
+_IDS = 3
+"""Chunk ids shown of a statement; more would leave its text no room."""
 
 
 def judgment_view(judgment: Judgment) -> RenderableType:
     """One judgment: the finding on top, a line per statement below."""
     if judgment.unscored is not None:
         head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
-        if judgment.detail:
-            head.append(f" – {judgment.detail}", style="dim")
     else:
-        head = Text("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
+        head = Text()
+        head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
         head.append(f"   score {judgment.score:.2f}", style="bold")
         if judgment.probability is not None:
             head.append(f"   probability {judgment.probability:.2f}")
-        head.append(f"   {judgment.level}", style="dim")
+        if judgment.level is not None:
+            head.append(f"   {judgment.level}", style="dim")
+    if judgment.detail:
+        head.append(f" – {judgment.detail}", style="dim")
     table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
     table.add_column(width=1)
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
     for s in judgment.statements:
-        mark, style = _STYLE.get(s.verdict.value, ("?", "yellow")) if s.verdict else ("?", "yellow")
-        evidence = f"← {', '.join(f'[{i}]' for i in s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
+        mark, style, words = _STYLE[s.verdict.value] if s.verdict else _NOT_JUDGED
+        ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
+        evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
         confidence = "" if s.confidence is None else f"{s.confidence:.2f}"
-        table.add_row(Text(mark, style), confidence, Text(s.text), evidence)
-        if s.reason:
-            table.add_row("", "", Text(s.reason, style="italic dim"), "")
+        table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
+        for said in filter(None, (s.reason, s.error)):
+            table.add_row("", "", Text(said, style="italic dim"), "")
     u = judgment.usage
     cost = Text(
         f"{u.calls} calls · {u.computed_tokens} tokens read, {u.cached_tokens} from the prefix cache, "
-        f"{u.output_tokens} written · {u.seconds:.1f} s",
+        f"{u.output_tokens} written · {u.seconds:.1f} s"
+        if u.calls
+        else "no LM calls",
         style="dim",
     )
     parts: list[RenderableType] = [head, table] if judgment.statements else [head]
@@ -72,8 +83,9 @@ def judgment_view(judgment: Judgment) -> RenderableType:
 
 
 def render(judgment: Judgment) -> str:
-    """`judgment_view` as plain text, 100 columns wide."""
-    console = Console(file=io.StringIO(), width=100, color_system=None)
+    """`judgment_view` as plain text, as wide as the terminal, 60 to 100 columns."""
+    width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(judgment_view(judgment))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
@@ -90,8 +102,8 @@ class TerminalView:
         self.console.print(text, highlight=False)
 
     @contextmanager
-    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar with count, time taken and time left; a line when it is done."""
+    def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """A bar with count, time taken and time left, gone when it is done; without a total it only counts."""
         progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -106,5 +118,11 @@ class TerminalView:
         with progress:
             bar = progress.add_task(what, total=total)
             yield lambda n: progress.advance(bar, n)
-            elapsed = progress.tasks[0].elapsed or 0.0
-        self.console.print(f"  [dim]{what}: {elapsed:.0f} s[/dim]", highlight=False)
+
+    @contextmanager
+    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A `bar`, and a line with the time it took when it is done."""
+        started = time.monotonic()
+        with self.bar(what, total) as advance:
+            yield advance
+        self.console.print(f"  [dim]{what}: {time.monotonic() - started:.0f} s[/dim]", highlight=False)

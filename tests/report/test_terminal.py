@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from faith_dspy.report.terminal import TerminalView, judgment_view
+from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
+
+
+def judged(*found: dict[str, Any], **fields: Any) -> Judgment:
+    """A judgment with these statements."""
+    statements = tuple(StatementVerdict(**{"text": "It is blue.", **f}) for f in found)
+    scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
+    return Judgment(statements=statements, **{**scored, **fields})
+
+
+def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
+    assert [(line[3], line[4:-1].split("blue.")[1].strip()) for line in lines] == [
+        ("✓", ""),
+        ("◐", "partly"),
+        ("✗", "no evidence"),
+        ("!", "contradicted"),
+        ("✗", ""),
+        ("?", "not judged"),
+    ]
+
+
+@pytest.mark.parametrize("columns", [20, 80, 120])
+@pytest.mark.parametrize(
+    "text", ["It is blue. " * 20, "这座桥建成于1937年。" * 9, "قرصًا في اليوم. " * 9, "🚀 " * 60, "x" * 300]
+)
+def test_the_frame_is_straight(monkeypatch: pytest.MonkeyPatch, columns: int, text: str) -> None:
+    """In any script all lines are as wide, and no wider than the terminal, 60 to 100 columns."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    found = {"verdict": "contradictory", "confidence": 0.5, "reason": text, "supporting_chunk_ids": tuple(range(40))}
+    view = judged({**found, "text": text}).pretty()
+    widths = {cell_len(line) for line in view.splitlines()}
+    assert len(widths) == 1
+    assert widths.pop() <= min(100, max(60, columns))
+    assert "[2] +37" in view
+    assert "…" not in view
+
+
+def test_findings_in_words() -> None:
+    """An unscored judgment says why; what has no level, no calls or no verdict says nothing that is not so."""
+    view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
+    assert "unscored: abstained – the answer only declines to answer" in view
+    assert "no LM calls" in view
+    view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
+    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 calls · 9 tokens read"):
+        assert said in view
+    assert "None" not in view
+
+
+def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pretty` is plain text; on a terminal NO_COLOR takes the colours away."""
+    judgment = judged({"verdict": "contradictory"})
+    assert "\x1b" not in judgment.pretty()
+    for wanted in (True, False):
+        monkeypatch.delenv("NO_COLOR", raising=False) if wanted else monkeypatch.setenv("NO_COLOR", "1")
+        console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        console.print(judgment_view(judgment))
+        assert ("\x1b[1;31m" in console.file.getvalue()) is wanted
+
+
+def test_markup_is_text() -> None:
+    """Brackets in an answer are no markup."""
+    assert "[bold]x[/bold] [/]" in judged({"text": "[bold]x[/bold] [/]", "reason": "[red]"}).pretty()
+
+
+def test_a_bar_without_a_total() -> None:
+    """What cannot be counted before is counted while it runs."""
+    out = io.StringIO()
+    with TerminalView(Console(file=out, force_terminal=True, width=100)).bar("judging", None) as advance:
+        advance(7)
+    assert "7/?" in out.getvalue()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from faith_dspy.concurrency import in_order
+
+
+def test_results_are_in_order() -> None:
+    """The last to be done is not the last to come out, and no more threads are busy than were asked for."""
+    most, busy, lock = 0, 0, threading.Lock()
+
+    def work(i: int) -> int:
+        nonlocal most, busy
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.02 if i % 3 == 0 else 0.001)
+        with lock:
+            busy -= 1
+        return i
+
+    assert list(in_order(work, range(40), 4)) == list(range(40))
+    assert 2 <= most <= 4
+
+
+def test_few_items_are_taken_ahead() -> None:
+    """At most twice as many as there are threads wait behind the result that is due."""
+    taken = []
+    results = in_order(lambda i: i, (taken.append(i) or i for i in range(100)), 2)
+    assert next(results) == 0
+    assert len(taken) == 5
+    results.close()
+
+
+def test_closing_begins_nothing_more() -> None:
+    """After a close nothing that was waiting is begun, and what goes on is not waited for."""
+    begun, release = [], threading.Event()
+
+    def work(i: int) -> int:
+        begun.append(i)
+        if i:
+            release.wait(30)
+        return i
+
+    results = in_order(work, range(100), 2)
+    assert next(results) == 0
+    started = time.monotonic()
+    results.close()
+    assert time.monotonic() - started < 5
+    release.set()
+    time.sleep(0.2)
+    assert len(begun) <= 3
+
+
+def test_a_fault_is_raised_in_its_place() -> None:
+    """What work raises comes out where its result would have."""
+
+    def work(i: int) -> float:
+        return 1 / (2 - i)
+
+    results = in_order(work, range(5), 3)
+    assert [next(results), next(results)] == [0.5, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_the_process_ends_while_work_goes_on() -> None:
+    """A call that hangs does not keep the interpreter alive."""
+    code = (
+        "import time; from faith_dspy.concurrency import in_order\n"
+        "r = in_order(lambda i: time.sleep(60 * i), range(9), 2); next(r)"
+    )
+    started = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", code], timeout=40, check=False).returncode == 0
+    assert time.monotonic() - started < 30
