@@ -79,6 +79,14 @@ def tune(
     ] = None,
     lm: LM = "local",
     api_base: APIBase = None,
+    aim: Annotated[
+        str,
+        typer.Option(
+            "--aim",
+            help="What the pass mark is for: balanced, recall=0.9 (unfaithful answers to stop), or cost=5 (how much "
+            "worse it is to pass an unfaithful answer than to stop a faithful one).",
+        ),
+    ] = "balanced",
     reflection_lm: Annotated[
         str | None,
         typer.Option("--reflection-lm", help="LM that proposes instructions to mipro, simba, gepa. Default: --lm."),
@@ -144,6 +152,7 @@ def tune(
         test=test,
         lm=lm or "local",
         api_base=api_base,
+        aim=aim,
         reflection_lm=reflection_lm,
         budget=budget.value,
         out=out,

@@ -21,6 +21,7 @@ def tune(
     api_base: str | None = None,
     api_key: str | None = None,
     reflection_lm: str | None = None,
+    aim: str = "balanced",
     budget: str = "quick",
     out: str | Path | None = None,
     seed: int = 0,
@@ -36,9 +37,11 @@ def tune(
 ) -> StudyResult:
     """Tune a judge on a labels file, as ``faith-dspy tune`` does, and return what was found.
 
-    ``reflection_lm``: the LM that proposes instructions (mipro, simba, gepa); default: the judged one.
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
+    ``aim``: what the pass mark is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
+    worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the LM that proposes
+    instructions (mipro, simba, gepa); default: the judged one.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
     ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's, or a file that declares
@@ -49,6 +52,7 @@ def tune(
     """
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
+    from faith_dspy.optimize.aim import Aim
     from faith_dspy.optimize.study import Options, run
     from faith_dspy.optimize.tracking import MlflowTracker, connect
     from faith_dspy.report.terminal import TerminalView
@@ -58,6 +62,7 @@ def tune(
         api_base=api_base,
         api_key=api_key,
         reflection_lm=reflection_lm,
+        aim=Aim.parse(aim),
         budget=budget,
         seed=seed,
         out=None if out is None else Path(out),

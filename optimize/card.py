@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.optimize.words import figure, head_sentences
+
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult, TestResult
-    from faith_dspy.rates import Estimate
 
 _ROWS = (
     ("balanced accuracy", "balanced_accuracy"),
@@ -16,15 +17,6 @@ _ROWS = (
     ("recall of unfaithful answers", "recall_unfaithful"),
     ("calibration error (ECE)", "ece"),
 )
-
-
-def figure(e: Estimate) -> str:
-    """A value with its 95 % interval, or a dash."""
-    if e.value is None:
-        return "–"
-    if e.low is None or e.high is None:
-        return f"{e.value:.3f}"
-    return f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]"
 
 
 def write_card(result: StudyResult) -> str:
@@ -54,12 +46,15 @@ def write_card(result: StudyResult) -> str:
         "",
         *(f"- {c.sentence}" for c in result.comparisons.values()),
         *([f"- {result.groups.sentence}"] if result.groups else []),
+        *(f"- {sentence}" for sentence in result.notes),
         "",
         "## What it goes by",
         "",
         "Log-odds of support per standard deviation of each signal, the strongest first:",
         "",
         *(f"- `{name}` {weight:+.2f}" for name, weight in weights if weight),
+        "",
+        *(f"- {sentence}" for sentence in (head_sentences(result.head_report) if result.head_report else [])),
         "",
         "## What it is not",
         "",

@@ -11,7 +11,7 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from faith_dspy.optimize.card import figure
+from faith_dspy.optimize.words import ablation_table, figure, head_sentences
 from faith_dspy.rates import need
 from faith_dspy.report.html import csp_hash
 
@@ -64,8 +64,9 @@ def write_learned(result: StudyResult) -> str:
         style=style,
         style_hash=csp_hash(style),
         prompts=[(v, _prompts(result, v)) for v in _with_prompts(result)],
-        search=_table(getattr(champion, "search", None)),
-        ablation=_table(getattr(result, "ablation", None) or result.head.get("ablation")),
+        search=_table(champion.search),
+        ablation=_table(ablation_table(result.head_report)) if result.head_report else None,
+        of_head=head_sentences(result.head_report) if result.head_report else [],
         stages=_stages(result.head),
         flips=[flips(result, part) for part in ("test", "dev")],
         remaining=[(part, [r for r in rows if r.predicted != r.label], disagreements(rows)) for part, rows in parts],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.card import figure
+from faith_dspy.optimize.words import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ def study(result: StudyResult, model: str | None) -> str:
         "",
         *(f"- {sentence}" for sentence in verdicts(result)),
         *([f"- {result.groups.sentence}"] if result.groups else []),
+        *(f"- {sentence}" for sentence in result.notes),
         "",
         "What it learned, what flipped and what is still wrong: `learned.html` under *Artifacts*.",
         "",

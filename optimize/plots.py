@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.card import figure as words
 from faith_dspy.optimize.reliability import bins
+from faith_dspy.optimize.words import figure as words
 from faith_dspy.rates import need
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.card import figure
 from faith_dspy.optimize.notes import verdicts
+from faith_dspy.optimize.words import figure
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult

@@ -179,17 +179,22 @@ class StudyResult(_Result):
 
 
 def study_id(
-    parts: Sequence[Sequence[LabelledExample]], lm: LMIdentity, plan: Budget, variants: Sequence[Variant], seed: int
+    parts: Sequence[Sequence[LabelledExample]],
+    lm: LMIdentity,
+    plan: Budget,
+    variants: Sequence[Variant],
+    options: object,
 ) -> str:
     """Hash of all that a study's outcome depends on. The same id goes on in the same MLflow run; another is a new run.
 
     ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
-    budget by its numbers; variants with every dial, their optimizer and order; the code by its text and the versions of
-    what it computes with – prompts, metric and program are in it. Not the minutes: a study that ran out of them goes on
-    when it is given more. Nothing but LM replies is ever reused, and those by LM and prompt.
+    budget by its numbers; variants with every dial, their optimizer and order; ``options``, such as the seed; the code
+    by its text and the versions of what it computes with – prompts, metric and program are in it. Not the minutes: a
+    study that ran out of them goes on when it is given more. Nothing but LM replies is ever reused, and those by LM and
+    prompt.
     """
     labels = [label_set_hash(part) for part in parts]
-    return digest([labels, lm.model_dump(mode="json"), plan._replace(minutes=None), list(variants), seed, _code()])
+    return digest([labels, lm.model_dump(mode="json"), plan._replace(minutes=None), list(variants), options, _code()])
 
 
 @lru_cache(maxsize=1)

@@ -17,6 +17,7 @@ from faith_dspy.judge import Judge
 from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize import champion
+from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.align import align
 from faith_dspy.optimize.compile import compiled_judge, prompts_of
 from faith_dspy.optimize.evaluate import (
@@ -86,6 +87,8 @@ class Options(NamedTuple):
     """Of the whole study; what it costs to test the champion is kept back."""
     variants: tuple[str, ...] | Path = ()
     """Names from `VARIANTS` to try instead of the budget's, or a file that declares them (`plan`)."""
+    aim: Aim = BALANCED
+    """What the champion's pass mark is for."""
     reflection_lm: str | None = None
     """LM that proposes instructions, as a model string; None: the judged one."""
 
@@ -129,7 +132,7 @@ def run(
             identity(lm),
             budget,
             variants,
-            options.seed,
+            [options.seed, str(options.aim), options.reflection_lm],
         ),
         labels_file=labels.name,
         label_set_hash=label_set_hash(tuned_on),
@@ -191,6 +194,7 @@ class _Study:
             test=self.parts.test,
             seed=self.options.seed,
             purse=self.purse,
+            aim=self.options.aim,
         )
 
     def to_finish(self) -> Cost:

@@ -173,6 +173,9 @@ class MlflowTracker:
         test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
         chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
         self._figure(self.run_id, chart, "test.png")
+        for part, check in (result.head_report.calibration if result.head_report else {}).items():
+            chart = plots.calibration_change(check, f"Calibration before and after, {part}")
+            self._figure(self.run_id, chart, f"calibration-{part}.png")
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
         slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
         self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), "study.json")

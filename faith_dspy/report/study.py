@@ -91,6 +91,19 @@ def study_view(result: Any) -> RenderableType:
         "",
     ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
+    if result.head_report is not None:
+        calibration, band = (getattr(result.head_report, k).get("test") for k in ("calibration", "band"))
+        if calibration is not None:
+            notes.append(
+                f"• Calibration error on test: {interval(calibration.before)} as the LM says it, "
+                f"{interval(calibration.after)} after."
+            )
+        if band is not None:
+            notes.append(
+                f"• For a person (too close to call): {band.inside:.0%} of test. Of the others "
+                f"{interval(band.passed_right)} of the passed are faithful, {interval(band.stopped_right)} of the "
+                "stopped unfaithful."
+            )
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
     if result.selection is not None:
         notes.append(f"• {escape(result.selection.sentence)}")
