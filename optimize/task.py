@@ -102,7 +102,7 @@ class Stage(dspy.Module):
 
     def set_lm(self, lm: Any) -> None:
         """As DSPy, but samples of a probability read off a token would be paid for and all be the same (SIMBA)."""
-        if not (isinstance(self.part, Verifier) and self.part.told):
+        if not (isinstance(self.part, Verifier) and self.part.ear.told):
             super().set_lm(lm)
 
     def settled(self) -> dspy.Module:

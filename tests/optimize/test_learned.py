@@ -7,10 +7,14 @@ import pytest
 
 from faith_dspy.agreement import measure
 from faith_dspy.optimize import results
-from faith_dspy.optimize.compare import Side, compare
+from faith_dspy.optimize.ablation import Ablated
+from faith_dspy.optimize.aim import Cut
+from faith_dspy.optimize.compare import Difference, Side, compare
 from faith_dspy.optimize.groups import by_group
 from faith_dspy.optimize.learned import diff, disagreements, flips, write_learned
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.results import HeadReport, PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.shortcuts import ShortcutCheck
+from faith_dspy.rates import Estimate
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
 LABELS = [True, False, True, False]
@@ -115,15 +119,26 @@ def test_texts_are_data():
     assert 'style="' not in page
 
 
+SOME = Estimate(value=0.75, low=0.6, high=0.9)
+
+
 def test_groups_tables_of_search_and_ablation_are_shown_where_they_are():
     """An ablation is a table with a column a key; without one there is no empty heading."""
     result = study()
     assert "Ablation" not in write_learned(result)
-    result.head["ablation"] = [{"without": "novel_words", "auroc": 0.71}, {"without": "lm:supported", "auroc": 0.6}]
+    lost = Difference(value=0.034, low=-0.01, high=0.08)
+    result.head_report = HeadReport(
+        cut=Cut(aim="balanced", threshold=0.4, balanced_accuracy=SOME, recall_unfaithful=SOME, recall_faithful=SOME),
+        shortcuts=ShortcutCheck(alone={"words": SOME}, correlation={}, auroc=SOME, within=SOME, thirds=[]),
+        ablation=[
+            Ablated(without="novel_words", signals=("novel_words",), balanced_accuracy=lost, auroc=lost, log_loss=lost)
+        ],
+    )
     result.groups = by_group(result.tested("champion").predictions)
     page = write_learned(result)
     assert "Ablation" in page
-    assert "0.710" in page
+    assert "+3.4 [-1.0, +8.0]" in page
+    assert "Pass mark 0.40" in page
     assert "No two groups" in page
 
 

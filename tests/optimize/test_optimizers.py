@@ -16,7 +16,7 @@ from faith_dspy.optimize.metric import agreement_metric, statement_examples
 from faith_dspy.optimize.optimizers import OPTIMIZERS, compile_stage
 from faith_dspy.optimize.task import Effort, Stage, Task, answerable
 from faith_dspy.optimize.variants import VARIANTS
-from faith_dspy.signatures import INSTRUCTIONS, VerifyStatement
+from faith_dspy.signatures import BANK, VerifyStatement
 
 EFFORT = Effort(demos=2, candidates=2, compare_on=12)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
@@ -226,7 +226,7 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
     assert judge.config.instructions == compiled.instructions == ("strict",)
     assert proposing.requests == []
     by_name = {f.name: f for f in compiled.figures}
-    assert set(by_name) == set(INSTRUCTIONS)
+    assert set(by_name) == set(BANK)
     assert by_name["strict"].auroc == 1.0
     assert by_name["strict"].balanced_accuracy == 1.0
     assert {f.n for f in compiled.figures} == {12}
@@ -296,8 +296,8 @@ def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
     found = compile_stage(
         "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
     )
-    assert (found.asked, found.failed) == (12 * len(INSTRUCTIONS), 12 * 2)
-    left_out = set(INSTRUCTIONS) - {f.name for f in found.figures}
+    assert (found.asked, found.failed) == (12 * len(BANK), 12 * 2)
+    left_out = set(BANK) - {f.name for f in found.figures}
     assert left_out == {"grounded", "true_false_unknown"}
     assert {f.n for f in found.figures} == {12}
 
