@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,7 @@ import dspy
 from faith_dspy.agreement import Agreement, annotator_agreement
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.judge import Judge
-from faith_dspy.labels import label_set_hash, read_labels
+from faith_dspy.labels import label_set_hash
 from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize import champion
 from faith_dspy.optimize.aim import BALANCED, Aim
@@ -32,10 +31,10 @@ from faith_dspy.optimize.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.optimizers import PROPOSING
+from faith_dspy.optimize.parts import Parts, in_words, read_parts, report
 from faith_dspy.optimize.plan import plan
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
 from faith_dspy.optimize.spending import Cost, Purse
-from faith_dspy.optimize.splits import Splits, check_leakage, split, split_train_dev
 from faith_dspy.optimize.variants import BASELINE, Budget, Variant
 from faith_dspy.segment import carries_statement, sentences
 
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import LabelledExample
 
-MIN_GROUPS = 3
-"""Groups in which each label occurs at least, in every part that is judged."""
 FLOORS = {
     "floor-overlap": ("overlap", "words alone, no LM: the signals of overlap, fitted on the same labels"),
     "floor-shortcut": ("shortcut", "the answer's length and number of sentences: not evidence"),
@@ -93,18 +90,6 @@ class Options(NamedTuple):
     """LM that proposes instructions, as a model string; None: the judged one."""
 
 
-class _Parts(NamedTuple):
-    splits: Splits
-    train: list[LabelledExample]
-    dev: list[LabelledExample]
-    test: list[LabelledExample]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Answers of each part that are used."""
-        return {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
-
-
 def run(
     labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudyResult], Tracker]
 ) -> StudyResult:
@@ -118,7 +103,7 @@ def run(
     budget, variants, limits = plan(options.budget, options.variants, options.limits)
     out = options.out or Path("judges") / labels.stem
     _check_out(out)
-    parts = _split(labels, test, budget, options.seed)
+    parts = read_parts(labels, test, budget, options.seed)
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
     for used in {(v.lm, v.api_base): v for v in variants}.values():
         preflight(_judge(used, options).lm if used.lm else lm)
@@ -139,14 +124,14 @@ def run(
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
         seed=options.seed,
-        split=_report(parts),
+        split=report(parts),
         variants=[],
         champion="",
         test=[],
         comparisons={},
         ceiling=annotator_agreement([*tuned_on, *tested_on]),
     )
-    view.say(_split_line(parts))
+    view.say(in_words(parts))
     with metered(limits) as meter:
         purse = Purse(meter)
         study = _Study(options, budget, parts, result, view, purse)
@@ -177,7 +162,7 @@ def run(
 
 class _Study:
     def __init__(
-        self, options: Options, budget: Budget, parts: _Parts, result: StudyResult, view: View, purse: Purse
+        self, options: Options, budget: Budget, parts: Parts, result: StudyResult, view: View, purse: Purse
     ) -> None:
         self.options, self.budget, self.parts, self.result, self.view = options, budget, parts, result, view
         self.purse = purse
@@ -347,60 +332,3 @@ def _check_out(out: Path) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK):
         what = "cannot be written to" if there.is_dir() else "is a file"
         raise InputError(f"--out {out}: {there} {what}; expected a folder, or a place where one can be made.")
-
-
-def _split(labels: Path, test: Path | None, budget: Budget, seed: int) -> _Parts:
-    examples = read_labels(labels)
-    if test is None:
-        splits = split(examples, seed=seed)
-        tested: Sequence[LabelledExample] = splits.test
-    else:
-        splits = split_train_dev(examples, seed=seed)
-        tested = read_labels(test)
-        check_leakage(examples, tested)
-        if len({e.label for e in tested}) < 2:
-            raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
-    return _Parts(
-        splits,
-        _sample(splits.train, budget.train, budget.words, seed),
-        _sample(splits.dev, budget.dev, budget.words, seed),
-        _sample(tested, budget.test, budget.words, seed),
-    )
-
-
-def _sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
-    """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
-
-    A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
-    `MIN_GROUPS` groups each, as far as there are so many: a head cannot be cross-fitted on less.
-    """
-    keys = sorted({e.context_key for e in part})
-    random.Random(seed).shuffle(keys)
-    place = {k: i for i, k in enumerate(keys)}
-    out: list[LabelledExample] = []
-    read: set[str] = set()
-    for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
-        fewest = min(len({o.group_key for o in out if o.label is label}) for label in (True, False))
-        if (len(out) >= n or words <= 0) and fewest >= MIN_GROUPS:
-            break
-        if e.context_key not in read:
-            read.add(e.context_key)
-            words -= sum(len(c.text.split()) for c in e.context)
-        words -= len(e.answer.split())
-        out.append(e)
-    return out
-
-
-def _report(parts: _Parts) -> dict[str, Any]:
-    report = parts.splits.report.model_dump(mode="json")
-    report["used"] = parts.sizes
-    return report
-
-
-def _split_line(parts: _Parts) -> str:
-    words = []
-    for name, used in (("train", parts.train), ("dev", parts.dev), ("test", parts.test)):
-        faithful = sum(bool(e.label) for e in used)
-        contexts = len({e.context_key for e in used})
-        words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
-    return "Labels: " + " · ".join(words)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from faith_dspy.lm.endpoint import LMIdentity, identity, preflight
     from faith_dspy.lm.make import make_lm
-    from faith_dspy.lm.meter import Limits, Meter, MeteredLM, metered
+    from faith_dspy.lm.meter import Limits, Meter, metered
+    from faith_dspy.lm.metered_lm import MeteredLM
 
 __all__ = ["LMIdentity", "Limits", "Meter", "MeteredLM", "identity", "make_lm", "metered", "preflight"]
 
@@ -16,7 +17,7 @@ _HOME = {
     "LMIdentity": "endpoint",
     "Limits": "meter",
     "Meter": "meter",
-    "MeteredLM": "meter",
+    "MeteredLM": "metered_lm",
     "identity": "endpoint",
     "make_lm": "make",
     "metered": "meter",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from faith_dspy.errors import LMUnavailableError
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.meter import MeteredLM
+    from faith_dspy.lm.metered_lm import MeteredLM
 
 _TIMEOUT = 10.0
 """Seconds an endpoint has to list its models."""

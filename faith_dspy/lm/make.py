@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.meter import MeteredLM
+    from faith_dspy.lm.metered_lm import MeteredLM
 
 _LOCAL_REPLY = 1024
 """Output tokens an embedded model may use: small models that lose the thread write until the window is full."""
@@ -57,7 +57,7 @@ def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> Me
     from faith_dspy.lm.server import serve
 
     server = serve(resolve(model), num_ctx)
-    from faith_dspy.lm.meter import Endpoint, MeteredLM
+    from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
 
     settings: dict[str, Any] = {
         "temperature": 0.0,
@@ -81,7 +81,7 @@ def _remote(
     model: str, *, api_base: str | None, api_key: str | None, num_ctx: int | None, cache: bool, **kwargs: Any
 ) -> MeteredLM:
     from faith_dspy.lm.endpoint import base_from_environment, base_hash
-    from faith_dspy.lm.meter import Endpoint, MeteredLM
+    from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
 
     settings = dict(kwargs)
     if api_base:

@@ -1,23 +1,18 @@
-"""Counting at the LM: what a piece of work cost, through threads, tasks and caches, and what it may cost.
+"""What a piece of work cost, and what it may cost: counters that stay open around it.
 
 DSPy's own usage tracking loses the tokens of nested batches and reports none for cached replies. Here every call of a
-`MeteredLM` is added to all meters that are open around it. A reply replayed from DSPy's cache counts as much as the
-call that paid for it: its counts and seconds are kept in DSPy's cache beside the reply.
+`MeteredLM` is added to all meters that are open around it, through threads, tasks and caches.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dspy
-from dspy.clients.base_lm import GLOBAL_HISTORY
-from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ConfigError, LimitReachedError
 from faith_dspy.schema import Usage
@@ -27,22 +22,6 @@ if TYPE_CHECKING:
 
 _METERS = "faith_dspy_meters"
 """Key in DSPy's settings. A context variable of our own would not reach the threads of `dspy.Parallel`."""
-_HISTORY = 64
-"""Calls kept for `dspy.inspect_history`. Each holds its whole prompt, so DSPy's 10,000 would be gigabytes."""
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """What is known of the place an LM's calls go to, beyond what DSPy holds."""
-
-    salt: str | None = None
-    """Tells the endpoint's replies apart from another's in DSPy's cache, whose keys ignore the address."""
-    sha256: str | None = None
-    """Of the model file, where we serve it."""
-    num_ctx: int | None = None
-    """Context window in tokens, where it is known."""
-    response_schema: bool = False
-    """Whether it holds replies to a JSON schema although DSPy does not know so."""
 
 
 @dataclass(frozen=True)
@@ -183,171 +162,11 @@ def metered(limits: Limits | None = None) -> Iterator[Meter]:
     A plain `ThreadPoolExecutor` needs `contextvars.copy_context().run`, as for `dspy.context`, which this is.
     """
     meter = Meter(limits)
-    with dspy.context(**{_METERS: (*_open_meters(), meter)}):
+    with dspy.context(**{_METERS: (*open_meters(), meter)}):
         yield meter
 
 
-def _open_meters() -> tuple[Meter, ...]:
+def open_meters() -> tuple[Meter, ...]:
+    """The meters around the present piece of work, the outermost first."""
     meters: tuple[Meter, ...] = dspy.settings.get(_METERS, ())
     return meters
-
-
-@dataclass
-class _Call:
-    """The call going on in this thread or task."""
-
-    started: float
-    cached: bool
-    one_token: bool
-    settled: bool = False
-    """Whether it was counted as answered or failed."""
-
-
-_call: ContextVar[_Call | None] = ContextVar("faith_dspy_lm_call", default=None)
-
-
-class MeteredLM(dspy.LM):
-    """A `dspy.LM` that counts its calls, and keeps endpoints apart in DSPy's cache."""
-
-    endpoint = Endpoint()
-
-    def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
-        self.endpoint = endpoint or Endpoint()
-        super().__init__(model, *args, **kwargs)
-
-    @classmethod
-    def adopt(cls, lm: Any) -> MeteredLM:
-        """A metered copy of a plain `dspy.LM`, engine and settings included; a MeteredLM comes back as it is."""
-        if isinstance(lm, cls):
-            return lm
-        if type(lm) is not dspy.LM:
-            raise TypeError(f"got {type(lm).__name__}, expected dspy.LM")
-        adopted = lm.copy()
-        adopted.__class__ = cls
-        return adopted  # type: ignore[no-any-return]
-
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted."""
-        with self._counting(kwargs):
-            return super().__call__(prompt, messages=messages, **self._salted(kwargs))
-
-    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted."""
-        with self._counting(kwargs):
-            return await super().acall(prompt, messages=messages, **self._salted(kwargs))
-
-    @property
-    def supports_response_schema(self) -> bool:
-        """Whether replies can be held to a JSON schema."""
-        return self.endpoint.response_schema or bool(super().supports_response_schema)
-
-    @property
-    def supported_params(self) -> set[str]:
-        """Names of the OpenAI parameters that can be sent."""
-        known: set[str] = super().supported_params
-        return known | {"response_format"} if self.endpoint.response_schema else known
-
-    def update_history(self, entry: dict[str, Any]) -> None:
-        """Called by DSPy once per answered call, in the thread or task that made it."""
-        usage, replayed = self._usage_of(entry)
-        if call := _call.get():
-            call.settled = True
-        for meter in _open_meters():
-            meter.add(usage, replayed=replayed)
-        with dspy.context(max_history_size=min(_HISTORY, dspy.settings.max_history_size)):
-            super().update_history(entry)
-        del GLOBAL_HISTORY[:-_HISTORY]  # the one list that DSPy's setting does not shorten
-
-    @contextmanager
-    def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:
-        limit = kwargs.get("max_tokens", self.kwargs.get("max_tokens"))
-        meters = _open_meters()
-        begun: list[Meter] = []
-        call = _Call(time.perf_counter(), bool(kwargs.get("cache", self.cache)), limit == 1)
-        token = _call.set(call)
-        try:
-            for meter in meters:
-                meter.begin()
-                begun.append(meter)
-            try:
-                yield
-            except Exception as exc:
-                call.settled = True
-                for meter in meters:
-                    meter.add_failure()
-                if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
-                    raise ContextWindowExceededError(message=str(exc), model=self.model) from exc
-                raise
-        finally:
-            _call.reset(token)
-            if not call.settled:
-                for meter in begun:
-                    meter.cancel()
-
-    def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is put in per call:
-        # optimizers read it from `lm.kwargs`, expect a number there, and replace it.
-        if self.endpoint.salt is None:
-            return kwargs
-        rollout = kwargs.get("rollout_id", self.kwargs.get("rollout_id"))
-        return {**kwargs, "rollout_id": self.endpoint.salt if rollout is None else f"{self.endpoint.salt}/{rollout}"}
-
-    def _warn_zero_temp_rollout(self, temperature: float | None, rollout_id: Any) -> None:
-        # Our salt is no request for another sample.
-        super()._warn_zero_temp_rollout(temperature, None if rollout_id == self.endpoint.salt else rollout_id)
-
-    def _usage_of(self, entry: dict[str, Any]) -> tuple[Usage, bool]:
-        """What the call of this history entry cost, and whether it was a replay."""
-        call = _call.get()
-        seconds = time.perf_counter() - call.started if call else 0.0
-        responses = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
-        receipt = self._receipt_key(entry, responses) if call and call.cached else None
-        if not entry["usage"]:  # a replay, or an endpoint that does not count
-            kept = dspy.cache.get(receipt) if receipt else None
-            if kept is not None:
-                return Usage(**{"dollars": 0.0 if self.endpoint.sha256 else None, **kept}), True
-            found = sum((_counts(r.usage) for r in responses if hasattr(r, "usage")), Usage())
-            if found.prompt_tokens or any(getattr(r, "cache_hit", False) for r in responses):
-                return found.model_copy(update={"calls": 1}), True
-        dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
-        usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
-        if receipt:
-            dspy.cache.put(receipt, usage.model_dump())
-        return usage, False
-
-    def _receipt_key(self, entry: dict[str, Any], responses: tuple[Any, ...]) -> dict[str, Any] | None:
-        ids = [getattr(response, "id", None) for response in responses]
-        if not any(ids):
-            return None
-        return {
-            "_fn_identifier": "faith_dspy.lm.meter.receipt",
-            "ids": ids,
-            "model": self.model,
-            "salt": self.endpoint.salt,
-            "prompt": entry["prompt"] if isinstance(entry["prompt"], str) else None,
-            "messages": entry["messages"],
-        }
-
-
-def _counts(usage: Any) -> Usage:
-    """Token counts out of OpenAI's dictionary or lm15's object; 0 for those not given."""
-
-    def first(*names: str) -> int:
-        values = (usage.get(n) if isinstance(usage, dict) else getattr(usage, n, None) for n in names)
-        return next((int(value) for value in values if isinstance(value, int | float)), 0)
-
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    return Usage(
-        prompt_tokens=first("prompt_tokens", "input_tokens"),
-        cached_tokens=int((details or {}).get("cached_tokens") or 0) if details else first("cache_read_tokens"),
-        output_tokens=first("completion_tokens", "output_tokens"),
-    )
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """False for DSPy's warning that a reply was cut, when one token was all that was asked for."""
-    call = _call.get()
-    return not (call and call.one_token and "response was truncated" in record.getMessage())
-
-
-logging.getLogger("dspy.clients.lm").addFilter(_is_news)

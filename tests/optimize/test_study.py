@@ -16,7 +16,8 @@ from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.study import Options, _sample, run
+from faith_dspy.optimize.parts import sample
+from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
@@ -171,11 +172,11 @@ def test_a_small_sample_holds_both_labels_in_three_groups():
         for j in range(6)
     ]
     for seed in range(5):
-        sample = _sample(part, 12, 10**6, seed)
-        groups = {label: {e.group_key for e in sample if e.label is label} for label in (True, False)}
+        drawn = sample(part, 12, 10**6, seed)
+        groups = {label: {e.group_key for e in drawn if e.label is label} for label in (True, False)}
         assert min(map(len, groups.values())) >= 3
-        assert len(sample) < len(part)
-    assert len(_sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
+        assert len(drawn) < len(part)
+    assert len(sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
 
 
 def test_the_judge_knows_the_labels_it_was_tuned_on(tmp_path, chat_server):
