@@ -39,10 +39,10 @@ def head_sentences(report: HeadReport) -> list[str]:
     if report.ablation:
         told = "; ".join(f"{a.without} {points(a.auroc)}" for a in report.ablation[:4])
         out.append(f"What the head would lose without, in points of AUROC (cross-fitted): {told}.")
-    check = report.shortcuts
+    short = report.shortcuts
     out.append(
-        f"Shortcuts: the head's AUROC is {figure(check.auroc)}, among answers of about the same length "
-        f"{figure(check.within)}; " + ", ".join(f"{k} alone {figure(v)}" for k, v in check.alone.items()) + "."
+        f"Shortcuts: the head's AUROC is {figure(short.auroc)}, among answers of about the same length "
+        f"{figure(short.within)}; " + ", ".join(f"{k} alone {figure(v)}" for k, v in short.alone.items()) + "."
     )
     for moved in report.transfer[:1]:
         away = moved.away.balanced_accuracy if moved.away else None
