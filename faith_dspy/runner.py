@@ -1,7 +1,7 @@
 """A file of records through a judge: streamed, in order, and going on where an earlier run was stopped.
 
 The output has one row per record. A row's ``record`` is a hash of the line it was made from and ``judge`` one of the
-judge with its dials, so that a run can tell which records an output file already holds; ``line`` says where the line is.
+judge with its dials, so that a run can tell which records an output file already holds; ``line`` is the line's number.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def run(
     ``show`` the first judgments are kept for a page. ``advance`` is told how many more lines of the input are done.
 
     Raises `InputError` for a file that cannot be read or written, that has no records, or when ``out`` belongs to
-    another input or judge; `LMUnavailableError` when the endpoint is not there, at the start or later: all rows written so far
-    are good, and the same call goes on after them.
+    another input or judge; `LMUnavailableError` when the endpoint is not there, at the start or later: all rows written
+    so far are good, and the same call goes on after them.
     """
     from faith_dspy.lm import preflight
 
