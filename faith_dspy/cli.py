@@ -421,10 +421,9 @@ def _judge(
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
-        if settings:
-            raise InputError(
-                f"--set {settings[0]} is for an untuned judge; {folder} has its own dials. Give --judge or --set."
-            )
+        if dials:
+            given = f"--set {settings[0]}" if settings else f"--granularity {granularity}"
+            raise InputError(f"{given} is for an untuned judge; {folder} has its own dials. Leave out one of the two.")
         return load_judge(folder, lm=lm, api_base=api_base)
     from faith_dspy.judge import Judge
 

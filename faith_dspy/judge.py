@@ -218,14 +218,19 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with other ``config``, ``head`` or ``manifest``; the LM is shared."""
+        """The same judge with other ``config``, ``head`` or ``manifest``; the LM is shared.
+
+        Its prompts and examples are, too, unless a dial changes what is asked: then they are the seed's.
+        """
         new = type(self)(
             self._given,
             api_base=self._api_base,
             api_key=self._api_key,
             **{"config": self.config, "head": self.head, "manifest": self.manifest, **changes},
         )
-        new._lm, new._program = self._lm, self._program
+        new._lm = self._lm
+        if new.config.asked == self.config.asked:
+            new._program = self._program
         return new
 
 
