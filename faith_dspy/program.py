@@ -10,7 +10,7 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
@@ -80,7 +80,7 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", exc)
+            log.warning("extraction failed (%s); judging sentences as written", in_short(exc))
             lines = []
         return assign(lines, carrying, question)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import FINDERS, Span, as_error, documents_of, records_of
+from faith_dspy.errors import InputError, in_short
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def _read(span: Any, trace_id: str) -> Span:
     try:
         return _span(span, trace_id)
     except Exception as exc:  # noqa: BLE001 - inputs and outputs may hold anything
-        return Span(trace_id, str(span.span_id), None, str(span.name), 0, error=f"trace {trace_id}: {as_error(exc)}")
+        return Span(trace_id, str(span.span_id), None, str(span.name), 0, error=f"trace {trace_id}: {in_short(exc)}")
 
 
 def _span(span: Any, trace_id: str) -> Span:

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import FINDERS, Span, as_error, documents_of, loads, records_of
+from faith_dspy.errors import InputError, in_short
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
 
 _OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
 _FORMAT = (
@@ -66,7 +66,7 @@ def _read(convert: Callable[[Any], dict[str, Any]], raw: Any) -> Span:
     except Exception as exc:  # noqa: BLE001 - attributes may hold anything
         said = raw if isinstance(raw, Mapping) else {}
         trace = said.get("traceId") or _at(said, "context.trace_id") or said.get("context.trace_id") or "unknown"
-        return Span(_id(trace), "", None, str(said.get("name", "")), 0, error=f"trace {_id(trace)}: {as_error(exc)}")
+        return Span(_id(trace), "", None, str(said.get("name", "")), 0, error=f"trace {_id(trace)}: {in_short(exc)}")
 
 
 def _documents(path: Path) -> list[Any]:

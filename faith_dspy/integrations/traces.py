@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.conversation import as_text, from_conversation
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,12 +75,7 @@ def _record(spans: Sequence[Span]) -> dict[str, Any]:
     try:
         return record(spans)
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
-        return {"id": spans[0].trace_id, "error": f"trace {spans[0].trace_id}: {as_error(exc)}"}
-
-
-def as_error(exc: Exception) -> str:
-    """What is wrong, in words; of an error nobody foresaw with its type."""
-    return str(exc) if isinstance(exc, InputError) else f"{type(exc).__name__}: {exc}"
+        return {"id": spans[0].trace_id, "error": f"trace {spans[0].trace_id}: {in_short(exc)}"}
 
 
 def record(spans: Sequence[Span]) -> dict[str, Any]:
