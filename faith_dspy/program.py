@@ -15,8 +15,7 @@ from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
-from faith_dspy.verifier import JointVerifier
-from faith_dspy.verifier import Verifier as Verifier  # part of this module's names
+from faith_dspy.verifier import JointVerifier, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -134,6 +134,8 @@ def run(
     """
     from faith_dspy.lm import preflight
 
+    if out is not None and out.exists() and source.exists() and out.samefile(source):
+        raise InputError(f"--out {out}: is the input itself. Give another --out.")
     started = time.monotonic()
     tally = Tally()
     made_by = judge.fingerprint

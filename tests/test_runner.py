@@ -174,6 +174,15 @@ def test_other_dials_are_noticed(judge_at, tmp_path):
     assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]
 
 
+def test_the_input_is_no_output(judge_at, tmp_path):
+    """The input as output is refused as what it is, with no word of removing it."""
+    judge, _ = judge_at()
+    source = put(tmp_path / "in.jsonl", GOOD)
+    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
+        run(judge, source, tmp_path / "." / "in.jsonl")
+    assert rows(source) == [GOOD]
+
+
 def test_more_rows_than_records(judge_at, tmp_path):
     """An input that has become shorter is another input."""
     judge, _ = judge_at()
