@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from faith_dspy.concurrency import in_order
 from faith_dspy.config import JudgeConfig
 from faith_dspy.conversation import from_conversation
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
 from faith_dspy.labels import as_chunks
 from faith_dspy.schema import Judgment, Observation, Unscored, digest
 from faith_dspy.scoring import by_policy, conclude, unscored
@@ -209,7 +209,7 @@ class Judge:
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-            return unscored(Unscored.LM_FAILED, f"{type(exc).__name__}: {exc}"[:300], Observation())
+            return unscored(Unscored.LM_FAILED, in_short(exc), Observation())
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""

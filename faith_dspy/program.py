@@ -93,7 +93,7 @@ class FaithfulnessProgram(dspy.Module):
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                return Finding(**base, error=f"{type(exc).__name__}: {exc}"[:300], lm_failed=True)
+                return Finding(**base, error=in_short(exc), lm_failed=True)
             if p.verdict is None:
                 return Finding(**base, error="the LM's reply has no label that was asked for")
             # An id the window does not have stays unknown: -1 is no chunk's id.
