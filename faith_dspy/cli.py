@@ -197,8 +197,8 @@ def judge(
     """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
 
     Any number of records is read as it is needed. One that cannot be judged, or a line that is not JSON, comes out
-    unscored, with the reason. With --out, a run that was stopped or killed goes on where it was. The last line on
-    stderr counts what was scored, what was not and why, tokens and seconds.
+    unscored, with the reason. With --out, a run that was stopped or killed goes on where it was, if judge and dials
+    are the same. The last line on stderr counts what was scored, what was not and why, tokens and seconds.
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
     """
@@ -421,10 +421,9 @@ def _judge(
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
-        if settings:
-            raise InputError(
-                f"--set {settings[0]} is for an untuned judge; {folder} has its own dials. Give --judge or --set."
-            )
+        if dials:
+            given = f"--set {settings[0]}" if settings else f"--granularity {granularity}"
+            raise InputError(f"{given} is for an untuned judge; {folder} has its own dials. Leave out one of the two.")
         return load_judge(folder, lm=lm, api_base=api_base)
     from faith_dspy.judge import Judge
 

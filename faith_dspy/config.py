@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,9 @@ WEIGHTS = {
 """What each verdict adds to an answer's score."""
 STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 """The same with `strict_mode`: what is not supported counts like what is contradicted."""
+
+
+_CONCLUDED = {"strict_mode", "verdict_scores", "threshold", "no_statements", "abstention", "max_statements"}
 
 
 class Granularity(StrEnum):
@@ -92,6 +96,8 @@ class JudgeConfig(BaseModel):
         missing = [v.value for v in Verdict if v not in self.verdict_scores]
         if missing:
             raise ValueError(f"verdict_scores has no weight for {missing}; give one for every verdict")
+        if not all(map(math.isfinite, self.verdict_scores.values())):
+            raise ValueError("verdict_scores has a weight that is no finite number")
         return self
 
     @model_validator(mode="after")
@@ -117,6 +123,11 @@ class JudgeConfig(BaseModel):
         if self.strict_mode and "verdict_scores" not in self.model_fields_set:
             self.__dict__["verdict_scores"] = dict(STRICT_WEIGHTS)  # frozen for users, not yet for its own making
         return self
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The dials that decide what the LM is asked and how it is heard; the others only what follows from it."""
+        return self.model_dump(mode="json", exclude=_CONCLUDED)
 
     @classmethod
     def make(cls, **dials: object) -> JudgeConfig:

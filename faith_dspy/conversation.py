@@ -57,10 +57,11 @@ def tool_names(messages: Any) -> dict[str, str]:
     """Name of the tool by the id of its call, from all calls in the messages."""
     names: dict[str, str] = {}
     for message in messages:
-        calls = [*(message.get("tool_calls") or ()), *_blocks(message)]
+        listed = message.get("tool_calls")
+        calls = [*(listed if isinstance(listed, list | tuple) else ()), *_blocks(message)]
+        # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
+        calls = [c.get("toolUse") or c for c in calls if isinstance(c, Mapping)]
         for call in (c for c in calls if isinstance(c, Mapping)):
-            # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
-            call = call.get("toolUse") or call
             function = call.get("function")
             name = function.get("name") if isinstance(function, Mapping) else call.get("name")
             call_id = call.get("id") or call.get("toolUseId")
@@ -80,6 +81,7 @@ def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> 
             pieces.append(Piece(block, whole))
             continue
         result = block.get("toolResult") or block
+        result = result if isinstance(result, Mapping) else {"content": result}
         kind = block.get("type")
         if "toolResult" in block or kind in ("tool_result", "tool_call_response"):
             call_id = next((result[k] for k in ("toolUseId", "tool_use_id", "id") if result.get(k)), None)

@@ -56,3 +56,10 @@ class MissingExtraError(FaithDspyError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'faith_dspy[{extra}]'"
         )
+
+
+def in_short(error: Exception) -> str:
+    """What an error says: one of ours as it stands, of another its type and first line; the rest may be whole texts."""
+    if isinstance(error, FaithDspyError):
+        return str(error)
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

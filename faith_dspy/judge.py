@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from faith_dspy.concurrency import in_order
 from faith_dspy.config import JudgeConfig
 from faith_dspy.conversation import from_conversation
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
 from faith_dspy.labels import as_chunks
-from faith_dspy.schema import Judgment, Observation, Unscored
+from faith_dspy.schema import Judgment, Observation, Unscored, digest
 from faith_dspy.scoring import by_policy, conclude, unscored
 from faith_dspy.segment import declines, sentences
 
@@ -94,6 +94,14 @@ class Judge:
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
         return self._given if isinstance(self._given, str) else str(self._given.model)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what its verdicts depend on: LM, dials, prompts with their examples, head. Where the LM is does not
+        count."""
+        predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in self.program.predictors()]
+        head = self.head.model_dump(mode="json") if self.head else None
+        return digest([self.lm_name, self.config.model_dump(mode="json"), predictors, head])
 
     def __call__(
         self,
@@ -193,13 +201,15 @@ class Judge:
                 raise record
             if not isinstance(record, Mapping):
                 raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
+            if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
+                raise InputError(record["error"])  # of a loader that could not read it
             return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})
         except InputError as exc:
             return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", Observation())
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-            return unscored(Unscored.LM_FAILED, f"{type(exc).__name__}: {exc}"[:300], Observation())
+            return unscored(Unscored.LM_FAILED, in_short(exc), Observation())
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
@@ -208,14 +218,19 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with other ``config``, ``head`` or ``manifest``; the LM is shared."""
+        """The same judge with other ``config``, ``head`` or ``manifest``; the LM is shared.
+
+        Its prompts and examples are, too, unless a dial changes what is asked: then they are the seed's.
+        """
         new = type(self)(
             self._given,
             api_base=self._api_base,
             api_key=self._api_key,
             **{"config": self.config, "head": self.head, "manifest": self.manifest, **changes},
         )
-        new._lm, new._program = self._lm, self._program
+        new._lm = self._lm
+        if new.config.asked == self.config.asked:
+            new._program = self._program
         return new
 
 

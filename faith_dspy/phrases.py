@@ -27,7 +27,7 @@ PHRASES: dict[str, Phrases] = {
       (?:i['’]m\s+unable|(?:i|we)\s+
         (?:do\s+not|don['’]?t|can\s?not|can['’]?t|am\s+unable|could\s?n[o'’]t|could\s+not|are\s+unable))\b
         (?:(?!\b(?:but|and|because)\b)[^,;:]){0,60}?\b
-        (?:know|answer|find|determine|say|tell|information|sure)\b
+        (?:know|answer|find|determine|say|tell|information|sure|(?:help|assist)(?:\s+you)?\s+with\s+th(?:is|at))\b
     | (?:unable|impossible)\s+to\s+(?:answer|determine|say|tell)\b
     | (?:the|this|these|none\s+of\s+the)?\s*(?:provided\s+|given\s+)?
         (?:context|documents?|passages?|sources?|text|information)\s+(?:provided\s+|given\s+)?
@@ -57,6 +57,8 @@ PHRASES: dict[str, Phrases] = {
           (?: (?:enth[aä]lt(?:en)?|nenn(?:en|t)|erwähn(?:en|t)|steh(?:en|t)|gibt|sag(?:en|t)|mach(?:en|t)|liefer[nt])\b
               [^,;:]{0,60}\b(?:nicht|nichts|keine[nr]?)
             | (?:nicht|nichts|keine[nr]?)\b[^,;:]{0,60}\b(?:enthält|nennt|erwähnt|steht|sagt)) \b
+        | (?:enth[aä]lt(?:en)?|nenn(?:en|t)|erwähn(?:en|t))\s+(?:(?:de[rmn]|die|das)\s+)?
+          (?:(?:bereitgestellt|gegeben|vorliegend)e[nmrs]?\s+)?(?:kontext|text|dokumente?|quellen?|passagen?)\s+(?:nichts|keine[nr]?|(?:den|die|das)\b[^,;:]{0,40}\bnicht)\b
         | (?:dazu|darüber|hierzu|es)\s+(?:gibt(?:\s+es)?|liegen|liegt)(?:\s+mir)?\s+keine\s+(?:information|angabe)""",
         goes_on=_STOPS
         + r"""
@@ -106,6 +108,7 @@ PHRASES: dict[str, Phrases] = {
         declines=r"""
         (?:根据[^，。,]{0,15}[，,])?
         (?: (?:我们?)?(?:不知道|不清楚|无法(?:回答|确定|判断|得知)|不能(?:回答|确定)|找不到)
+          | (?:没有?|未)提[到及]
           | (?:所?(?:提供|给出?)的?)?(?:上下文|文本|文章|文档|资料|材料|原文|段落|文)(?:中|里)?(?:并)?
             (?:没有?|未|不)(?:提到|提及|提供|说明|包含|给出|涉及))""",
         goes_on=r"但|不过|然而|因此|所以|因为|而|[，；：,;:]",
@@ -117,7 +120,8 @@ PHRASES: dict[str, Phrases] = {
         が?[、,]?(?:(?:提供された)?(?:コンテキスト|文書|文脈|資料|本文|文章)(?:の中)?(?:に|で|から)は?[、,]?)?
         (?: (?:(?:その|この)?(?:答え|回答|質問|点|それ)(?:に(?:ついて)?)?は?|私に?は|よく)*
             (?:わかりません|分かりません|(?:お?答え(?:でき|られ)|回答でき|判断でき)ません)
-          | [^、。]{0,40}(?:記載|言及|情報)(?:が|は)(?:ありません|されていません|含まれていません|見つかりません))""",
+          | [^、。]{0,40}(?:記載|言及|情報)(?:が|は)
+            (?:ありません|(?:提供)?されていません|含まれていません|見つかりません))""",
         goes_on=r"しかし|ただし|けれど|ので|から|が|[、；：,;:]",
         greets=r"こんにちは|こんばんは|おはようございます|ありがとう(?:ございます)?|どういたしまして|さようなら",
     ),

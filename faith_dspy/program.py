@@ -10,13 +10,12 @@ import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
-from faith_dspy.verifier import JointVerifier
-from faith_dspy.verifier import Verifier as Verifier  # part of this module's names
+from faith_dspy.verifier import JointVerifier, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,7 +79,7 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", exc)
+            log.warning("extraction failed (%s); judging sentences as written", in_short(exc))
             lines = []
         return assign(lines, carrying, question)
 
@@ -94,7 +93,7 @@ class FaithfulnessProgram(dspy.Module):
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                return Finding(**base, error=f"{type(exc).__name__}: {exc}"[:300], lm_failed=True)
+                return Finding(**base, error=in_short(exc), lm_failed=True)
             if p.verdict is None:
                 return Finding(**base, error="the LM's reply has no label that was asked for")
             # An id the window does not have stays unknown: -1 is no chunk's id.

@@ -88,7 +88,7 @@ def after_thoughts(completion: str) -> tuple[int, int]:
 def from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
     """Entries of ``1. Yes`` and the lines that belong to each."""
     starts = list(re.finditer(r"^[\s\-*\[(]*(\d{1,3})[\]).:*]+\s+", completion, re.MULTILINE))
-    for match, after in zip(starts, [*starts[1:], None], strict=True):
+    for match, after in zip(starts, [*starts[1:], None], strict=False):  # one longer when there are none
         block = completion[match.end() : after.start() if after else len(completion)]
         entry = read_fields(fields, block)
         yield {"statement": int(match[1]), **entry, "label_at": match.end() + entry.get("label_at", 0)}

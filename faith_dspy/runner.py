@@ -1,7 +1,7 @@
 """A file of records through a judge: streamed, in order, and going on where an earlier run was stopped.
 
-The output has one row per record. A row's ``record`` is a hash of the line it was made from, so that a run can tell
-which records an output file already holds; its ``line`` says where that line is.
+The output has one row per record. A row's ``record`` is a hash of the line it was made from and ``judge`` one of the
+judge with its dials, so that a run can tell which records an output file already holds; ``line`` is the line's number.
 """
 
 from __future__ import annotations
@@ -129,18 +129,21 @@ def run(
     ``show`` the first judgments are kept for a page. ``advance`` is told how many more lines of the input are done.
 
     Raises `InputError` for a file that cannot be read or written, that has no records, or when ``out`` belongs to
-    another input; `LMUnavailableError` when the endpoint is not there, at the start or later: all rows written so far
-    are good, and the same call goes on after them.
+    another input or judge; `LMUnavailableError` when the endpoint is not there, at the start or later: all rows written
+    so far are good, and the same call goes on after them.
     """
     from faith_dspy.lm import preflight
 
+    if out is not None and out.exists() and source.exists() and out.samefile(source):
+        raise InputError(f"--out {out}: is the input itself. Give another --out.")
     started = time.monotonic()
     tally = Tally()
+    made_by = judge.fingerprint
     at = end = 0
     with ExitStack() as stack:
         records = stack.enter_context(_records(source))
         if out is not None and out.exists():
-            for record, fields, row_end in finished(out, records):
+            for record, fields, row_end in finished(out, records, made_by):
                 end = row_end
                 tally.count(record, fields.get("score"), fields.get("unscored"))
                 if show and not tally.full:
@@ -162,7 +165,7 @@ def run(
         for record, judgment in zip(ours, judgments, strict=True):
             if judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements):
                 preflight(judge.lm)  # an endpoint that has gone ends the run, before a row says what is not known
-            handle.write(_line(record, judgment))
+            handle.write(_line(record, judgment, made_by))
             handle.flush()
             tally.count(record, judgment.score, judgment.unscored)
             tally.usage += judgment.usage
@@ -174,11 +177,11 @@ def run(
     return tally
 
 
-def _line(record: Record, judgment: Judgment) -> bytes:
+def _line(record: Record, judgment: Judgment, made_by: str) -> bytes:
     row = {} if isinstance(record.given, InputError) else record.given
     fields = {"id": row["id"]} if "id" in row else {}
     fields |= {"line": record.line, "question": row.get("question"), "answer": row.get("answer")}
-    fields |= {"record": record.key, **judgment.model_dump(mode="json")}
+    fields |= {"record": record.key, "judge": made_by, **judgment.model_dump(mode="json")}
     return json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n"  # an LM may say half a character
 
 
@@ -265,11 +268,11 @@ def _given(line: bytes, number: int) -> dict[str, Any] | InputError:
 # Going on
 
 
-def finished(out: Path, records: Iterator[Record]) -> Iterator[tuple[Record, dict[str, Any], int]]:
+def finished(out: Path, records: Iterator[Record], made_by: str) -> Iterator[tuple[Record, dict[str, Any], int]]:
     """The rows an output file already holds: their record, taken from ``records``, their fields, and where they end.
 
-    A last row without its line end was cut off: it is left out, and its record not taken. Raises `InputError` when a
-    row belongs to another record.
+    A last row without its line end was cut off: it is left out, and its record not taken. ``made_by`` is the judge's
+    fingerprint. Raises `InputError` when a row belongs to another record or judge.
     """
     end = 0
     try:
@@ -285,6 +288,11 @@ def finished(out: Path, records: Iterator[Record]) -> Iterator[tuple[Record, dic
                 raise InputError(
                     f"{out}: line {number} is not the judgment of record {number} of the input, so this run cannot go "
                     "on from it. Give another --out, or remove the file."
+                )
+            if fields.get("judge") != made_by:
+                raise InputError(
+                    f"{out}: line {number} was judged by another judge or with other dials, so this run cannot go on "
+                    "from it. Give another --out, or remove the file."
                 )
             end += len(line)
             yield record, fields, end

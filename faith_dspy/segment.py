@@ -24,6 +24,11 @@ _APOLOGY = re.compile(rf"^\W*(?:{'|'.join(p.sorry for p in PHRASES.values())})\W
 _GREETING = re.compile(rf"^[\W_]*(?:{'|'.join(p.greets for p in PHRASES.values())})[\W_]*$", _FLAGS)
 HEADING_WORDS = 6
 """A line of so many words that ends in a colon announces what follows, unless it holds a verb or a quantity."""
+_PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
+"""Up to a line's end, or a full stop of Chinese, Japanese or Hindi before a digit, which sentencex passes over."""
+_FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
+_MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
+"""A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
 _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 
@@ -40,7 +45,7 @@ def sentences(text: str) -> tuple[Sentence, ...]:
         piece: str = boundary["text"]
         start = text.index(piece, position)
         position = start + len(piece)
-        for line in re.finditer(r"[^\r\n]+", piece):
+        for line in _PIECE.finditer(piece):
             stripped = line.group().strip()
             if stripped:
                 begin = start + line.start() + line.group().index(stripped)
@@ -51,13 +56,16 @@ def sentences(text: str) -> tuple[Sentence, ...]:
 def carries_statement(sentence: str) -> bool:
     """Whether a sentence can assert anything.
 
-    Not so questions, greetings, apologies, headings (“Steps:”), list markers, rules and symbols.
+    Not so questions, greetings, apologies, headings (“Steps:”, “# Steps”), fences of code, list markers, citations,
+    rules and symbols.
     """
+    if _FENCE.fullmatch(sentence):
+        return False
     if any(c.isalpha() for c in sentence):
         return not (
             _is_question(sentence) or _is_heading(sentence) or _GREETING.match(sentence) or _APOLOGY.match(sentence)
         )
-    return bool(re.search(r"\d", sentence)) and not re.fullmatch(r"[\W_]*\(?\d{1,3}[.):]?[\W_]*", sentence)
+    return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
 
 
 def _is_question(sentence: str) -> bool:

@@ -404,11 +404,12 @@ def test_dials_that_cannot_be_set(run, at, server, tmp_path, command, settings, 
 
 
 def test_dials_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp_path):
-    """--set with an exported judge is refused: what it was tuned with is what it judges with."""
+    """--set or --granularity with an exported judge is refused: what it was tuned with is what it judges with."""
     judge, _ = judge_at(server)
     judge.save(tmp_path / "judge")
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
     refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--set", "cite=true"), "has its own dials")
+    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--granularity", "answer"), "has its own dials")
 
 
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])

@@ -158,3 +158,27 @@ def test_what_a_tool_returns_as_text():
     assert as_text([{"hours": 14}]) == '[{"hours": 14}]'
     assert as_text([{"image": {"format": "png"}}]) == '[{"image": {"format": "png"}}]'
     assert as_text(None) == ""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tool_calls": 5},
+        {"tool_calls": [{"toolUse": "search"}]},
+        {"content": [{"toolUse": "search"}]},
+    ],
+)
+def test_odd_tool_calls_name_no_tool(odd):
+    """A tool call that is none is passed over, and the conversation is read."""
+    messages = [
+        {"role": "user", "content": ASKED},
+        {"role": "assistant", **odd},
+        {"role": "assistant", "content": "A."},
+    ]
+    assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "A.")
+
+
+def test_a_tool_result_that_is_plain_text():
+    """A result without blocks is read as it stands."""
+    messages = [{"role": "user", "content": [{"toolResult": FOUND}]}, {"role": "assistant", "content": "A."}]
+    assert from_conversation(messages)[1] == [{"text": FOUND, "source": "turn 0: tool"}]

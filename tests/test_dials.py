@@ -511,3 +511,12 @@ def test_every_dial_is_in_the_docs():
     """DIALS.md names each dial of `JudgeConfig`."""
     text = DIALS.read_text(encoding="utf-8")
     assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
+
+
+def test_a_log_holds_no_whole_texts(judge_at, caplog):
+    """A joint reply that cannot be read is one line of the log; what was judged is not in it."""
+    judge, _ = judge_at(says="", verification="joint")
+    judge(context=["The kettle is blue."], answer="The kettle is blue. The lid is green.")
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("faith_dspy")]
+    assert said
+    assert not any("\n" in line or "kettle" in line for line in said)

@@ -265,6 +265,15 @@ def test_a_copy_shares_the_lm(judge_at):
     assert judge(context=CONTEXT, answer="I don't know.").score is None
 
 
+def test_a_copy_with_other_dials_asks_by_them(judge_at):
+    """A copy whose dials change what is asked asks that, also when the first judge has asked before."""
+    judge, server = judge_at(says="Yes\nWhy: It says so.")
+    judge(context=CONTEXT, answer="The kettle is blue.")
+    copy = judge.copy(config=JudgeConfig.make(reasoning="after"))
+    assert copy(context=CONTEXT, answer="The kettle is blue.").statements[0].reason == "It says so."
+    assert "Then say why" in server.requests[-1]["messages"][-1]["content"]
+
+
 def test_half_a_character_is_an_input_error():
     """An unpaired surrogate, which no endpoint can be sent, is the caller's fault and told as such."""
     with pytest.raises(InputError, match="half a character"):

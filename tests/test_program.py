@@ -381,3 +381,10 @@ def test_sentences_of_the_judgment_are_the_answers(judge_at):
     found = judge(context=CONTEXT, answer=answer)
     assert found.sentences == sentences(answer)
     assert all(answer[s.start : s.end] == s.text for s in found.sentences)
+
+
+def test_an_lm_fault_is_told_in_one_line(judge_at):
+    """Of what an LM library says about a fault the first line is kept: the rest is advice, or whole prompts."""
+    judge, _ = judge_at(says=lambda asked: {"status": 429, "text": "rate limit"})
+    (statement,) = judge(context=["The kettle is blue."], answer="The kettle is blue.").statements
+    assert statement.error == "LMRateLimitError: [openai/tiny] rate limit"

@@ -5,7 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.replies import after_thoughts, label_probabilities, read_label, token_alternatives, token_text
+from faith_dspy.replies import (
+    after_thoughts,
+    from_lines,
+    label_probabilities,
+    read_label,
+    token_alternatives,
+    token_text,
+)
 from faith_dspy.signatures import INSTRUCTIONS
 
 YES_NO = ("Yes", "No")
@@ -97,3 +104,8 @@ def test_the_token_at_a_place():
     assert token_text(content) == '水. " Yes!'
     assert token_alternatives(content) == [0]
     assert [token_alternatives(content, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
+
+
+def test_lines_without_a_number():
+    """A reply to several statements without a numbered line has no entries; that is no fault of the LM's transport."""
+    assert list(from_lines({"verdict": str}, "I think so.")) == []

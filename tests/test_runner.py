@@ -157,6 +157,32 @@ def test_a_foreign_output_is_left_alone(judge_at, tmp_path, row):
     assert out.read_bytes() == row
 
 
+def test_other_dials_are_noticed(judge_at, tmp_path):
+    """Rows judged with other dials, or by another LM, are neither mixed with new ones nor taken for theirs."""
+    judge, server = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
+    run(judge, source, out)
+    before = out.read_bytes()
+    out.write_bytes(before.split(b"\n")[0] + b"\n")
+    other_dials, _ = judge_at(server, strictness="lenient")
+    other_lm = judge.copy()
+    other_lm._given = "openai/other"
+    for other in (other_dials, other_lm):
+        with pytest.raises(InputError, match="line 1 was judged by another judge or with other dials"):
+            run(other, source, out)
+    run(judge_at(server)[0], source, out)
+    assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]
+
+
+def test_the_input_is_no_output(judge_at, tmp_path):
+    """The input as output is refused as what it is, with no word of removing it."""
+    judge, _ = judge_at()
+    source = put(tmp_path / "in.jsonl", GOOD)
+    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
+        run(judge, source, tmp_path / "." / "in.jsonl")
+    assert rows(source) == [GOOD]
+
+
 def test_more_rows_than_records(judge_at, tmp_path):
     """An input that has become shorter is another input."""
     judge, _ = judge_at()

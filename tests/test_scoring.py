@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
 from faith_dspy.calibration import AnswerHead, Head, StatementHead
+from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import Finding, Observation, Usage
 from faith_dspy.scoring import conclude, level, score
@@ -118,6 +119,13 @@ def test_a_verdict_without_a_weight_is_refused():
     """Weights have to cover every verdict; the message names those missing."""
     with pytest.raises(ConfigError, match=r"no weight for \['partially_supported'"):
         JudgeConfig.make(verdict_scores={FULL: 1})
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_a_weight_is_a_finite_number(weight):
+    """A weight that is no number would make a score out of nothing."""
+    with pytest.raises(ConfigError, match="no finite number"):
+        JudgeConfig.make(verdict_scores=dict(WEIGHTS) | {FULL: weight})
 
 
 def test_unjudged_statements_stay_and_are_reported():

@@ -72,6 +72,8 @@ def test_sentences_and_gaps_are_the_answer(seed):
         ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
         ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
         ("它很轻。它很蓝。", 2),
+        ("高さは333メートル[1]。1958年に完成。重さ3.5トン。", 3),
+        ("यह 1653 में बना।2020 में बंद हुआ।", 2),
     ],
 )
 def test_no_cut_inside_a_sentence(answer, texts):
@@ -96,6 +98,14 @@ def test_empty_answer(answer):
         ("(12)", False),
         ("|---|---|", False),
         ("```", False),
+        ("```python", False),
+        ("print(3)", True),
+        ("42", True),
+        ("-5", True),
+        ("90 %", True),
+        ("$3", True),
+        ("[2]", False),
+        ("[1][2]", False),
         ("👍", False),
         ("Is it blue?", False),
         ("真的吗？", False),
@@ -116,7 +126,7 @@ def test_empty_answer(answer):
     ],
 )
 def test_what_can_assert_something(sentence, carries):
-    """List markers, rules, symbols, questions and headings carry no statement; words and numbers do."""
+    """List markers, citations, rules, symbols, questions and headings carry no statement; words and quantities do."""
     assert carries_statement(sentence) is carries
 
 
@@ -135,6 +145,7 @@ def test_what_can_assert_something(sentence, carries):
         "I couldn't find it in the passages, so I can't tell you.",
         "There is no evidence in the passages that the kettle is blue.",
         "Unable to answer based on given passages.",
+        "Sorry, I can't help with that.",
     ],
 )
 def test_declining_answers(answer):
@@ -156,6 +167,7 @@ def test_declining_answers(answer):
         "Sorry.",
         "No.",
         "I know the answer.",
+        "We cannot help with refunds after 30 days.",
         "The kettle does not contain lead.",
     ],
 )
@@ -173,6 +185,7 @@ def test_answers_that_go_on_do_not_decline(answer):
         "Das weiß ich nicht.",
         "Es tut mir leid, aber ich kann diese Frage nicht beantworten.",
         "Leider kann ich das anhand des Kontexts nicht beantworten.",
+        "Leider enthält der Kontext keine Informationen dazu.",
         "Ich kann nicht sagen, wie teuer er ist.",
         "Der Text enthält keine Angaben zum Preis.",
         "Dazu gibt es keine Informationen.",
@@ -185,6 +198,8 @@ def test_answers_that_go_on_do_not_decline(answer):
         "抱歉，我不知道。",
         "根据提供的上下文，无法回答这个问题。",
         "文中没有提到价格。",
+        "根据上下文，没有提到价格。",
+        "申し訳ありませんが、その情報は提供されていません。",
         "申し訳ありませんが、その質問にはお答えできません。",
         "コンテキストには価格に関する情報が含まれていません。",
         "मुझे नहीं पता।",
@@ -211,6 +226,8 @@ def test_declining_in_other_languages(answer):
         "Le document ne mentionne pas le prix, il est de 20 euros.",
         "Aucune information n'a été volée.",
         "No se rompe.",
+        "不包含铅。",
+        "Leider enthält der Kessel keine Batterie.",
         "El texto no menciona el precio pero cuesta 20 euros.",
         "文中没有提到价格，保修期为两年。",
         "他不知道答案。",

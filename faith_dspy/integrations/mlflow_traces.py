@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, in_short
 from faith_dspy.integrations.traces import FINDERS, Span, documents_of, records_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
 
     Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
     and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
+    A trace that cannot be read is a record with ``error``, which a judge leaves unscored.
     """
     several: Any = [traces] if hasattr(traces, "data") else traces
     return records_of(span for trace in several for span in spans(trace))
@@ -35,7 +36,14 @@ def spans(trace: Trace) -> list[Span]:
             f"a trace is {type(trace).__name__}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
             'mlflow.search_traces(return_type="list") gives it'
         )
-    return [_span(span, trace.info.trace_id) for span in trace.data.spans]
+    return [_read(span, trace.info.trace_id) for span in trace.data.spans]
+
+
+def _read(span: Any, trace_id: str) -> Span:
+    try:
+        return _span(span, trace_id)
+    except Exception as exc:  # noqa: BLE001 - inputs and outputs may hold anything
+        return Span(trace_id, str(span.span_id), None, str(span.name), 0, error=f"trace {trace_id}: {in_short(exc)}")
 
 
 def _span(span: Any, trace_id: str) -> Span:

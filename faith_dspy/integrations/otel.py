@@ -9,12 +9,12 @@ Reading needs no package: spans are read from JSON as exporters write it, or fro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, in_short
 from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
 
 _OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
@@ -28,8 +28,8 @@ def records(source: Any) -> list[dict[str, Any]]:
     """Records for a judge, one a trace; each chunk's ``source`` names its span (or turn).
 
     ``source``: a file of JSON (one document, one a line, or one after the other), what was read from it, a list of
-    spans (dictionaries or `ReadableSpan`), or an `InMemorySpanExporter`. Raises `InputError` for anything else, and
-    where no span holds text.
+    spans (dictionaries or `ReadableSpan`), or an `InMemorySpanExporter`. A trace that cannot be read is a record with
+    ``error``, which a judge leaves unscored. Raises `InputError` for anything else, and where no span holds text.
     """
     return records_of(spans(source))
 
@@ -43,20 +43,30 @@ def spans(source: Any) -> list[Span]:
     if isinstance(source, Mapping):
         if "resourceSpans" in source:
             scopes = [c for r in _list(source["resourceSpans"]) for c in _list(r.get("scopeSpans"))]
-            return [_span(_otlp(s)) for c in scopes for s in _list(c.get("spans"))]
+            return [_read(_otlp, s) for c in scopes for s in _list(c.get("spans"))]
         inner = source.get("data") if "data" in source else source.get("spans")
-        return spans(inner) if isinstance(inner, list) else [_span(tree(source))]
+        return spans(inner) if isinstance(inner, list) else [_read(tree, source)]
     if not isinstance(source, Iterable):
         raise InputError(f"got {type(source).__name__}. {_FORMAT}")
     out = []
     for item in source:
         if hasattr(item, "get_span_context"):
-            out.append(_span(_in_memory(item)))
+            out.append(_read(_in_memory, item))
         elif isinstance(item, Mapping):
             out += spans(item)
         else:
             raise InputError(f"a span is {type(item).__name__}. {_FORMAT}")
     return out
+
+
+def _read(convert: Callable[[Any], dict[str, Any]], raw: Any) -> Span:
+    """A span in the form that ``convert`` gives; one that cannot be read says why, and stops no other."""
+    try:
+        return _span(convert(raw))
+    except Exception as exc:  # noqa: BLE001 - attributes may hold anything
+        said = raw if isinstance(raw, Mapping) else {}
+        trace = said.get("traceId") or _at(said, "context.trace_id") or said.get("context.trace_id") or "unknown"
+        return Span(_id(trace), "", None, str(said.get("name", "")), 0, error=f"trace {_id(trace)}: {in_short(exc)}")
 
 
 def _documents(path: Path) -> list[Any]:

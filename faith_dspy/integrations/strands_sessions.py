@@ -54,23 +54,36 @@ def conversations(folder: str | Path) -> list[dict[str, Any]]:
     """One record per agent of a session that Strands' `FileSessionManager` saved: ``id`` and ``conversation``.
 
     ``folder`` is ``session_ID``, or the folder that holds such folders. Redacted messages are read as redacted. Needs
-    no package. Agents that have not answered yet are left out; raises `InputError` when that leaves nothing.
+    no package. An agent with a message that cannot be read is a record with ``error``, which a judge leaves unscored.
+    Agents that have not answered yet are left out; raises `InputError` when that leaves nothing.
     """
     folder = Path(folder)
     agents = sorted({p.parents[1] for p in folder.rglob("agents/agent_*/messages/message_*.json")})
-    out = []
+    out: list[dict[str, Any]] = []
     for agent in agents:
-        files = sorted((agent / "messages").glob("message_*.json"), key=lambda p: int(p.stem.rpartition("_")[2]))
-        messages = [_message(file) for file in files]
+        name = f"{agent.parents[1].name.removeprefix('session_')}/{agent.name.removeprefix('agent_')}"
+        try:
+            messages = [_message(file) for file in sorted((agent / "messages").glob("message_*.json"), key=_number)]
+        except InputError as exc:
+            out.append({"id": name, "error": str(exc)})
+            continue
         if any(m["role"] == "assistant" for m in messages):
-            session = agent.parents[1].name.removeprefix("session_")
-            out.append({"id": f"{session}/{agent.name.removeprefix('agent_')}", "conversation": messages})
+            out.append({"id": name, "conversation": messages})
+    if out and all("error" in r for r in out):
+        raise InputError(out[0]["error"])
     if not out:
         raise InputError(
             f"{folder}: {len(agents)} agents with messages, none of which has answered; expected a folder as Strands' "
             "FileSessionManager writes it (session_ID/agents/agent_ID/messages/message_N.json)"
         )
     return out
+
+
+def _number(file: Path) -> int:
+    number = file.stem.rpartition("_")[2]
+    if not number.isdecimal():
+        raise InputError(f"{file}: is no message of a Strands session (expected message_N.json)")
+    return int(number)
 
 
 def _message(file: Path) -> dict[str, Any]:

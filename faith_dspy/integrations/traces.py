@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.conversation import as_text, from_conversation
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,22 +42,40 @@ class Span(NamedTuple):
     """The messages a model was given, in order."""
     replies: tuple[Mapping[str, Any], ...] = ()
     """The messages it wrote."""
+    error: str | None = None
+    """Why it cannot be read. Its trace cannot be judged then: what the span says may be missing."""
 
 
 def records_of(spans: Iterable[Span]) -> list[dict[str, Any]]:
-    """One record per trace that says anything, in the order of their first spans."""
+    """One record per trace that says anything, in the order of their first spans.
+
+    Of a trace that cannot be read the record is ``id`` and ``error``: a judge leaves it unscored with that reason, and
+    the others are judged. Raises `InputError` when no trace is left.
+    """
     traces: dict[str, list[Span]] = {}
     for span in spans:
         traces.setdefault(span.trace_id, []).append(span)
     ordered = sorted((sorted(t, key=lambda s: s.start) for t in traces.values()), key=lambda t: t[0].start)
-    found = [record(trace) for trace in ordered]
-    telling = [r for r in found if r["answer"] or r["context"]]
+    found = [_record(trace) for trace in ordered]
+    telling = [r for r in found if "error" in r or r["answer"] or r["context"]]
+    if telling and all("error" in r for r in telling):
+        raise InputError(telling[0]["error"])
     if not telling:
         raise InputError(
             f"none of {sum(map(len, ordered))} spans has an input, an output, messages or documents; expected spans "
             "with OpenInference or OpenTelemetry GenAI attributes, exported with their content (not redacted)"
         )
     return telling
+
+
+def _record(spans: Sequence[Span]) -> dict[str, Any]:
+    unread = next((s.error for s in spans if s.error), None)
+    if unread is not None:
+        return {"id": spans[0].trace_id, "error": unread}
+    try:
+        return record(spans)
+    except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
+        return {"id": spans[0].trace_id, "error": f"trace {spans[0].trace_id}: {in_short(exc)}"}
 
 
 def record(spans: Sequence[Span]) -> dict[str, Any]:
@@ -152,6 +170,7 @@ def documents_of(value: Any) -> tuple[tuple[str, str], ...]:
         name, text = None, item
         if isinstance(item, Mapping):
             item = item.get("document", item)
+            item = item if isinstance(item, Mapping) else {"text": item}
             text = next((item[k] for k in ("page_content", "content", "text") if item.get(k)), None)
             name = item.get("id") or item.get("url") or item.get("name")
             metadata = loads(item.get("metadata"))

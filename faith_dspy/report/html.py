@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 import re
-import unicodedata
 from collections import Counter
 from importlib.resources import files
 from itertools import pairwise
@@ -212,42 +211,18 @@ def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
 
 def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[Any]]:
     """The chunk in pieces, ``[text]`` or ``[text, statements that quote it]``; joined they are the chunk."""
-    spans: list[tuple[int, int, int]] = []
-    plain: tuple[str, list[int]] | None = None
-    for i, s in enumerate(statements):
-        if chunk.id not in s.supporting_chunk_ids:
-            continue
-        for quote in filter(str.strip, s.quotes):
-            start = chunk.text.find(quote)
-            if start >= 0:
-                spans.append((start, start + len(quote), i))
-                continue
-            plain = plain or _plain(chunk.text)
-            wanted = _plain(quote)[0].strip()
-            start = plain[0].find(wanted) if wanted else -1
-            if start >= 0:
-                spans.append((plain[1][start], plain[1][start + len(wanted) - 1] + 1, i))
+    spans = [
+        (q.start, q.end, i)
+        for i, s in enumerate(statements)
+        for q, quote in zip(s.quote_spans, s.quotes, strict=False)
+        if q.chunk_id == chunk.id and chunk.text[q.start : q.end] == quote  # else the record is another one
+    ]
     cuts = sorted({0, len(chunk.text), *(at for span in spans for at in span[:2])})
     parts: list[list[Any]] = []
     for begin, end in pairwise(cuts):
         quoting = sorted({i for a, b, i in spans if a <= begin and end <= b})
         parts.append([chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]])
     return parts
-
-
-def _plain(text: str) -> tuple[str, list[int]]:
-    """Text without case, accents, punctuation and widths of space; and where each of its characters came from."""
-    out: list[str] = []
-    origin: list[int] = []
-    for at, character in enumerate(text):
-        for c in unicodedata.normalize("NFKD", character).casefold():
-            if unicodedata.combining(c):
-                continue
-            c = c if c.isalnum() else " "
-            if c != " " or (out and out[-1] != " "):
-                out.append(c)
-                origin.append(at)
-    return "".join(out), origin
 
 
 def csp_hash(text: str) -> str:

@@ -33,6 +33,11 @@ def judged(answer: str, *found: dict[str, Any], **fields: Any) -> Judgment:
     return Judgment(sentences=parts, statements=tuple(statements), **{**scored, **fields})
 
 
+def quoted(text: str) -> dict[str, Any]:
+    """Fields of a statement that quotes the beginning of the first chunk."""
+    return {"quotes": (text,), "quote_spans": ({"chunk_id": 0, "start": 0, "end": len(text)},)}
+
+
 def data_of(page: str) -> Any:
     """The JSON a browser finds in the page's data element."""
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
@@ -61,13 +66,20 @@ APOLLO = {
 }
 APOLLO_JUDGED = judged(
     APOLLO["answer"],
-    {"sentence_index": 0, "verdict": "fully_supported", "supporting_chunk_ids": (0,), "quotes": ("july 20 1969",)},
+    {
+        "sentence_index": 0,
+        "verdict": "fully_supported",
+        "supporting_chunk_ids": (0,),
+        "quotes": ("July 20, 1969",),
+        "quote_spans": ({"chunk_id": 0, "start": 13, "end": 26},),
+    },
     {
         "text": "The crew stayed for five hours.",
         "sentence_index": 1,
         "verdict": "contradictory",
         "supporting_chunk_ids": (1,),
         "quotes": ("for two hours",),
+        "quote_spans": ({"chunk_id": 1, "start": 12, "end": 25},),
         "reason": "Two, not five.",
         "confidence": 0.04,
     },
@@ -177,22 +189,27 @@ def test_unreadable_record_does_not_end_the_page(tmp_path: Path, record: dict[st
     assert found["chunks"] == []
 
 
-def test_quotes_are_found_in_their_chunk(tmp_path: Path) -> None:
-    """Quotes are marked whatever their case, accents and punctuation, in the chunks the statement names only."""
-    record = {"context": ["Der  Gehälter-Bericht, 2024!", "gehälter bericht 2024"], "answer": "A."}
-    quotes = ("gehälter bericht 2024", "Bericht", "not there", " ")
+def test_quotes_are_marked_where_they_stand(tmp_path: Path) -> None:
+    """A quote is marked at its offsets, and each part of those that overlap; not where the record has another text."""
+    record = {"context": ["Der Bericht, 2024!", "Bericht"], "answer": "A."}
+
+    def quoting(*spans: tuple[int, int, int], quotes: tuple[str, ...]) -> dict[str, Any]:
+        at = [{"chunk_id": c, "start": a, "end": b} for c, a, b in spans]
+        ids = {"supporting_chunk_ids": (0,), "quotes": quotes, "quote_spans": at}
+        return {"sentence_index": 0, "verdict": "fully_supported", **ids}
+
     found = item_of(
         tmp_path,
         record,
         judged(
             "A.",
-            {"sentence_index": 0, "verdict": "fully_supported", "supporting_chunk_ids": (0,), "quotes": quotes},
-            {"sentence_index": 0, "verdict": "fully_supported", "supporting_chunk_ids": (0,), "quotes": quotes[1:]},
+            quoting((0, 4, 17), (1, 0, 7), quotes=("Bericht, 2024", "another")),
+            quoting((0, 4, 11), quotes=("Bericht",)),
         ),
     )
     first, second = found["chunks"]
-    assert first["parts"] == [["Der  "], ["Gehälter-", [0]], ["Bericht", [0, 1]], [", 2024", [0]], ["!"]]
-    assert second["parts"] == [["gehälter bericht 2024"]]
+    assert first["parts"] == [["Der "], ["Bericht", [0, 1]], [", 2024", [0]], ["!"]]
+    assert second["parts"] == [["Bericht"]]
 
 
 def test_dropped_evidence_is_told(tmp_path: Path) -> None:
@@ -272,7 +289,7 @@ def test_hostile_text_is_text_in_a_browser(show: Callable[..., Browser]) -> None
     """Markup in records is shown as written; nothing of it runs, nothing is fetched, no error is logged."""
     record = {"id": HOSTILE, "question": HOSTILE, "context": [{"text": HOSTILE, "source": HOSTILE}], "answer": HOSTILE}
     found = {"verdict": "no_evidence", "text": HOSTILE + "!", "reason": HOSTILE, "supporting_chunk_ids": (0,)}
-    page = show((record, judged(HOSTILE, {**found, "quotes": (HOSTILE,), "error": HOSTILE}, level=HOSTILE)))
+    page = show((record, judged(HOSTILE, {**found, **quoted(HOSTILE), "error": HOSTILE}, level=HOSTILE)))
     page.wait("document.readyState === 'complete'")
     assert page.js("document.querySelectorAll('img, .card script').length") == 0
     assert page.js("window.hit === undefined")
@@ -440,7 +457,7 @@ def test_no_width_scrolls_sideways(show: Callable[..., Browser], width: int) -> 
     word = "x" * 300
     record = {"id": word, "question": word, "context": [{"text": word, "source": word}], "answer": f"{word}."}
     found = {"sentence_index": 0, "verdict": "fully_supported", "reason": word, "supporting_chunk_ids": (0,)}
-    page = show((record, judged(f"{word}.", {**found, "quotes": (word,)}, level=word)), width=width)
+    page = show((record, judged(f"{word}.", {**found, **quoted(word)}, level=word)), width=width)
     assert page.js("document.documentElement.scrollWidth") <= width
 
 

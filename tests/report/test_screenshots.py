@@ -2,7 +2,8 @@
 
 FAITH_DSPY_IMAGES=notebooks/images pytest tests/report/test_screenshots.py   # draws them anew
 
-The judgments went through a judge; what its LM said – the probability of support of each sentence – is recorded here.
+The judgments went through a judge; what its LM said – label, probability, quote and reason of each sentence – is
+recorded here.
 """
 
 from __future__ import annotations
@@ -50,14 +51,28 @@ RECORDS = [
     },
     {"id": "child", "question": "And for children?", "context": LEAFLET, "answer": "I don't know."},
 ]
-YES = {
-    "You can return a lamp within 30 days.": 0.94,
-    "Keep the receipt.": 0.81,
-    "Sale items are refunded in full.": 0.07,
-    "Orders of 50 euros or more are shipped free.": 0.97,
-    "Adults take two tablets every six hours.": 0.96,
-    "They should be taken with food.": 0.12,
-}
+REPLIES = {
+    "You can return a lamp within 30 days.": (
+        "fully", 0.94, "Lamps can be returned within 30 days", "The policy gives lamps 30 days."),
+    "Keep the receipt.": ("fully", 0.81, "with the receipt", "A return needs the receipt."),
+    "Sale items are refunded in full.": (
+        "contradicts", 0.93, "Sale items are exchanged only.", "Sale items are exchanged, not refunded."),
+    "Orders of 50 euros or more are shipped free.": (
+        "fully", 0.97, "Orders of 50 euros or more are shipped free of charge.", "It says so in these words."),
+    "Adults take two tablets every six hours.": (
+        "fully", 0.96, "Adults take two tablets every six hours", "It says so in these words."),
+    "They should be taken with food.": ("nothing", 0.88, None, "The leaflet says nothing about food."),
+}  # fmt: skip
+"""Label, its probability, quote and reason."""
+
+
+def says(asked: dict[str, Any]) -> dict[str, Any]:
+    """The reply to one statement, with the probabilities of its label."""
+    request = asked["messages"][-1]["content"]
+    label, p, quote, why = next(reply for text, reply in REPLIES.items() if f"Statement: {text}\n" in request)
+    rest = (f'\nQuote: "{quote}"' if quote else "") + f"\nWhy: {why}"
+    other = "partly" if label == "fully" else "fully"
+    return {"tokens": [(label, {label: p, other: 1 - p}), (rest, {rest: 1.0})]}
 
 
 @pytest.mark.parametrize(
@@ -77,15 +92,17 @@ def test_pictures_of_the_page(
     media: dict[str, str],
 ) -> None:
     """A page of four answers fills a picture of 150 kB at most."""
-    judge, _ = judge_at(yes=YES)
+    judge, _ = judge_at(says=says, verdicts="graded", reasoning="after", quote=True)
     judged = judge.batch(RECORDS)
-    assert [j.score for j in judged] == [pytest.approx(2 / 3), 1.0, 0.5, None]
+    # (1 + 1 − 1) / 3, 1, (1 + 0) / 2, and an answer that declines
+    assert [j.score for j in judged] == [pytest.approx(1 / 3), 1.0, 0.5, None]
+    assert sum(j.dropped_quotes for j in judged) == 0
     write_html(zip(RECORDS, judged, strict=True), tmp_path / "page.html", title="Answers of the help desk")
     browser.open(tmp_path / "page.html", width=size[0], height=size[1], **media)
     browser.wait("document.querySelectorAll('.card').length === 4")
     browser("Emulation.setScrollbarsHidden", hidden=True)
     if name == "page":
-        browser.point(".s:nth-of-type(1)")  # its evidence is lit
+        browser.point(".s:nth-of-type(3)")  # its evidence is lit
         browser.js("scrollTo(0, 0)")
     time.sleep(0.3)  # transitions
     png = base64.b64decode(browser("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])

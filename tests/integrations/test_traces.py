@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from faith_dspy.errors import InputError
+from faith_dspy.integrations import mlflow_traces, otel, strands_sessions
+from faith_dspy.integrations.traces import documents_of
+
+
+def span(trace, start, **attributes):
+    """A model's span, as span exporters write it."""
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages": [{"message": {"role": "user", "content": "What colour is the kettle? It is blue."}}],
+        "output.value": "It is blue.",
+        **attributes,
+    }
+    return {"name": "ask", "context": {"trace_id": trace, "span_id": f"s{start}"}, "start_time": start, **attributes}
+
+
+def exported(trace, start, **attributes):
+    """The same, its attributes in a place of their own."""
+    raw = span(trace, start, **attributes)
+    own = ("name", "context", "start_time")
+    return {k: raw[k] for k in own} | {"attributes": {k: v for k, v in raw.items() if k not in own}}
+
+
+BROKEN = {
+    "content that is a number": {"llm.input_messages": [{"message": {"role": "user", "content": 5}}]},
+    "a message that is a number": {"gen_ai.output.messages": [{"role": "assistant", "content": [7]}]},
+}
+
+
+@pytest.mark.parametrize("attributes", BROKEN.values(), ids=BROKEN)
+def test_a_broken_message_costs_its_own_trace_alone(judge_at, attributes):
+    """A trace with a message that cannot be read is unscored and says why; the traces around it are judged."""
+    found = otel.records([exported("a", 1), exported("b", 2, **attributes), exported("c", 3)])
+    assert [r["id"] for r in found] == ["a", "b", "c"]
+    judge, _ = judge_at()
+    first, broken, last = judge.batch(json.loads(json.dumps(found)))
+    assert (first.score, last.score) == (1.0, 1.0)
+    assert (broken.unscored, broken.score) == ("parse_failed", None)
+    assert "trace b: conversation[0]: content is" in broken.detail
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"traceId": "b", "spanId": "s2", "attributes": [{"key": "x", "value": {"arrayValue": None}}]},
+        {"traceId": "b", "spanId": "s2", "events": [{"name": "e", "attributes": [{"key": None, "value": 5}]}], "x": 1},
+        {"traceId": "b", "spanId": "s2", "startTimeUnixNano": {}},
+        {"traceId": "b"},
+    ],
+)
+def test_a_broken_span_costs_its_own_trace_alone(raw):
+    """A span of OTLP JSON that cannot be read takes its trace out, with the reason, or says nothing; no other trace."""
+    values = [
+        {"key": "openinference.span.kind", "value": {"stringValue": "CHAIN"}},
+        {"key": "input.value", "value": {"stringValue": "?"}},
+        {"key": "output.value", "value": {"stringValue": "It is blue."}},
+    ]
+    good = {"traceId": "a", "spanId": "s1", "attributes": values}
+    found = otel.records({"resourceSpans": [{"scopeSpans": [{"spans": [good, raw]}]}]})
+    assert found[0]["answer"] == "It is blue."
+    assert [(r["id"], set(r)) for r in found[1:]] in ([], [("b", {"id", "error"})])
+
+
+def test_nothing_but_broken_traces():
+    """When no trace can be read, that is an error and no records."""
+    with pytest.raises(InputError, match="trace b: conversation"):
+        otel.records([exported("b", 2, **BROKEN["content that is a number"])])
+
+
+def test_an_answer_goes_before_an_error(judge_at):
+    """A record's own field named ``error`` changes nothing where there is an answer."""
+    judge, _ = judge_at()
+    (judgment,) = judge.batch([{"context": ["It is blue."], "answer": "It is blue.", "error": "none"}])
+    assert judgment.score == 1.0
+
+
+def test_mlflow(judge_at):
+    """An MLflow trace with a message that cannot be read leaves the others to be judged."""
+
+    def trace(name, content):
+        one = SimpleNamespace(span_id="s", parent_id=None, name="ask", start_time_ns=1, span_type="CHAT_MODEL")
+        one.inputs = {"messages": [{"role": "user", "content": content}]}
+        one.outputs = {"choices": [{"message": {"role": "assistant", "content": "It is blue."}}]}
+        return SimpleNamespace(info=SimpleNamespace(trace_id=name), data=SimpleNamespace(spans=[one]))
+
+    good, bad = mlflow_traces.records([trace("a", "Blue?"), trace("b", 5)])
+    assert (good["id"], good["answer"]) == ("a", "It is blue.")
+    assert bad["id"] == "b"
+    assert "conversation[0]" in bad["error"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("message_1.json", "{"), ("message_x.json", "{}")])
+def test_strands_sessions(tmp_path, name, text):
+    """A saved message that cannot be read takes its agent out, with the reason; the other agents are read."""
+    for agent in ("good", "bad"):
+        folder = tmp_path / f"session_1/agents/agent_{agent}/messages"
+        folder.mkdir(parents=True)
+        message = {"message": {"role": "assistant", "content": [{"text": "It is blue."}]}}
+        (folder / "message_0.json").write_text(json.dumps(message))
+    (folder / name).write_text(text)
+    bad, good = strands_sessions.conversations(tmp_path)
+    assert (good["id"], len(good["conversation"])) == ("1/good", 1)
+    assert bad["id"] == "1/bad"
+    assert f"{name}: is no message of a Strands session" in bad["error"]
+
+
+def test_documents_that_are_texts_in_objects():
+    """``document`` beside a rank may be a text as well as an object."""
+    assert documents_of([{"document": "It is blue.", "score": 0.5}]) == (("document 0", "It is blue."),)
