@@ -409,6 +409,8 @@ def labels_audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], a
 
 def _variants(option: str | None) -> list[str] | Path:
     names = [n.strip() for n in (option or "").split(",") if n.strip()]
+    if option is not None and not names:
+        raise InputError("--variants names none; give names with commas between, or NAME.toml that declares them.")
     return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
 
 

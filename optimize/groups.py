@@ -222,7 +222,7 @@ def _sentence(found: Sequence[GroupResult], worst: int, n: int) -> str:
     if g.behind is None or g.p_value is None:
         text += "; whether it is worse than the rest cannot be told."
     else:
-        points = f"{100 * g.behind:+.0f} points against the rest"
+        points = f"{round(100 * g.behind) + 0:+d} points against the rest"
         told = g.p_value < _ALPHA
         said = (
             "worse than the rest"

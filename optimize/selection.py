@@ -130,10 +130,10 @@ def _corrected(c: Comparison, p: float | None, m: int) -> Comparison:
         return c
     update: dict[str, object] = {"p_holm": p}
     if c.verdict != "not shown better" and p < _ALPHA:
-        update["sentence"] = f"{c.sentence} It holds for {m} such comparisons (Holm: p = {p:.2g})."
+        update["sentence"] = f"{c.sentence} Corrected for {m} such comparisons it still is (Holm: p = {p:.2g})."
     elif c.verdict != "not shown better":
         said = f" is {c.verdict} than "
         start = c.sentence.replace(said, f" is not shown to be {c.verdict} than ", 1)
         update["verdict"] = "not shown better"
-        update["sentence"] = f"{start} The interval alone would show it; one of {m} such does not (Holm: p = {p:.2g})."
+        update["sentence"] = f"{start} Its interval alone would show it; corrected for {m} such comparisons it does not (Holm: p = {p:.2g})."
     return c.model_copy(update=update)

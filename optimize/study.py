@@ -153,7 +153,7 @@ def run(
             result.finished = False
             view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
         champion.promote(study.contest(), result, view)
-        result.usage = meter.usage
+        result.usage, result.replayed = meter.usage, meter.replayed
     result.seconds = time.monotonic() - started
     champion.export(study.contest(), result, out)
     study.track.finish(result)

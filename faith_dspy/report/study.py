@@ -113,9 +113,10 @@ def study_view(result: Any) -> RenderableType:
     if floor is not None and floor.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
     u = result.usage
+    kept = f" ({result.replayed} of them kept from before, not paid again)" if result.replayed else ""
     notes += [
         "",
-        f"[dim]The study took {result.seconds / 60:.1f} min: {u.calls} calls, {u.computed_tokens} tokens read, "
+        f"[dim]The study took {result.seconds / 60:.1f} min: {u.calls} calls{kept}, {u.computed_tokens} tokens read, "
         f"{u.cached_tokens} from the prefix cache, {u.output_tokens} written.[/dim]",
         "",
         f"The champion is in [bold]{result.judge_dir}[/bold] (CARD.md says what it is worth).",
