@@ -135,5 +135,8 @@ def _corrected(c: Comparison, p: float | None, m: int) -> Comparison:
         said = f" is {c.verdict} than "
         start = c.sentence.replace(said, f" is not shown to be {c.verdict} than ", 1)
         update["verdict"] = "not shown better"
-        update["sentence"] = f"{start} Its interval alone would show it; corrected for {m} such comparisons it does not (Holm: p = {p:.2g})."
+        update["sentence"] = (
+            f"{start} Its interval alone would show it; corrected for {m} such comparisons it does not "
+            f"(Holm: p = {p:.2g})."
+        )
     return c.model_copy(update=update)

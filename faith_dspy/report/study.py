@@ -99,11 +99,7 @@ def study_view(result: Any) -> RenderableType:
                 f"{interval(calibration.after)} after."
             )
         if band is not None:
-            notes.append(
-                f"• For a person (too close to call): {band.inside:.0%} of test. Of the others "
-                f"{interval(band.passed_right)} of the passed are faithful, {interval(band.stopped_right)} of the "
-                "stopped unfaithful."
-            )
+            notes.append(f"• For a person, of test (too close to call): {escape(band.sentence)}")
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
     if result.selection is not None:
         notes.append(f"• {escape(result.selection.sentence)}")

@@ -116,6 +116,23 @@ def compiling(chat_server):
     return run
 
 
+def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(compiling):
+    """A faithful answer says that its sentences are supported, an unfaithful one of none of them which is not."""
+
+    def answers(cities: str) -> list[Any]:
+        out = []
+        for i, (example, (true, false), _) in enumerate(pieces(cities)):
+            faithful = i % 2 == 0
+            row = {"context": example.context, "answer": true if faithful else false, "faithful": faithful}
+            out.append((parse_example(row), [row["answer"]], [True if faithful else None]))
+        return out
+
+    _, compiled, judged, _ = compiling("sentence-search", train=answers("ABCDEFGHIJ"), dev=answers("KLMNOPQRST"))
+    assert "whole answers" in compiled.notes[0]
+    assert compiled.figures
+    assert {"A has 20 bridges.", "B won a medal."} <= set(judged.statements)
+
+
 def support(judge: Judge, statement: str) -> float:
     """What the judge's verifier makes of a statement about a city it has not seen."""
     r = judge(context=["Z has 9 bridges."], answer=statement)
