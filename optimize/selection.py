@@ -76,9 +76,11 @@ def selection(
         low, high = np.quantile(draws, [0.025, 0.975]).tolist()
         corrected = Estimate(value=float(draws.mean()), low=low, high=high)
         optimism = apparent.value - float(draws.mean())
+        figure = f"{draws.mean():.2f} [{low:.2f}, {high:.2f}]"
+        said = f"corrected for choosing {figure}" if optimism > 0 else f"not flattered by choosing ({figure} without)"
         text = (
-            f"Chosen among {len(rivals)}: on dev {apparent.value:.2f}, corrected for choosing {draws.mean():.2f} "
-            f"[{low:.2f}, {high:.2f}]; on {shares[champion]:.0%} of resampled devsets it is chosen again."
+            f"Chosen among {len(rivals)}: on dev {apparent.value:.2f}, {said}; on {shares[champion]:.0%} of resampled "
+            "devsets it is chosen again."
         )
     return Selection(
         candidates=len(rivals),

@@ -209,8 +209,8 @@ class _Study:
     def skip(self, variant: Variant, why: str) -> None:
         """Leave a variant out, and say so wherever the others stand."""
         result = self._begin(variant)
-        result.status, result.note = "skipped", why
-        self.view.say(f"{variant.name}: skipped, {why}")
+        result.status, result.note = "skipped", " ".join(why.split()).rstrip(".")
+        self.view.say(f"{variant.name}: skipped, {result.note}")
         self._record(result)
 
     def _begin(self, variant: Variant) -> VariantResult:
