@@ -41,11 +41,11 @@ class Band(BaseModel):
     def sentence(self) -> str:
         """In words."""
         sides = (("passed", "faithful", self.passed_right), ("stopped", "unfaithful", self.stopped_right))
+        between = f"{self.inside:.0%} of the answers, those between {self.low:.2f} and {self.high:.2f}"
         right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
         none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
         return (
-            f"{self.inside:.0%} of the answers, those between {self.low:.2f} and {self.high:.2f}. Of the others "
-            f"{' and '.join([*right, *none])}."
+            f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."
         )
 
 

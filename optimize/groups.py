@@ -218,11 +218,14 @@ def _sentence(found: Sequence[GroupResult], worst: int, n: int) -> str:
     assert e is not None
     assert e.value is not None
     interval = "" if e.low is None or e.high is None else f" [{e.low:.2f}, {e.high:.2f}]"
-    text = f"Worst of {n} groups: {g.facet} {g.name!r}, balanced accuracy {e.value:.2f}{interval} on {g.n} answers"
+    text = (
+        f"Worst of the {n} groups that could be measured: {g.facet} {g.name!r}, balanced accuracy {e.value:.2f}"
+        f"{interval} on {g.n} answers"
+    )
     if g.behind is None or g.p_value is None:
         text += "; whether it is worse than the rest cannot be told."
     else:
-        points = f"{round(100 * g.behind) + 0:+d} points against the rest"
+        points = f"{round(100 * g.behind):+d} points against the rest"
         told = g.p_value < _ALPHA
         said = (
             "worse than the rest"

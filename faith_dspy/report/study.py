@@ -100,6 +100,8 @@ def study_view(result: Any) -> RenderableType:
             )
         if band is not None:
             notes.append(f"• For a person, of test (too close to call): {escape(band.sentence)}")
+    if not result.finished:
+        notes.append("• [yellow]Stopped early: the champion is the best of the variants that were finished.[/yellow]")
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
     if result.selection is not None:
         notes.append(f"• {escape(result.selection.sentence)}")
