@@ -17,8 +17,9 @@ from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.aim import Aim
-from faith_dspy.optimize.parts import sample
+from faith_dspy.optimize.parts import in_words, read_parts, sample
 from faith_dspy.optimize.study import Options, run
+from faith_dspy.optimize.variants import BUDGETS
 from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
@@ -163,6 +164,16 @@ def test_labels_without_parts_are_split_by_context(tmp_path, chat_server):
     )
     assert result.split["fixed"] is False
     assert sum(result.split["used"].values()) == 36
+
+
+def test_parts_of_the_file_that_are_not_used_are_named(tmp_path):
+    """With train alone there is nothing to keep: the study begins by saying that it splits anew."""
+    path = labels(tmp_path / "l.jsonl", parts=False)
+    rows = [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()]
+    budget = BUDGETS["thorough"]
+    assert "own split" not in in_words(read_parts(path, None, budget, 0))
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert "the file's own split (train) is not train, dev and test" in in_words(read_parts(path, None, budget, 0))
 
 
 def test_a_small_sample_holds_both_labels_in_three_groups():
