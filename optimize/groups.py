@@ -118,7 +118,7 @@ def _slices(rows: Sequence[PredictionRow]) -> list[_Slice]:
         # Guessed with some of the context: an answer may be three words.
         language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context])[:_READ])
         for facet, name in {**row.tags, "language": language, "length": length}.items():
-            names.setdefault(facet, {}).setdefault(name, []).append(i)
+            names.setdefault(facet, {}).setdefault(" ".join(name.split()), []).append(i)  # a name is a line of a table
     out = []
     for facet, groups in names.items():
         missing = sorted(set(range(len(rows))) - {i for at in groups.values() for i in at})
