@@ -89,7 +89,11 @@ def tune(
     ] = "balanced",
     reflection_lm: Annotated[
         str | None,
-        typer.Option("--reflection-lm", help="LM that proposes instructions to mipro, simba, gepa. Default: --lm."),
+        typer.Option(
+            "--reflection-lm",
+            help="LM that proposes instructions to mipro, simba, gepa, at its provider or OPENAI_API_BASE. "
+            "Default: --lm.",
+        ),
     ] = None,
     budget: Annotated[
         BudgetName, typer.Option("--budget", help="How much is tried, and on how many answers.")
@@ -161,7 +165,7 @@ def tune(
         calls=calls,
         tokens=tokens,
         dollars=dollars,
-        variants=_variants(variants),
+        variants=() if variants is None else variants,
         tracking_uri=tracking_uri,
         experiment=experiment,
     )
@@ -405,11 +409,6 @@ def labels_audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], a
         _print_json(found)
     else:
         _stdout().print(audit_view(found))
-
-
-def _variants(option: str | None) -> list[str] | Path:
-    names = [n.strip() for n in (option or "").split(",") if n.strip()]
-    return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
 
 
 def _judge(

@@ -85,7 +85,7 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
     row = {k: v for k, v in row.items() if v is not None}
     try:
         context = as_chunks(row.get("context"))
-        if not context:
+        if not any(chunk.text.strip() for chunk in context):
             raise InputError("context is empty: a labelled example needs the text the answer was judged against")
         statements = [_statement(s, i) for i, s in enumerate(_list(row.get("statements", []), "statements"))]
         for i, s in enumerate(statements):

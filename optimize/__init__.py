@@ -29,7 +29,7 @@ def tune(
     calls: int | None = None,
     tokens: int | None = None,
     dollars: float | None = None,
-    variants: Sequence[str] | Path = (),
+    variants: str | Path | Sequence[str] = (),
     tracking_uri: str | None = None,
     experiment: str = "faithfulness",
     register: bool = True,
@@ -44,8 +44,9 @@ def tune(
     instructions (mipro, simba, gepa); default: the judged one.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
-    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's, or a file that declares
-    them (`faith_dspy.optimize.plan`). ``tracking_uri``: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's (a list, or a text with
+    commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.plan`). ``tracking_uri``: MLflow's
+    store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
 
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
     before any work is done.
@@ -53,6 +54,7 @@ def tune(
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
     from faith_dspy.optimize.aim import Aim
+    from faith_dspy.optimize.plan import named
     from faith_dspy.optimize.study import Options, run
     from faith_dspy.optimize.tracking import MlflowTracker, connect
     from faith_dspy.report.terminal import TerminalView
@@ -67,7 +69,7 @@ def tune(
         seed=seed,
         out=None if out is None else Path(out),
         limits=Limits(calls=calls, tokens=tokens, dollars=dollars, seconds=None if minutes is None else minutes * 60),
-        variants=variants if isinstance(variants, Path) else tuple(variants),
+        variants=named(variants),
     )
     return run(
         path_of(labels),

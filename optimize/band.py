@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.agreement import measure
 from faith_dspy.optimize.aim import share
+from faith_dspy.optimize.words import percent
 from faith_dspy.rates import Estimate, check_labels
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ class Band(BaseModel):
     """Share of the answers stopped below the band that are unfaithful."""
     balanced_accuracy: Estimate
     """Outside of the band."""
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        sides = (("passed", "faithful", self.passed_right), ("stopped", "unfaithful", self.stopped_right))
+        between = f"{self.inside:.0%} of the answers, those between {self.low:.2f} and {self.high:.2f}"
+        right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
+        none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
+        return (
+            f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."
+        )
 
 
 SURE = 0.9

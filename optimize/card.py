@@ -42,7 +42,8 @@ def write_card(result: StudyResult) -> str:
         f"| computed tokens an answer | {' | '.join(_each(t, t.usage.computed_tokens) for t in tested)} |",
         f"| seconds an answer | {' | '.join(_each(t, t.usage.seconds, 2) for t in tested)} |",
         "",
-        "In brackets: 95 % intervals from resampling contexts.",
+        "In brackets: 95 % intervals from resampling contexts. That of the calibration error takes off what a small "
+        "sample adds to it, and so lies mostly below the figure.",
         "",
         *(f"- {c.sentence}" for c in result.comparisons.values()),
         *([f"- {result.groups.sentence}"] if result.groups else []),

@@ -28,6 +28,7 @@ from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestRe
 from faith_dspy.optimize.selection import holm, selection
 from faith_dspy.optimize.spending import Cost
 from faith_dspy.optimize.variants import BASELINE
+from faith_dspy.optimize.words import aim_sentence
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
             [r.group for r in champion.predictions],
             names=("the champion", other.name),
         )
+    if contest.aim != BALANCED:
+        sides = (champion.agreement, result.tested("baseline").agreement)
+        result.notes.append(aim_sentence(contest.aim, *sides, result.comparisons["baseline"].auroc))
     result.comparisons = holm(result.comparisons)
     result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
     result.groups = by_group(champion.predictions, contest.seed)

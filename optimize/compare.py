@@ -225,8 +225,9 @@ def _verdict(
         return "not shown better", None, f"{start} At a difference this close to 0 no number of labels would tell."
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     more = max(1, math.ceil(n * (z * d.standard_error / d.value) ** 2 - n))
-    rough = int(float(f"{more:.1g}")) if more < 100 else int(float(f"{more:.2g}"))
-    return "not shown better", more, f"{start} If the difference stays, about {rough:,} more labels would tell."
+    rough = "a few" if more < 10 else f"about {int(float(f'{more:.1g}' if more < 100 else f'{more:.2g}')):,}"
+    end = f"If the difference stays, {rough} more answers to test on have an even chance to tell."
+    return "not shown better", more, f"{start} {end}"
 
 
 def _right(labels: Sequence[bool], predictions: Sequence[bool | None]) -> list[bool]:

@@ -29,6 +29,9 @@ VERIFICATION_ONLY = ("search", "reanchor")
 MIN_EXTRACTIONS = 2
 """Answers with people's own statements, in train and in dev, from which extraction is compiled on them."""
 
+MIN_LABELS = 2
+"""Labels of each kind, in train and in dev, from which verification is compiled."""
+
 
 class Compiled(NamedTuple):
     """What compiling a variant found."""
@@ -59,7 +62,8 @@ def compiled_judge(
 
     ``proposer``: the LM that writes instructions; None: the judge's own. Statements the LM extracts are verified as
     people's own statements where they wrote some, and extraction is compiled on those; where only answers are labelled,
-    its prompt is chosen by the answers' labels, end to end.
+    its prompt is chosen by the answers' labels, end to end. Where no part of an answer is labelled unsupported,
+    verification is compiled on whole answers.
 
     Raises `ConfigError` where the optimizer cannot be run on these labels or without an LM that can propose,
     `LMUnavailableError` when an endpoint is not there.
@@ -89,6 +93,14 @@ def compiled_judge(
             train, dev = _own(train), _own(dev)
             if variant.optimizer not in VERIFICATION_ONLY:
                 parts.append(_extraction(judge, variant.optimizer, task, train, dev, advance))
+        of_answers = judge.config.granularity is Granularity.ANSWER
+        too_few = not (_both_kinds(train) and _both_kinds(dev))
+        if of_answers or too_few:
+            train, dev = _whole(train), _whole(dev)
+        if too_few and not of_answers:
+            parts.append(
+                Found(task.student, note="verification: compiled on whole answers, too few of their parts are labelled")
+            )
         first = judge.config.instructions[0]
         task = task._replace(
             train=_fitting(statement_examples(train, first), window),
@@ -117,10 +129,10 @@ def _advancing(metric: Callable[..., Any], advance: Callable[[int], None]) -> Ca
 def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
     for part, rows in (("train", task.train), ("dev", task.dev)):
         per_class = [sum(e.supported is want for e in rows) for want in (True, False)]
-        if min(per_class) < 2:
+        if min(per_class) < MIN_LABELS:
             raise ConfigError(
-                f"{optimizer} needs at least 2 supported and 2 unsupported labelled statements in {part}; "
-                f"got {per_class[0]} and {per_class[1]}"
+                f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, "
+                f"or answers, in {part}; got {per_class[0]} and {per_class[1]}"
             )
     found = compile_stage(optimizer, task)
     verifier: Any = found.student.settled()
@@ -174,6 +186,17 @@ def _own(pieces: Pieces) -> Pieces:
         told = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
         out.append((e, [t for t, _ in told], [v for _, v in told]) if told else (e, texts, labels))
     return out
+
+
+def _both_kinds(pieces: Pieces) -> bool:
+    """Whether both kinds are there to learn from: answers labelled as a whole tell of supported parts only."""
+    labels = [label for _, _, told in pieces for label in told]
+    return min(labels.count(True), labels.count(False)) >= MIN_LABELS
+
+
+def _whole(pieces: Pieces) -> Pieces:
+    """Each answer as one piece."""
+    return [(e, [e.answer], [e.label]) for e, _, _ in pieces]
 
 
 def _fitting(rows: list[dspy.Example], window: int | None) -> list[dspy.Example]:

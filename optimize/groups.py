@@ -118,7 +118,7 @@ def _slices(rows: Sequence[PredictionRow]) -> list[_Slice]:
         # Guessed with some of the context: an answer may be three words.
         language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context])[:_READ])
         for facet, name in {**row.tags, "language": language, "length": length}.items():
-            names.setdefault(facet, {}).setdefault(name, []).append(i)
+            names.setdefault(facet, {}).setdefault(" ".join(name.split()), []).append(i)  # a name is a line of a table
     out = []
     for facet, groups in names.items():
         missing = sorted(set(range(len(rows))) - {i for at in groups.values() for i in at})
@@ -218,11 +218,14 @@ def _sentence(found: Sequence[GroupResult], worst: int, n: int) -> str:
     assert e is not None
     assert e.value is not None
     interval = "" if e.low is None or e.high is None else f" [{e.low:.2f}, {e.high:.2f}]"
-    text = f"Worst of {n} groups: {g.facet} {g.name!r}, balanced accuracy {e.value:.2f}{interval} on {g.n} answers"
+    text = (
+        f"Worst of the {n} groups that could be measured: {g.facet} {g.name!r}, balanced accuracy {e.value:.2f}"
+        f"{interval} on {g.n} answers"
+    )
     if g.behind is None or g.p_value is None:
         text += "; whether it is worse than the rest cannot be told."
     else:
-        points = f"{100 * g.behind:+.0f} points against the rest"
+        points = f"{round(100 * g.behind):+d} points against the rest"
         told = g.p_value < _ALPHA
         said = (
             "worse than the rest"

@@ -119,7 +119,8 @@ def _text(value: Any) -> str:
 def _dev_row(v: VariantResult, champion: str) -> str:
     name = f"**★ {v.name}**" if v.name == champion else v.name
     if v.agreement is None:
-        return f"| {name} | {v.status}: {v.note} | | | | | | |"
+        why = str(v.note).replace("|", "\\|")
+        return f"| {name} | {v.status}: {why} | | | | | | |"
     only = _short(v.lm_only.auroc) if v.lm_only else "–"
     a = v.agreement
     cells = (figure(a.balanced_accuracy), _short(a.auroc), _short(a.cohen_kappa), only, *_cost(v.usage, v.judged))

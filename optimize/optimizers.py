@@ -102,10 +102,11 @@ def compile_stage(name: str, task: Task) -> Found:
         if isinstance(exc, FaithDspyError) or name not in PROPOSING:
             raise
         # DSPy passes on whatever the proposer's endpoint or its reply caused.
+        told = " ".join(str(exc).split())[:200].rstrip(" .:")
         raise ConfigError(
             f"{name} cannot be run here. {proposer.model}, which was to propose instructions, ended it with "
-            f"{type(exc).__name__}: {str(exc)[:300]}. Give another LM for proposals, or take the optimizer search, "
-            "which needs none."
+            f"{type(exc).__name__}: {told}. Give another LM for proposals, or take the optimizer search, which needs "
+            "none."
         ) from exc
     _raise_if_dead(name, count, last)
     return found._replace(asked=count["asked"], failed=count["failed"])

@@ -91,4 +91,8 @@ def in_words(parts: Parts) -> str:
         faithful = sum(bool(e.label) for e in used)
         contexts = len({e.context_key for e in used})
         words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
-    return "Labels: " + " · ".join(words)
+    told = "Labels: " + " · ".join(words)
+    own = {e.split for part in parts.splits[:3] for e in part if e.split}
+    if own and not parts.splits.report.fixed:
+        told += f". Split by context: the file's own split ({', '.join(sorted(own)[:3])}) is not train, dev and test"
+    return told

@@ -109,6 +109,18 @@ def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits |
     return Plan(base, _with_baseline([VARIANTS[n] for n in names]), given)
 
 
+def named(variants: str | Path | Sequence[str]) -> tuple[str, ...] | Path:
+    """Variants as a user gives them: a list of names, text with commas between them, or a TOML file."""
+    if isinstance(variants, Path):
+        return variants
+    if not isinstance(variants, str):
+        return tuple(variants)
+    names = tuple(n.strip() for n in variants.split(",") if n.strip())
+    if not names:
+        raise InputError(f"got variants {variants!r}, expected names with commas between, or NAME.toml.")
+    return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
+
+
 def _read(path: Path, budget_name: str, given: Limits) -> Plan:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

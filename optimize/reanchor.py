@@ -15,7 +15,7 @@ from dspy.experimental import ReAnchor
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.metric import agreement_metric
-from faith_dspy.optimize.task import Found, Task, balanced
+from faith_dspy.optimize.task import Found, Task, balanced, reweighted
 from faith_dspy.signatures import INSTRUCTIONS
 from faith_dspy.verifier import Verifier
 
@@ -67,7 +67,7 @@ def reanchor(task: Task) -> Found:
     student = dspy.Predict(_Supported)
     student.lm = _Observed(recorded)
     optimizer = ReAnchor(metric, num_threads=1, require_cache=False)
-    optimizer.compile(student, trainset=rows)
+    optimizer.compile(student, trainset=reweighted(rows))
     fitted = optimizer.report["fitted"][0]
     if "value" in fitted:
         verifier.supported_from = float(fitted["value"])

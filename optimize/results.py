@@ -161,6 +161,8 @@ class StudyResult(_Result):
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""
+    replayed: int = 0
+    """How many of its calls were answered from the cache: nothing was paid for them, and no limit counts them."""
     notes: list[str] = Field(default_factory=list)
     """What a reader must know beside the figures, in sentences."""
     head: dict[str, Any] = Field(default_factory=dict)

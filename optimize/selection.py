@@ -76,9 +76,11 @@ def selection(
         low, high = np.quantile(draws, [0.025, 0.975]).tolist()
         corrected = Estimate(value=float(draws.mean()), low=low, high=high)
         optimism = apparent.value - float(draws.mean())
+        figure = f"{draws.mean():.2f} [{low:.2f}, {high:.2f}]"
+        said = f"corrected for choosing {figure}" if optimism > 0 else f"not flattered by choosing ({figure} without)"
         text = (
-            f"Chosen among {len(rivals)}: on dev {apparent.value:.2f}, corrected for choosing {draws.mean():.2f} "
-            f"[{low:.2f}, {high:.2f}]; on {shares[champion]:.0%} of resampled devsets it is chosen again."
+            f"Chosen among {len(rivals)}: on dev {apparent.value:.2f}, {said}; on {shares[champion]:.0%} of resampled "
+            "devsets it is chosen again."
         )
     return Selection(
         candidates=len(rivals),
@@ -130,10 +132,13 @@ def _corrected(c: Comparison, p: float | None, m: int) -> Comparison:
         return c
     update: dict[str, object] = {"p_holm": p}
     if c.verdict != "not shown better" and p < _ALPHA:
-        update["sentence"] = f"{c.sentence} It holds for {m} such comparisons (Holm: p = {p:.2g})."
+        update["sentence"] = f"{c.sentence} Corrected for {m} such comparisons it still is (Holm: p = {p:.2g})."
     elif c.verdict != "not shown better":
         said = f" is {c.verdict} than "
         start = c.sentence.replace(said, f" is not shown to be {c.verdict} than ", 1)
         update["verdict"] = "not shown better"
-        update["sentence"] = f"{start} The interval alone would show it; one of {m} such does not (Holm: p = {p:.2g})."
+        update["sentence"] = (
+            f"{start} Its interval alone would show it; corrected for {m} such comparisons it does not "
+            f"(Holm: p = {p:.2g})."
+        )
     return c.model_copy(update=update)

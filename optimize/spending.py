@@ -89,14 +89,16 @@ class Purse:
             try:
                 yield
             except LimitReachedError:
-                raise LimitReachedError(self._words(meter)) from None
+                raise LimitReachedError(self._words(meter, keep)) from None
             except Exception as exc:
                 if meter.reached:
-                    raise LimitReachedError(self._words(meter)) from exc
+                    raise LimitReachedError(self._words(meter, keep)) from exc
                 raise
             if meter.refused or self._meter.refused > before:
-                raise LimitReachedError(self._words(meter))
+                raise LimitReachedError(self._words(meter, keep))
 
-    def _words(self, meter: Meter) -> str:
+    def _words(self, meter: Meter, keep: Cost) -> str:
         which = self.limits.words(meter.reached or "calls")
+        if not any(keep):
+            return f"the limit of {which} is reached"
         return f"the rest of the limit of {which} is kept to test the champion"

@@ -153,7 +153,7 @@ def run(
             result.finished = False
             view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
         champion.promote(study.contest(), result, view)
-        result.usage = meter.usage
+        result.usage, result.replayed = meter.usage, meter.replayed
     result.seconds = time.monotonic() - started
     champion.export(study.contest(), result, out)
     study.track.finish(result)
@@ -209,8 +209,8 @@ class _Study:
     def skip(self, variant: Variant, why: str) -> None:
         """Leave a variant out, and say so wherever the others stand."""
         result = self._begin(variant)
-        result.status, result.note = "skipped", why
-        self.view.say(f"{variant.name}: skipped, {why}")
+        result.status, result.note = "skipped", " ".join(why.split()).rstrip(".")
+        self.view.say(f"{variant.name}: skipped, {result.note}")
         self._record(result)
 
     def _begin(self, variant: Variant) -> VariantResult:

@@ -7,6 +7,7 @@ import io
 import logging
 import random
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import dspy
@@ -158,7 +159,10 @@ def short(rows: Sequence[Any]) -> list[Any]:
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
-    """Up to ``n`` examples, as many of each class as there are, classes in turn, at most one of each context first."""
+    """Up to ``n`` examples, as many of each class as there are, classes in turn, at most one of each context first.
+
+    Their weights are those of the sample: with those of all ``rows`` the rarer class would count twice over.
+    """
     rng = random.Random(seed)
     pools: list[list[Any]] = []
     for want in (False, True, None):
@@ -177,7 +181,13 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
         for pool in pools:
             if pool and len(out) < n:
                 out.append(pool.pop(0))
-    return out
+    return reweighted(out)
+
+
+def reweighted(rows: Sequence[Any]) -> list[Any]:
+    """The examples with weights by which both classes count the same in sum; those without a weight as they are."""
+    count = Counter(r.get("supported") for r in rows)
+    return [r.copy(weight=len(rows) / (2 * count[r.supported])) if "weight" in r else r for r in rows]
 
 
 @contextlib.contextmanager

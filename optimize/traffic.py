@@ -40,7 +40,7 @@ def faithful_share(
     p = float(stats.ks_2samp(known, new).pvalue) if known and new else None
     fit = p is None or p >= DRIFT
     sentence = (
-        "The judge scores the labelled answers and the traffic alike: the labels fit."
+        "The judge's scores give no sign that the labels do not fit the traffic."
         if fit
         else f"The judge scores the traffic otherwise than the labelled answers (p = {p:.2g}): the labels no longer "
         "fit it, and the estimate may be off. Label a random sample of the new traffic."

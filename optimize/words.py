@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from faith_dspy.agreement import Agreement
+    from faith_dspy.optimize.aim import Aim
     from faith_dspy.optimize.compare import Difference
     from faith_dspy.optimize.results import HeadReport
     from faith_dspy.rates import Estimate
@@ -23,19 +25,15 @@ def head_sentences(report: HeadReport) -> list[str]:
     """What a reader should take from it, a sentence or two each; AUROC and errors as numbers in [0, 1]."""
     out = [
         f"Pass mark {report.cut.threshold:.2f} for the aim “{report.cut.aim}”: cross-fitted it stops "
-        f"{share(report.cut.recall_unfaithful)} of the unfaithful answers and passes "
-        f"{share(report.cut.recall_faithful)} of the faithful." + (f" {report.cut.note}" if report.cut.note else "")
+        f"{percent(report.cut.recall_unfaithful)} of the unfaithful answers and passes "
+        f"{percent(report.cut.recall_faithful)} of the faithful." + (f" {report.cut.note}" if report.cut.note else "")
     ]
     for part, check in report.calibration.items():
         out.append(
             f"Calibration error ({part}): {figure(check.before)} as the LM says it, {figure(check.after)} by the head."
         )
     for part, band in report.band.items():
-        out.append(
-            f"Too close to call, for a person ({part}): {band.inside:.0%} of the answers, those between "
-            f"{band.low:.2f} and {band.high:.2f}. Of the others {share(band.passed_right)} of the passed are faithful "
-            f"and {share(band.stopped_right)} of the stopped unfaithful."
-        )
+        out.append(f"Too close to call, for a person ({part}): {band.sentence}")
     if report.ablation:
         told = "; ".join(f"{a.without} {points(a.auroc)}" for a in report.ablation[:4])
         out.append(f"What the head would lose without, in points of AUROC (cross-fitted): {told}.")
@@ -55,6 +53,25 @@ def head_sentences(report: HeadReport) -> list[str]:
     return out
 
 
+def aim_sentence(aim: Aim, champion: Agreement, baseline: Agreement, auroc: Difference) -> str:
+    """What a pass mark that is not for balanced accuracy reaches on test, and what can be compared all the same."""
+    sides = (champion, baseline)
+    stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
+    text = (
+        f"The pass mark is for the aim “{aim}”, not for balanced accuracy: on test it stops {stops[0]} of the "
+        f"unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
+    )
+    if aim.kind == "cost" and aim.value is not None:
+        told = [
+            (aim.value * a.confusion["unfaithful_passed"] + a.confusion["faithful_failed"]) / max(1, a.scored)
+            for a in sides
+        ]
+        text += f" An answer then costs {told[0]:.2f} faithful ones stopped (untuned: {told[1]:.2f})."
+    if auroc.value is not None:
+        text += f" AUROC, which no pass mark changes: {points(auroc)} points against the baseline."
+    return text
+
+
 def ablation_table(report: HeadReport) -> list[dict[str, str]]:
     """Rows of text: what is left out, and what that costs with its 95 % interval."""
     return [
@@ -68,7 +85,7 @@ def ablation_table(report: HeadReport) -> list[dict[str, str]]:
     ]
 
 
-def share(e: Estimate) -> str:
+def percent(e: Estimate) -> str:
     """As `figure`, in per cent."""
     if e.value is None:
         return "–"

@@ -431,6 +431,13 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
     assert not (tmp_path / "mlflow.db").exists()
 
 
+def test_variants_that_name_none_are_refused(run, tmp_path):
+    """An empty --variants, as an unset shell variable makes it, is not taken for the budget's own."""
+    code, _, err = run("tune", "labels.jsonl", "--variants", " , ")
+    assert code == 2
+    assert "expected names with commas between" in err
+
+
 @pytest.mark.parametrize("args", [["nonsense"], ["judge"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]])
 def test_usage_errors(run, args):
     """Commands, options and values that do not exist end with exit 2 and the usage."""

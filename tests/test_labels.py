@@ -45,6 +45,7 @@ FAULTS = [
     ({**GOOD, "statements": [None]}, r"statements\[0\] is 'None'", "expected an object with a 'text'"),
     ({**GOOD, "statements": {"text": "t"}}, "statements is dict", "expected a list"),
     ({**GOOD, "context": []}, "context is empty", "text the answer was judged against"),
+    ({**GOOD, "context": ["", " "]}, "context is empty", "text the answer was judged against"),
     ({"answer": "x", "faithful": True}, "context is empty", "text the answer was judged against"),
     ({**GOOD, "context": [3]}, r"context\[0\] is '3'", "expected text or an object with 'text'"),
     ({**GOOD, "context": {"text": "x"}}, "context is dict", "expected a list of texts or chunks"),

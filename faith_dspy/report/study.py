@@ -99,11 +99,9 @@ def study_view(result: Any) -> RenderableType:
                 f"{interval(calibration.after)} after."
             )
         if band is not None:
-            notes.append(
-                f"• For a person (too close to call): {band.inside:.0%} of test. Of the others "
-                f"{interval(band.passed_right)} of the passed are faithful, {interval(band.stopped_right)} of the "
-                "stopped unfaithful."
-            )
+            notes.append(f"• For a person, of test (too close to call): {escape(band.sentence)}")
+    if not result.finished:
+        notes.append("• [yellow]Stopped early: the champion is the best of the variants that were finished.[/yellow]")
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
     if result.selection is not None:
         notes.append(f"• {escape(result.selection.sentence)}")
@@ -113,9 +111,10 @@ def study_view(result: Any) -> RenderableType:
     if floor is not None and floor.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
     u = result.usage
+    kept = f" ({result.replayed} of them kept from before, not paid again)" if result.replayed else ""
     notes += [
         "",
-        f"[dim]The study took {result.seconds / 60:.1f} min: {u.calls} calls, {u.computed_tokens} tokens read, "
+        f"[dim]The study took {result.seconds / 60:.1f} min: {u.calls} calls{kept}, {u.computed_tokens} tokens read, "
         f"{u.cached_tokens} from the prefix cache, {u.output_tokens} written.[/dim]",
         "",
         f"The champion is in [bold]{result.judge_dir}[/bold] (CARD.md says what it is worth).",

@@ -131,3 +131,10 @@ def test_band_around_everything() -> None:
     found = measure_band((0.0, 1.0), 0.5, ABOVE + BELOW, BAND_LABELS)
     assert found.inside == 1.0
     assert found.balanced_accuracy.why == "every answer goes to a person"
+    assert found.sentence == "100% of the answers, those between 0.00 and 1.00: no other is left."
+
+
+def test_a_band_with_nothing_on_one_side_says_so() -> None:
+    """Nothing passes above 1; the four stopped below .25 are unfaithful (Wilson: 1 / (1 + 1.96² / 4) = .51)."""
+    found = measure_band((0.25, 1.0), 0.5, ABOVE[2:] + BELOW[:4], [True] * 8 + [False] * 4)
+    assert found.sentence.endswith("Of the others 100% [51%, 100%] of the stopped are unfaithful and none is passed.")

@@ -93,7 +93,7 @@ def test_labels_needed_follow_from_the_standard_error() -> None:
     assert d.standard_error is not None
     assert c.verdict == "not shown better"
     assert c.more_labels == math.ceil(100 * (1.959964 * d.standard_error / d.value) ** 2 - 100)
-    assert "more labels would tell" in c.sentence
+    assert "more answers to test on have an even chance to tell" in c.sentence
 
 
 def test_the_labels_asked_for_tell_the_judges_apart() -> None:

@@ -38,6 +38,12 @@ def test_the_worst_group_is_named_with_what_it_is_behind_the_rest():
     assert "-50 points against the rest: worse than the rest" in found.sentence
 
 
+def test_the_name_of_a_group_is_one_line():
+    """A line break in a tag would end the row of the tables it stands in."""
+    found = by_group([*rows("one\n# two", 0, 8), *rows("other", 100, 7)])
+    assert {g.name for g in found.groups if g.facet == "source"} == {"one # two", "other"}
+
+
 def test_the_worst_of_like_groups_is_not_called_worse():
     """Eight of ten right here, seven of ten there: somebody has to be last."""
     found = by_group([*rows("one", 0, 8), *rows("other", 100, 7)])

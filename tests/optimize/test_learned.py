@@ -105,6 +105,12 @@ def test_the_page_shows_prompts_head_flips_and_disagreements():
     assert "unscored: parse failed" in page
 
 
+def test_what_a_reader_must_know_stands_with_the_verdict():
+    """A test that a limit has cut is not shown as a whole one."""
+    cut = study().model_copy(update={"notes": ["The limits left 5 of 9 answers to test on."]})
+    assert "<li>The limits left 5 of 9 answers to test on.</li>" in write_learned(cut)
+
+
 def test_texts_are_data():
     """No text can become markup, the policy lets no script run, and nothing is asked of any network."""
     page = write_learned(study())

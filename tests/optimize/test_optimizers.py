@@ -14,7 +14,7 @@ from faith_dspy.lm import make_lm
 from faith_dspy.optimize.compile import compiled_judge
 from faith_dspy.optimize.metric import agreement_metric, statement_examples
 from faith_dspy.optimize.optimizers import OPTIMIZERS, compile_stage
-from faith_dspy.optimize.task import Effort, Stage, Task, answerable
+from faith_dspy.optimize.task import Effort, Stage, Task, answerable, balanced
 from faith_dspy.optimize.variants import VARIANTS
 from faith_dspy.signatures import BANK, VerifyStatement
 
@@ -114,6 +114,23 @@ def compiling(chat_server):
         return judge, compiled, judged, proposing
 
     return run
+
+
+def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(compiling):
+    """A faithful answer says that its sentences are supported, an unfaithful one of none of them which is not."""
+
+    def answers(cities: str) -> list[Any]:
+        out = []
+        for i, (example, (true, false), _) in enumerate(pieces(cities)):
+            faithful = i % 2 == 0
+            row = {"context": example.context, "answer": true if faithful else false, "faithful": faithful}
+            out.append((parse_example(row), [row["answer"]], [True if faithful else None]))
+        return out
+
+    _, compiled, judged, _ = compiling("sentence-search", train=answers("ABCDEFGHIJ"), dev=answers("KLMNOPQRST"))
+    assert "whole answers" in compiled.notes[0]
+    assert compiled.figures
+    assert {"A has 20 bridges.", "B won a medal."} <= set(judged.statements)
 
 
 def support(judge: Judge, statement: str) -> float:
@@ -255,6 +272,26 @@ def test_reanchor_fits_the_threshold_and_exports_it(compiling, tmp_path):
     for j in (judge, again):
         assert j(context=["Z has 9 bridges."], answer="Z won a medal.").faithful is False
         assert j(context=["Z has 9 bridges."], answer="Z has 9 bridges.").faithful is True
+
+
+def test_a_balanced_sample_weighs_both_classes_the_same():
+    """Nine supported statements and three unsupported: of four drawn two are of each, and every one counts 1."""
+    labelled = [(e, texts, [True, False if i < 3 else None]) for i, (e, texts, _) in enumerate(pieces("ABCDEFGHI"))]
+    rows = statement_examples(labelled, "supported")
+    assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
+    drawn = balanced(rows, 4, 0)
+    assert [r.supported for r in drawn].count(True) == 2
+    assert [r.weight for r in drawn] == [1.0] * 4
+    assert set(drawn[0].inputs()) == {"context", "question", "statement"}
+
+
+def test_reanchor_reports_a_balanced_accuracy(compiling):
+    """More than three times as many supported statements as unsupported ones in train: its figures stay shares."""
+    few = [(e, t, [True, False if i < 3 else None]) for i, (e, t, _) in enumerate(TRAIN)]
+    judge, compiled, *_ = compiling("sentence-reanchor", train=few)
+    before, after = map(float, re.findall(r"(\d\.\d+) → (\d\.\d+)", compiled.notes[-1])[0])
+    assert (before, after) == (0.5, 1.0)
+    assert judge.config.supported_from <= 0.7
 
 
 def test_reanchor_keeps_the_lms_own_verdict_where_no_threshold_is_better(compiling):

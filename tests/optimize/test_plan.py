@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.plan import plan
+from faith_dspy.optimize.plan import named, plan
 from faith_dspy.optimize.variants import BUDGETS
 
 
@@ -114,3 +116,13 @@ def test_unknown_names_are_answered_with_those_there_are():
     """And with the way to declare others."""
     with pytest.raises(ConfigError, match="toml"):
         plan("quick", ["nope"])
+
+
+def test_variants_are_a_list_a_text_or_a_file():
+    """As on the command line, so in code: a text is not taken for a list of its letters."""
+    assert named(["sentence", "answer"]) == ("sentence", "answer")
+    assert named("sentence, answer") == ("sentence", "answer")
+    assert named("plan.toml") == Path("plan.toml")
+    assert named(()) == ()
+    with pytest.raises(InputError, match="commas"):
+        named(" , ")

@@ -47,6 +47,16 @@ def test_work_stops_where_what_is_kept_back_begins(chat_server):
     assert len(server.requests) == 3
 
 
+def test_a_limit_of_which_nothing_is_kept_back_is_said_to_be_reached(chat_server):
+    """Before there is a champion to test, no call is refused for its sake."""
+    lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
+    with metered(Limits(calls=1)) as meter:
+        with pytest.raises(LimitReachedError, match="the limit of 1 LM calls is reached"), Purse(meter).keeping(Cost()):
+            [lm(text) for text in "ab"]
+        with pytest.raises(LimitReachedError, match="kept to test the champion"), Purse(meter).keeping(Cost(calls=1)):
+            lm("c")
+
+
 def test_a_refused_call_that_was_swallowed_is_found(chat_server):
     """Optimizers take any error for a bad candidate; what they make of a limit is no result."""
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)

@@ -16,8 +16,10 @@ from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.parts import sample
+from faith_dspy.optimize.aim import Aim
+from faith_dspy.optimize.parts import in_words, read_parts, sample
 from faith_dspy.optimize.study import Options, run
+from faith_dspy.optimize.variants import BUDGETS
 from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
@@ -164,6 +166,16 @@ def test_labels_without_parts_are_split_by_context(tmp_path, chat_server):
     assert sum(result.split["used"].values()) == 36
 
 
+def test_parts_of_the_file_that_are_not_used_are_named(tmp_path):
+    """With train alone there is nothing to keep: the study begins by saying that it splits anew."""
+    path = labels(tmp_path / "l.jsonl", parts=False)
+    rows = [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()]
+    budget = BUDGETS["thorough"]
+    assert "own split" not in in_words(read_parts(path, None, budget, 0))
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert "the file's own split (train) is not train, dev and test" in in_words(read_parts(path, None, budget, 0))
+
+
 def test_a_small_sample_holds_both_labels_in_three_groups():
     """Twelve answers over two contexts of one label each cannot be cross-fitted: the limit gives way."""
     part = [
@@ -255,6 +267,28 @@ def test_a_limit_too_small_for_the_baseline_says_so(tmp_path, chat_server):
     few = options(chat_server(says=knowing), tmp_path / "j", limits=Limits(calls=3))
     with pytest.raises(InputError, match="raise the limit"):
         run(labels(tmp_path / "l.jsonl"), few, Quiet(), tracker=Record)
+
+
+def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
+    """A proposer that answers nonsense: DSPy's error of many lines would break the table on the run's page."""
+    tried = options(chat_server(says=knowing), tmp_path / "j", variants=("sentence-gepa",))
+    result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
+    skipped = result.variant("sentence-gepa")
+    assert skipped.status == "skipped"
+    assert "cannot be run here" in skipped.note
+    assert "\n" not in skipped.note
+    assert not skipped.note.endswith(".")
+
+
+def test_an_aim_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
+    """The verdict compares balanced accuracy, which such a pass mark is not for."""
+    tried = options(chat_server(says=knowing), tmp_path / "j", variants=("answer",), aim=Aim.parse("cost=3"))
+    result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
+    told = next(note for note in result.notes if "cost=3" in note)
+    found = result.tested("champion").agreement
+    each = (3 * found.confusion["unfaithful_passed"] + found.confusion["faithful_failed"]) / 12
+    assert f"stops {found.recall_unfaithful.value:.0%}" in told
+    assert f"costs {each:.2f} faithful ones stopped" in told
 
 
 def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server):

@@ -75,12 +75,21 @@ def test_a_study_in_eighty_columns():
     text = shown(study_view(study()))
     words = " ".join(text.split())
     assert "people" in text
-    assert "Worst of 2 groups: source 'wiki'" in words
+    assert "Worst of the 2 groups that could be measured: source 'wiki'" in words
     assert "Chosen among 2: on dev" in words
     assert "too few" not in text
     table = [line for line in text.splitlines() if line.lstrip().startswith(("champion ", "people ", "source: wiki"))]
     assert all("…" not in line for line in table)
     assert "source: [bold]a source wi…" in text
+
+
+def test_a_study_that_was_stopped_says_so():
+    """The variants that were not tried stand nowhere, so a sentence does; calls that cost nothing are told apart."""
+    stopped = study().model_copy(update={"finished": False, "replayed": 3})
+    words = " ".join(shown(study_view(stopped)).split())
+    assert "Stopped early" in words
+    assert "(3 of them kept from before, not paid again)" in words
+    assert "Stopped early" not in shown(study_view(study()))
 
 
 def test_studies_in_eighty_columns():
