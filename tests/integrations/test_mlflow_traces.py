@@ -17,8 +17,9 @@ ANSWER = "No, opened software is not refunded."
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """The trace of an agent that retrieves, calls a tool, and asks a model."""
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db")
+    # By the environment: what `set_tracking_uri` sets stays for the tests that follow.
+    store = pytest.MonkeyPatch()
+    store.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db")
 
     @mlflow.trace(span_type=SpanType.RETRIEVER)
     def search_docs(query):
@@ -47,7 +48,7 @@ def trace(tmp_path_factory):
         patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
         ask(QUESTION)
     yield mlflow.get_trace(mlflow.get_last_active_trace_id())
-    mlflow.set_tracking_uri(before)
+    store.undo()
 
 
 def test_record(trace):
