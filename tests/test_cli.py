@@ -273,8 +273,9 @@ def test_study_show(run, judge_at, tmp_path):
     assert json.loads(run("study", "show", tmp_path / "judge", "--json")[1])["study_id"] == "s1"
 
 
-def test_study_compare(run, judge_at, tmp_path):
+def test_study_compare(monkeypatch, run, judge_at, tmp_path):
     """Two exported judges side by side, from their manifests alone; the same one twice is refused."""
+    monkeypatch.chdir(tmp_path)  # a store in the working folder would be looked into
     from faith_dspy.agreement import measure
 
     judge, _ = judge_at()
