@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.agreement import Agreement, measure
+from faith_dspy.agreement import Agreement, evidence_f1, measure
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.aim import BALANCED, Aim
-from faith_dspy.optimize.align import align
+from faith_dspy.optimize.align import align, places
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, Observation, Usage
@@ -20,11 +20,12 @@ from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, prepare, shortcut_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from faith_dspy.calibration import Head
     from faith_dspy.config import JudgeConfig
     from faith_dspy.judge import Judge
+    from faith_dspy.rates import Estimate
     from faith_dspy.schema import LabelledExample
 
 
@@ -153,6 +154,31 @@ def judged_rows(
         rows.append(row.model_copy(update={"unscored": j.unscored.value if j.unscored else None}))
         ranking.append(j.ranking)
     return rows, ranking
+
+
+def evidence(seen: Sequence[Observed], config: JudgeConfig, head: Head | None, seed: int = 0) -> Estimate | None:
+    """How far the chunks a judge names are those that people named (`evidence_f1`); None where no label says any.
+
+    A person's statement is brought to the judge's that shares most of its words, ids brought to the same one are
+    pooled, and what is brought to none is missed. Unscored answers are left out; intervals resample groups.
+    """
+    predicted: list[Collection[int]] = []
+    gold: list[set[int]] = []
+    groups = []
+    for o in seen:
+        told = [s for s in o.example.statements if s.supporting_chunk_ids is not None]
+        j = o.unscored or conclude(o.observation, o.example.context, o.example.question, config, head)
+        if not told or j.unscored is not None:
+            continue
+        wanted: dict[int, set[int]] = {}
+        for i, (s, place) in enumerate(
+            zip(told, places([t.text for t in told], [s.text for s in j.statements]), strict=True)
+        ):
+            wanted.setdefault(-1 - i if place is None else place, set()).update(s.supporting_chunk_ids or ())
+        predicted += [j.statements[at].supporting_chunk_ids if at >= 0 else () for at in wanted]
+        gold += wanted.values()
+        groups += [o.example.group_key] * len(wanted)
+    return evidence_f1(predicted, gold, groups=groups, seed=seed) if gold else None
 
 
 def _row(

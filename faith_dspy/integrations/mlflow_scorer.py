@@ -75,7 +75,7 @@ class FaithfulnessScorer(MlflowJudge):
     _judge: Judge | None = PrivateAttr(default=None)
     _statements: str = PrivateAttr()
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
-    _turn: Any = PrivateAttr(default_factory=nullcontext)
+    _turn: Any = PrivateAttr(default_factory=lambda: nullcontext())
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class FaithfulnessScorer(MlflowJudge):
         with self._turn, dspy.context(callbacks=[]):
             return judge.batch([_record(inputs, outputs, expectations, trace)], num_threads=1)[0]
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
         self,
         *,
         inputs: Any = None,
@@ -197,7 +197,7 @@ class FaithfulnessScorer(MlflowJudge):
             SerializedScorer(
                 name=self.name,
                 description=self.description,
-                aggregations=self.aggregations,
+                aggregations=self.aggregations,  # type: ignore[arg-type]  # as MLflow's own scorers do
                 timeout=self.timeout,
                 call_source=f"from {__name__} import scorer\n"
                 f"return scorer(judge, name, statements)({', '.join(f'{p}={p}' for p in parts)})",
@@ -214,7 +214,7 @@ class FaithfulnessScorer(MlflowJudge):
             statements=self._statements,  # type: ignore[arg-type]
             description=self.description,
             aggregations=self.aggregations,
-            timeout=self.timeout,
+            timeout=self.timeout or 0,
         )
 
 

@@ -156,7 +156,9 @@ def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:
     )
 
 
-def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_these: bool) -> RenderableType:
+def agreement_view(
+    a: Agreement, usage: Usage, share: Any = None, *, evidence: Estimate | None = None, tuned_on_these: bool
+) -> RenderableType:
     """`faith-dspy agree` for people."""
     n = max(1, a.n)
     table = Table(show_header=False, box=None)
@@ -169,6 +171,7 @@ def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_th
         ("faithful answers passed", interval(a.recall_faithful)),
         ("F1 of the unfaithful", interval(a.f1_unfaithful)),
         ("calibration error (ECE)", interval(a.ece)),
+        *([("F1 of the chunks named", interval(evidence))] if evidence else []),
         ("answers scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"),
         ("tokens an answer", f"{usage.computed_tokens / n:.0f} read, {usage.output_tokens / n:.0f} written"),
         ("seconds an answer", f"{usage.seconds / n:.1f}"),
