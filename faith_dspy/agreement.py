@@ -229,10 +229,10 @@ def annotator_agreement(
     """
     people = [_people(e.annotators) for e in examples]
     everybody = [*people, *(_people(e.annotators) for e in among)]
-    top = max([1.0, *(r for labels in everybody for x in labels if (r := _rating(x)) is not None)])
+    top = max([1.0, *(r for labels in everybody for x in labels if (r := rating(x)) is not None)])
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
-        votes = [v for x in labels if (v := _vote(x, top)) is not None]
+        votes = [v for x in labels if (v := vote(x, top)) is not None]
         for vote in votes:
             margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
             if margin:
@@ -251,15 +251,20 @@ def _people(annotators: Any) -> list[Any]:
     return list(annotators) if isinstance(annotators, list | tuple) else []
 
 
-def _rating(label: Any) -> float | None:
+def rating(label: Any) -> float | None:
+    """A person's label as a number, if it is one."""
     try:
-        return rating if math.isfinite(rating := float(label)) else None
+        return number if math.isfinite(number := float(label)) else None
     except (TypeError, ValueError):
         return None
 
 
-def _vote(label: Any, top: float) -> bool | None:
+def vote(label: Any, top: float = 1.0) -> bool | None:
+    """Whether one person's label means faithful: a boolean, a verdict's name, yes/no, or a rating of which ``top`` does.
+
+    None for any other.
+    """
     word = str(label).strip().lower().replace(" ", "_")
     if word in _WORDS:
         return _WORDS[word]
-    return None if (rating := _rating(label)) is None else rating >= top
+    return None if (number := rating(label)) is None else number >= top

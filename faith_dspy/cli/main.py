@@ -29,6 +29,7 @@ from faith_dspy.cli.options import (
     print_json,
     stdout,
 )
+from faith_dspy.cli.stress import stress
 from faith_dspy.errors import FaithDspyError
 
 app = typer.Typer(
@@ -210,6 +211,7 @@ def judge(
 
 
 app.command()(agree)
+app.command()(stress)
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import lru_cache
@@ -17,10 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import InputError, MissingExtraError
-from faith_dspy.integrations import datum
 from faith_dspy.integrations.explanation import explain, value
-from faith_dspy.integrations.mlflow_traces import records
-from faith_dspy.integrations.traces import ASKED, SAID, text_of
+from faith_dspy.integrations.mlflow_traces import record_of
 from faith_dspy.judge import Judge
 
 try:
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Trace
 
     from faith_dspy.schema import Judgment, StatementVerdict
-
-_CONTEXT = datum.NAMES["context"]
 
 
 class FaithfulnessScorer(MlflowJudge):
@@ -113,7 +108,7 @@ class FaithfulnessScorer(MlflowJudge):
         judge = self.judge
         # MLflow traces DSPy while it evaluates; the judge's own traces would stand among those that are scored.
         with self._turn, dspy.context(callbacks=[]):
-            return judge.batch([_record(inputs, outputs, expectations, trace)], num_threads=1)[0]
+            return judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
 
     def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
         self,
@@ -222,30 +217,6 @@ class FaithfulnessScorer(MlflowJudge):
 def scorer(judge: str, name: str, statements: Any) -> FaithfulnessScorer:
     """The scorer of a judge in a place, loaded once: what a registered scorer calls."""
     return FaithfulnessScorer(judge, name=name, statements=statements)
-
-
-def _record(inputs: Any, outputs: Any, expectations: Any, trace: Trace | None) -> dict[str, Any]:
-    """Question, context and answer of a row or trace; with ``error`` where it cannot be read."""
-    parts = [p for p in (inputs, expectations, outputs) if isinstance(p, Mapping)]
-    named = next((p[k] for p in parts for k in _CONTEXT if isinstance(p.get(k), str | list | tuple)), None)
-    if named is None and trace is not None:
-        try:
-            found = records(trace)[0]
-        except InputError as exc:
-            return {"error": str(exc)}
-        if "error" in found or found["context"] or not isinstance(inputs, Mapping) or "messages" not in inputs:
-            return found
-    if outputs is None:
-        return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
-    answer = text_of(outputs, SAID)
-    if named is None and isinstance(inputs, Mapping) and isinstance(inputs.get("messages"), list):
-        return {"conversation": [*inputs["messages"], {"role": "assistant", "content": answer}]}
-    asked = {k: v for k, v in inputs.items() if k not in _CONTEXT} if isinstance(inputs, Mapping) else inputs
-    question = text_of(asked, ASKED) if asked else None
-    try:
-        return datum.record({"question": question, "context": named, "answer": answer})
-    except InputError as exc:
-        return {"error": str(exc)}
 
 
 def _metadata(judgment: Judgment) -> dict[str, str]:
