@@ -158,7 +158,7 @@ def run(
             return tally
         preflight(judge.lm)
         handle = sys.stdout.buffer if out is None else stack.enter_context(_appending(out, end))
-        stack.enter_context(_few_replies_in_memory())
+        stack.enter_context(few_replies_in_memory())
         ours, theirs = tee(chain([first], records))
         judgments = judge.stream((r.given for r in theirs), threads)
         stack.callback(judgments.close)  # type: ignore[attr-defined]
@@ -322,8 +322,8 @@ def _cannot_write(out: Path, exc: OSError) -> InputError:
 
 
 @contextmanager
-def _few_replies_in_memory() -> Iterator[None]:
-    """DSPy keeps a million replies in memory, gigabytes of a long run. Those it keeps on disk stay."""
+def few_replies_in_memory() -> Iterator[None]:
+    """Of the replies that DSPy keeps in memory, a million otherwise, the last thousand. Those on disk stay."""
     import dspy
     from cachetools import LRUCache
 

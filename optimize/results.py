@@ -168,6 +168,8 @@ class StudyResult(_Result):
     head: dict[str, Any] = Field(default_factory=dict)
     head_report: HeadReport | None = None
     judge_dir: str = ""
+    registered: str = ""
+    """What became of it in MLflow's registry, in a sentence; empty where it was not registered."""
     finished: bool = True
     """False when it was stopped early: the champion is the best so far."""
 

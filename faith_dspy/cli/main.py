@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,7 +31,12 @@ from faith_dspy.cli.options import (
     stdout,
 )
 from faith_dspy.cli.stress import stress
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from faith_dspy.judge import Judge
 
 app = typer.Typer(
     name="faith-dspy",
@@ -46,6 +52,13 @@ app.add_typer(study.app, name="study")
 app.add_typer(labels_commands.app, name="labels")
 
 
+class Engine(StrEnum):
+    """Where answers are judged."""
+
+    HERE = "here"
+    SPARK = "spark"
+
+
 class BudgetName(StrEnum):
     """How much a study tries."""
 
@@ -57,8 +70,11 @@ class BudgetName(StrEnum):
 @app.command()
 def tune(
     labels: Annotated[
-        str, typer.Argument(help="Labels file, one JSON object a line; or 'quickstart', the set that is shipped.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="LABELS", help="Labels file, one JSON object a line; or 'quickstart', the set that is shipped."
+        ),
+    ] = None,
     test: Annotated[
         Path | None, typer.Option("--test", help="Labels to test on; else a part of LABELS is kept aside.")
     ] = None,
@@ -108,6 +124,9 @@ def tune(
     require_better: Annotated[
         bool, typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the baseline.")
     ] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Tune nothing; as `faith-dspy study rollback`: undo the last promotion.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Tune a judge on human labels; track every variant in MLflow; export the champion.
@@ -125,11 +144,20 @@ def tune(
     --variants plan.toml declares what is tried: variants of any dials, optimizers, LMs and seeds, sizes and limits;
     `python -m pydoc faith_dspy.optimize.plan` shows one.
 
+    The champion is registered in MLflow, and becomes models:/faithfulness@champion when it has earned it: shown better
+    than its own untuned baseline, and not shown worse than the present champion where both were tested on the same
+    answers; or when there is none yet. The last lines say so. --rollback undoes it.
+
     A study that is stopped – Ctrl-C, or worse – goes on where it was when the same command is run again: every reply of
     the LM is kept.
 
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
+    if rollback:
+        study.rollback(tracking_uri=tracking_uri)
+        return
+    if labels is None:
+        raise typer.BadParameter("Missing argument 'LABELS'.")
     from faith_dspy.optimize import tune as run
     from faith_dspy.report.study import study_view
 
@@ -163,22 +191,45 @@ def tune(
 @app.command()
 def judge(
     records: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT.jsonl", help='{"question"?, "context": […], "answer"} a line; - for stdin.'),
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help='{"question"?, "context": […], "answer"} a line; - for stdin. With Spark also Parquet.',
+        ),
     ],
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="File for the judgments, a JSON object a line. Default, and with -: stdout."),
+        str | None,
+        typer.Option(
+            "--out",
+            help="File for the judgments, a JSON object a line. Default, and with -: stdout. On Spark: a "
+            "folder of Parquet, by default INPUT.judged.parquet.",
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write one self-contained HTML page, of the first 2,000 answers.")
     ] = None,
     granularity: Granularities = None,
     dials: Dials = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="Answers judged at the same time.", min=1)] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="Answers judged at the same time; on Spark, by each worker.", min=1)
+    ] = None,
+    calls_per_second: Annotated[
+        float | None,
+        typer.Option("--calls-per-second", help="Most LM calls a second; on Spark, of each worker.", min=0.001),
+    ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option("--engine", help="here: this process. spark: Spark, on the machine or cluster it is set to."),
+    ] = Engine.HERE,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark-conf", metavar="KEY=VALUE", help="A setting of Spark, e.g. spark.master=local[4]. May be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
 
@@ -186,17 +237,32 @@ def judge(
     unscored, with the reason. With --out, a run that was stopped or killed goes on where it was, if judge and dials
     are the same. The last line on stderr counts what was scored, what was not and why, tokens and seconds.
 
-    Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
-    """
-    from faith_dspy.report.terminal import TerminalView
-    from faith_dspy.runner import STANDARD, count_lines, run
+    --engine spark takes Parquet (or JSON lines), local or s3a://…, and writes Parquet: every column that was there, and
+    a struct `judgment` with score, verdict counts, unscored reason, usage. This process reads the judge and plans; the
+    workers, one a core of the executors, call the LM: its address must be reached from them, and its key be in their
+    environment. Rows come in any order, and a run that was stopped starts anew.
 
-    out = None if out == STANDARD else out
-    check_writable(out, "--out")
+    Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
+
+    Example: faith-dspy judge answers.parquet --judge judges/mine --engine spark
+    """
+    made = partial(judge_of, judge, lm, api_base, granularity, dials)
+    if engine is Engine.SPARK:
+        _judge_on_spark(made, records, out, html, threads, calls_per_second, spark_conf or ())
+        return
+    if spark_conf:
+        raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
+    from faith_dspy.lm import Limits, metered
+    from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.runner import count_lines, run
+
+    source, file = Path(records), None if out in (None, "-") else Path(out)
+    check_writable(file, "--out")
     check_writable(html, "--html")
-    the_judge = judge_of(judge, lm, api_base, granularity, dials)
-    with TerminalView().bar("judging", count_lines(records)) as advance:
-        tally = run(the_judge, records, out, threads=threads, show=html is not None, advance=advance)
+    the_judge = made()
+    limits = Limits(calls_per_second=calls_per_second)
+    with TerminalView().bar("judging", count_lines(source)) as advance, metered(limits):
+        tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
     if html:
         from faith_dspy.report.html import write_html
 
@@ -212,6 +278,89 @@ def judge(
 
 app.command()(agree)
 app.command()(stress)
+
+
+def _judge_on_spark(
+    made: Callable[[], Judge],
+    source: str,
+    out: str | None,
+    html: Path | None,
+    threads: int | None,
+    calls_per_second: float | None,
+    conf: Sequence[str],
+) -> None:
+    from faith_dspy.integrations.spark import beside, judge_file
+
+    if html is not None or "-" in (source, out):
+        raise InputError("--engine spark reads and writes tables: no --html, and no - for standard input or output.")
+    if unset := [c for c in conf if "=" not in c]:
+        raise InputError(f"--spark-conf {unset[0]}: expected KEY=VALUE, e.g. spark.master=local[4].")
+    settings = dict(c.split("=", 1) for c in conf)
+    out = out or beside(source)
+    tally = judge_file(source, made(), out, threads=threads, calls_per_second=calls_per_second, settings=settings)
+    typer.echo(f"{tally} · in {out}", err=True)
+
+
+@app.command()
+def agree(
+    labels: Annotated[Path, typer.Argument(help="Labels file.")],
+    judge: JudgeSource = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    granularity: Granularities = None,
+    dials: Dials = None,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
+    ] = None,
+    minimum: Annotated[
+        float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how far a judge agrees with human labels it was not tuned on.
+
+    With --unlabelled also the share of faithful answers in that traffic, by prediction-powered inference from the few
+    labels and the judge's scores; LABELS must then be a random sample of the same traffic.
+
+    Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
+    """
+    from faith_dspy.labels import label_set_hash, read_labels
+    from faith_dspy.lm import metered, preflight
+    from faith_dspy.report.study import agreement_view
+    from faith_dspy.report.terminal import TerminalView
+
+    examples = read_labels(labels)
+    the_judge = judge_of(judge, lm, api_base, granularity, dials)
+    preflight(the_judge.lm)
+    from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
+
+    with TerminalView().task("judging", len(examples)) as advance, metered():
+        seen = observe(the_judge, examples, advance)
+    rows, ranking = judged_rows(seen, the_judge.config, the_judge.head)
+    found = agreement(rows, ranking)
+    usage = usage_of(seen)
+    document = {
+        **found.model_dump(mode="json"),
+        "usage": usage.model_dump(),
+        "label_set_hash": label_set_hash(examples),
+        "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == label_set_hash(examples),
+    }
+    share = None
+    if unlabelled is not None:
+        from faith_dspy.optimize.traffic import faithful_share
+
+        others = read_labels(unlabelled, require_label=False)
+        with TerminalView().task("judging the unlabelled", len(others)) as advance:
+            more = judged_rows(observe(the_judge, others, advance), the_judge.config, the_judge.head)[1]
+        share = faithful_share([r.label for r in rows], ranking, more)
+        document["traffic"] = share.model_dump(mode="json")
+    if as_json:
+        print_json(document)
+    else:
+        stdout().print(agreement_view(found, usage, share, tuned_on_these=bool(document["tuned_on_these_labels"])))
+    if minimum is not None and (found.balanced_accuracy.value is None or found.balanced_accuracy.value < minimum):
+        raise typer.Exit(1)
 
 
 def main() -> None:

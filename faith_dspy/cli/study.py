@@ -75,3 +75,18 @@ def compare(
         print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
     else:
         stdout().print(studies_view(compared))
+
+
+@app.command("rollback")
+def rollback(
+    model: Annotated[str, typer.Option("--model", help="Registered model.")] = "faithfulness",
+    tracking_uri: TrackingURI = None,
+) -> None:
+    """Make the judge that was champion before the champion again, in MLflow's registry.
+
+    Moves the alias: `models:/faithfulness@champion` is what `@previous` was, and the other way round. Folders stay as
+    they are. Done twice, nothing has changed. `faith-dspy tune --rollback` is the same.
+    """
+    from faith_dspy.optimize.registry import rollback
+
+    typer.echo(rollback(model, tracking_uri))

@@ -110,6 +110,8 @@ def study_view(result: Any) -> RenderableType:
     floor = result.comparisons.get("floor-overlap")
     if floor is not None and floor.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
+    if result.registered:
+        notes.append(f"• {escape(result.registered)}")
     u = result.usage
     kept = f" ({result.replayed} of them kept from before, not paid again)" if result.replayed else ""
     notes += [
