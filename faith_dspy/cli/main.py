@@ -301,68 +301,6 @@ def _judge_on_spark(
     typer.echo(f"{tally} · in {out}", err=True)
 
 
-@app.command()
-def agree(
-    labels: Annotated[Path, typer.Argument(help="Labels file.")],
-    judge: JudgeSource = None,
-    lm: LM = None,
-    api_base: APIBase = None,
-    granularity: Granularities = None,
-    dials: Dials = None,
-    unlabelled: Annotated[
-        Path | None,
-        typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
-    ] = None,
-    minimum: Annotated[
-        float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure how far a judge agrees with human labels it was not tuned on.
-
-    With --unlabelled also the share of faithful answers in that traffic, by prediction-powered inference from the few
-    labels and the judge's scores; LABELS must then be a random sample of the same traffic.
-
-    Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
-    """
-    from faith_dspy.labels import label_set_hash, read_labels
-    from faith_dspy.lm import metered, preflight
-    from faith_dspy.report.study import agreement_view
-    from faith_dspy.report.terminal import TerminalView
-
-    examples = read_labels(labels)
-    the_judge = judge_of(judge, lm, api_base, granularity, dials)
-    preflight(the_judge.lm)
-    from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
-
-    with TerminalView().task("judging", len(examples)) as advance, metered():
-        seen = observe(the_judge, examples, advance)
-    rows, ranking = judged_rows(seen, the_judge.config, the_judge.head)
-    found = agreement(rows, ranking)
-    usage = usage_of(seen)
-    document = {
-        **found.model_dump(mode="json"),
-        "usage": usage.model_dump(),
-        "label_set_hash": label_set_hash(examples),
-        "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == label_set_hash(examples),
-    }
-    share = None
-    if unlabelled is not None:
-        from faith_dspy.optimize.traffic import faithful_share
-
-        others = read_labels(unlabelled, require_label=False)
-        with TerminalView().task("judging the unlabelled", len(others)) as advance:
-            more = judged_rows(observe(the_judge, others, advance), the_judge.config, the_judge.head)[1]
-        share = faithful_share([r.label for r in rows], ranking, more)
-        document["traffic"] = share.model_dump(mode="json")
-    if as_json:
-        print_json(document)
-    else:
-        stdout().print(agreement_view(found, usage, share, tuned_on_these=bool(document["tuned_on_these_labels"])))
-    if minimum is not None and (found.balanced_accuracy.value is None or found.balanced_accuracy.value < minimum):
-        raise typer.Exit(1)
-
-
 def main() -> None:
     """Run the command line; errors raised on purpose end in one message and exit code 2."""
     try:
