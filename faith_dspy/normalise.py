@@ -60,20 +60,26 @@ def without_markers(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Compatibility characters, typographic quotes and dashes brought to one form; case kept."""
-    return unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_QUOTES)
 
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
 
 
+_WORD = re.compile(r"[^\W\d_]+")
+
+
 def language_of(text: str) -> str:
     """The language whose lists and stemmer are used, guessed from at most the first 20,000 characters."""
     text = text[:20_000]
+    words = (m.lower() for m in _WORD.findall(text))
+    if text.isascii():
+        return guess_language(words, "LATIN")
     letters = next((c for c in text if c.isalpha()), "a")
     sample = [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or [letters]
     scripts = [unicodedata.name(c, "LATIN").split()[0] for c in sample]
     script = max(sorted(set(scripts)), key=scripts.count)
-    return guess_language((m.group().lower() for m in re.finditer(r"[^\W\d_]+", text)), script)
+    return guess_language(words, script)
 
 
 def tokenize(text: str, language: str) -> list[Token]:

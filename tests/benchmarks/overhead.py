@@ -95,6 +95,9 @@ def by_stream(judge: Judge, in_flight: int, seconds: float) -> int:
 def by_acall(judge: Judge, in_flight: int, seconds: float) -> int:
     """``judge.acall`` under ``asyncio.gather``, held back by a semaphore."""
 
+    most = int(in_flight / DELAY * seconds * 1.1) + in_flight
+    given = list(islice(records(), most))
+
     async def run() -> int:
         held = asyncio.Semaphore(in_flight)
         end = time.perf_counter() + seconds
@@ -103,8 +106,7 @@ def by_acall(judge: Judge, in_flight: int, seconds: float) -> int:
             async with held:
                 return (await judge.acall(**record)).usage.calls if time.perf_counter() < end else 0
 
-        most = int(in_flight / DELAY * seconds * 1.1) + in_flight
-        return sum(await asyncio.gather(*(one(r) for r in islice(records(), most))))
+        return sum(await asyncio.gather(*(one(r) for r in given)))
 
     return asyncio.run(run())
 
