@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import snowballstemmer
@@ -161,7 +160,6 @@ _stemmers: dict[str, _Stemmer | None] = {}
 _lock = threading.Lock()
 
 
-@lru_cache(maxsize=200_000)
 def stem(word: str, language: str) -> str:
     """The word's stem; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     with _lock:  # a snowball stemmer keeps the word it works on in itself
