@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from faith_dspy.concurrency import in_order
+from faith_dspy.concurrency import in_order, in_thread
 from faith_dspy.config import JudgeConfig
 from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
@@ -158,8 +157,8 @@ class Judge:
         return None
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """As a call, without blocking the event loop."""
-        return await asyncio.to_thread(self, *args, **kwargs)
+        """As a call, without blocking the event loop; up to 256 at a time."""
+        return await in_thread(partial(self, *args, **kwargs))
 
     def observe_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
