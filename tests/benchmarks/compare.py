@@ -20,9 +20,8 @@ from .rows import Book, Row
 from .worker import QUIET, NotReadyError, Worker
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.server import EmbeddedServer
-
     from .proxy import MeteringProxy
+    from .served import Served
 
 HERE = Path(__file__).parent
 console = Console(stderr=True)
@@ -62,17 +61,15 @@ def main() -> int:
 
 def measure(asked: argparse.Namespace) -> None:
     """Every set in turn, the minutes shared among them."""
-    from faith_dspy.lm.files import resolve
-    from faith_dspy.lm.server import start
-
     from .proxy import MeteringProxy
+    from .served import serve
     from .systems import SYSTEMS
 
     began = time.monotonic()
     asked.out.mkdir(parents=True, exist_ok=True)
     sets = [read_set(path, asked.answers) for path in find_sets(asked.data, asked.sets)]
     judges = champions(sets, asked)
-    server = start(resolve(asked.lm))
+    server = serve(asked.lm)
     proxy = MeteringProxy(server.url, {name: s.mark for name, s in SYSTEMS.items()})
     book = Book(asked.out / "answers.jsonl")
     try:
@@ -120,7 +117,7 @@ def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str
 def run_set(
     one: AnswerSet,
     judge: str | None,
-    server: EmbeddedServer,
+    server: Served,
     proxy: MeteringProxy,
     book: Book,
     until: float | None,
@@ -158,7 +155,7 @@ def judged(set_name: str, example: object, worker: Worker, proxy: MeteringProxy,
 
 
 def assemble(
-    one: AnswerSet, judge: str | None, server: EmbeddedServer, proxy: MeteringProxy, asked: argparse.Namespace
+    one: AnswerSet, judge: str | None, server: Served, proxy: MeteringProxy, asked: argparse.Namespace
 ) -> Team:
     """Start the systems. One that cannot be set up keeps its row, and says why."""
     from .align import aligned_prompt
@@ -166,7 +163,7 @@ def assemble(
 
     team = Team({}, {})
     for name in asked.systems:
-        at = Endpoint(proxy.base(name), server.model_name, server.num_ctx, server.model_file.sha256)
+        at = Endpoint(proxy.base(name), server.model, server.num_ctx, server.sha256)
         console.print(f"{one.name}: setting up {name} …")
         try:
             prepared = judge if name == "champion" else None

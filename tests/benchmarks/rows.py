@@ -17,10 +17,10 @@ from faith_dspy.schema import Usage, digest
 from .answers import statements_of
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.server import EmbeddedServer
     from faith_dspy.schema import LabelledExample
 
     from .answers import AnswerSet
+    from .served import Served
     from .systems import Finding
     from .worker import Worker
 
@@ -119,7 +119,7 @@ class Book:
             file.flush()
             os.fsync(file.fileno())
 
-    def begin(self, one: AnswerSet, workers: dict[str, Worker], absent: dict[str, str], server: EmbeddedServer) -> None:
+    def begin(self, one: AnswerSet, workers: dict[str, Worker], absent: dict[str, str], server: Served) -> None:
         """Note what the run works on: machine, versions, systems, the order of the answers, and the floor's tokens."""
         known: dict[str, Any] = self.run["sets"].get(one.name, {})
         floor = known.get("floor", {})
@@ -127,10 +127,10 @@ class Book:
         for e in one.answers:
             if e.id not in floor:
                 if e.context_key not in contexts:
-                    contexts[e.context_key] = _tokens(server, "\n".join(c.text for c in e.context))
+                    contexts[e.context_key] = server.tokens("\n".join(c.text for c in e.context))
                 floor[e.id] = {
                     "context": e.context_key,
-                    "answer_tokens": _tokens(server, e.answer),
+                    "answer_tokens": server.tokens(e.answer),
                     "statements": statements_of(e),
                 }
         self.run["sets"][one.name] = {
@@ -143,20 +143,13 @@ class Book:
             "floor": floor,
         }
         self.run |= {
-            "model": server.model_name,
+            "model": server.model,
             "window": server.num_ctx,
             "date": datetime.date.today().isoformat(),
             "machine": machine(),
             "versions": {name: v for name in PACKAGES if (v := _version(name))},
         }
         self._run_file.write_text(json.dumps(self.run, indent=1) + "\n", encoding="utf-8")
-
-
-def _tokens(server: EmbeddedServer, text: str) -> int:
-    import httpx
-
-    reply = httpx.post(f"{server.url}/tokenize", json={"content": text}, timeout=60)
-    return len(reply.raise_for_status().json()["tokens"])
 
 
 def _version(package: str) -> str | None:
