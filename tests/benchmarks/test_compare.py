@@ -104,7 +104,9 @@ def test_timeout(run):
     server.delay = 0.0
 
 
-@pytest.mark.parametrize(("library", "system"), [("ragas", "ragas"), ("deepeval", "deepeval"), ("mlflow", "make_judge")])
+@pytest.mark.parametrize(
+    ("library", "system"), [("ragas", "ragas"), ("deepeval", "deepeval"), ("mlflow", "make_judge")]
+)
 def test_peers(run, library, system):
     """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
     pytest.importorskip(library, reason="the peers come with: pip install 'faith_dspy[peers]'")

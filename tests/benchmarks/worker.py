@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-SETUP_SECONDS = 300.0
+SETUP_SECONDS = 900.0
 WARM_UP = Record(question="What colour is the kettle?", context=("The kettle is blue.",), answer="The kettle is blue.")
 """Judged once, uncounted, so that nobody's imports and fixed prompt count as the first answer's."""
 QUIET = {
