@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 
 import pytest
+
 from benchmarks.answers import AnswerSet, choose
 from benchmarks.compare import run_set
 from benchmarks.proxy import MeteringProxy
@@ -13,7 +14,6 @@ from benchmarks.rows import Book
 from benchmarks.served import Served
 from benchmarks.summary import summarise
 from benchmarks.systems import SYSTEMS
-
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize.splits import split
 
