@@ -24,7 +24,7 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-fast tree check format ui clean
+.PHONY: help quickstart test test-fast benchmark tree check format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ test: check $(VENV)/.peers ## all tests, the embedded model included
 
 test-fast: $(VENV)/.ready ## tests that need no language model
 	@$(BIN)/python -m pytest -q -m 'not lm'
+
+benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
+	@$(BIN)/python -m tests.benchmarks.compare
 
 # The mapped packages (optimize, eval_sets) put where type checker and import contracts look for them.
 tree: $(VENV)/.ready

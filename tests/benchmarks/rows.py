@@ -1,0 +1,174 @@
+"""Results as they come: one JSON line per system and answer."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.schema import Usage, digest
+
+from .answers import statements_of
+
+if TYPE_CHECKING:
+    from faith_dspy.schema import LabelledExample
+
+    from .answers import AnswerSet
+    from .served import Served
+    from .systems import Finding
+    from .worker import Worker
+
+PACKAGES = ("faith_dspy", "dspy", "ragas", "deepeval", "mlflow", "openai", "xllamacpp")
+
+
+class Row(BaseModel):
+    """One system's turn on one answer. Holds no text of the set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    set: str
+    system: str
+    made_by: str
+    """Hash of the system's fingerprint: rows of an older judge or library do not count."""
+    answer: str
+    """Its id."""
+    group: str
+    label: bool
+    passes: bool | None
+    score: float | None
+    why: str | None
+    """Why there is no verdict."""
+    usage: Usage
+    """As the proxy counted; ``seconds`` with a call under way."""
+    seconds: float
+    """From giving it the answer to its verdict."""
+
+    @classmethod
+    def of(
+        cls,
+        set_name: str,
+        example: LabelledExample,
+        worker: Worker,
+        finding: Finding | None,
+        usage: Usage,
+        seconds: float,
+        timeout: float,
+    ) -> Self:
+        """The row; a finding of None is a timeout."""
+        return cls(
+            set=set_name,
+            system=worker.name,
+            made_by=digest(worker.fingerprint),
+            answer=example.id,
+            group=example.group_key,
+            label=bool(example.label),
+            passes=finding.passes if finding else None,
+            score=finding.score if finding else None,
+            why=finding.why if finding else f"no verdict within {timeout:.0f} s",
+            usage=usage,
+            seconds=seconds,
+        )
+
+
+class Book:
+    """The file of rows, and beside it what is known of the run (``run.json``)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[tuple[str, str, str], Row] = {}
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                if line.endswith("}"):  # a last line may have been cut short
+                    row = Row.model_validate_json(line)
+                    self.rows[row.set, row.system, row.answer] = row
+        self.run: dict[str, Any] = {"sets": {}}
+        if self._run_file.is_file():
+            self.run = json.loads(self._run_file.read_text(encoding="utf-8"))
+
+    @property
+    def _run_file(self) -> Path:
+        return self.path.with_name("run.json")
+
+    def has(self, set_name: str, system: str, answer: str, fingerprint: str) -> bool:
+        """Whether this very system has judged that answer."""
+        row = self.rows.get((set_name, system, answer))
+        return row is not None and row.made_by == digest(fingerprint)
+
+    def judged(self, set_name: str) -> dict[str, list[Row]]:
+        """Rows by system, of the answers on which all systems of the run had their turn, in the run's order."""
+        run = self.run["sets"][set_name]
+        counted: dict[str, list[Row]] = {name: [] for name in run["systems"]}
+        for answer in run["order"]:
+            turn = {name: self.rows.get((set_name, name, answer)) for name in counted}
+            if all(row is not None and row.made_by == run["systems"][name] for name, row in turn.items()):
+                for name, row in turn.items():
+                    counted[name].append(row)  # type: ignore[arg-type]  # none is None here
+        return counted
+
+    def add(self, row: Row) -> None:
+        """Keep a row, on disk at once. A later row for the same place replaces the one before."""
+        self.rows[row.set, row.system, row.answer] = row
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(row.model_dump_json() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def begin(self, one: AnswerSet, workers: dict[str, Worker], absent: dict[str, str], server: Served) -> None:
+        """Note what the run works on: machine, versions, systems, the order of the answers, and the floor's tokens."""
+        known: dict[str, Any] = self.run["sets"].get(one.name, {})
+        floor = known.get("floor", {})
+        contexts = known.get("contexts", {})
+        for e in one.answers:
+            if e.id not in floor:
+                if e.context_key not in contexts:
+                    contexts[e.context_key] = server.tokens("\n".join(c.text for c in e.context))
+                floor[e.id] = {
+                    "context": e.context_key,
+                    "answer_tokens": server.tokens(e.answer),
+                    "statements": statements_of(e),
+                }
+        self.run["sets"][one.name] = {
+            "order": [e.id for e in one.answers],
+            # A later run may leave systems out; those of the runs before stay.
+            "systems": known.get("systems", {}) | {name: digest(w.fingerprint) for name, w in workers.items()},
+            "absent": {k: v for k, v in (known.get("absent", {}) | absent).items() if k not in workers},
+            "labels": len(one.splits.test),
+            "contexts": contexts,
+            "floor": floor,
+        }
+        self.run |= {
+            "model": server.model,
+            "window": server.num_ctx,
+            "date": datetime.date.today().isoformat(),
+            "machine": machine(),
+            "versions": {name: v for name in PACKAGES if (v := _version(name))},
+        }
+        self._run_file.write_text(json.dumps(self.run, indent=1) + "\n", encoding="utf-8")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> str:
+    """Processor, cores, memory, system: what seconds depend on."""
+    name = platform.processor() or platform.machine()
+    memory = ""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        name = next(line.split(":", 1)[1].strip() for line in told.splitlines() if line.startswith("model name"))
+        kib = int(Path("/proc/meminfo").read_text(encoding="utf-8").split()[1])
+        memory = f", {kib / 2**20:.0f} GiB"
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass  # not Linux
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores{memory}, {platform.system()}, Python {platform.python_version()}"

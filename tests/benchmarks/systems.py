@@ -1,0 +1,210 @@
+"""The judges that are compared, each as its own users would set it up, on one model at one endpoint.
+
+Every maker is run in a process of its own, imports its library there, and gives a function from a record to a
+`Finding`. Nobody's dials are turned: temperatures, retries and prompts are each library's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_QUESTION = "What is known about this?"
+"""Stands for the question where a set has none and a library insists on one."""
+INSTRUCTIONS = """Is the answer faithful to the context? An answer is faithful when the context fully supports every \
+statement in it; a single statement that the context does not support makes it unfaithful.
+
+Question and context: {{ inputs }}
+
+Answer: {{ outputs }}"""
+"""What `make_judge` is given; its prompt is its user's to write."""
+
+
+class Endpoint(NamedTuple):
+    """Where a system finds the model."""
+
+    base: str
+    """Of the OpenAI protocol, counted for this system alone."""
+    model: str
+    num_ctx: int
+    sha256: str
+
+
+class Record(BaseModel):
+    """One answer to judge."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str | None
+    context: tuple[str, ...]
+    answer: str
+
+
+class Finding(BaseModel):
+    """What a system says of an answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    passes: bool | None = None
+    """Faithful by the system's own pass mark; None where it gave no verdict."""
+    score: float | None = None
+    """What AUROC is measured on: higher is more faithful."""
+    why: str | None = None
+    """Why there is no verdict, in one line."""
+
+
+class Maker(NamedTuple):
+    """A system: how it is made and described."""
+
+    title: str
+    make: Callable[[Endpoint, str | None], tuple[Callable[[Record], Finding], str]]
+    """From the endpoint and what was prepared (a folder, a prompt) to the judging function and a text that changes
+    whenever its verdicts may."""
+    pass_mark: str
+    mark: str = ""
+    """See `MeteringProxy.marks`."""
+
+
+def by_score(value: float | None, mark: float) -> Finding:
+    """A score with its pass mark; a NaN is RAGAS's word for “could not score”."""
+    if value is None or math.isnan(value):
+        return Finding(why="no score (NaN)")
+    return Finding(passes=value >= mark, score=value)
+
+
+def _lm(at: Endpoint) -> Any:
+    """Our LM at the counted address, with all that is known of the embedded server; no cache of replies."""
+    from faith_dspy.lm import make_lm
+
+    lm = make_lm(f"openai/{at.model}", api_base=at.base, num_ctx=at.num_ctx, cache=False, num_retries=1, timeout=900)
+    lm.endpoint = replace(lm.endpoint, sha256=at.sha256, response_schema=True)
+    return lm
+
+
+def _ours(judge: Any) -> tuple[Callable[[Record], Finding], str]:
+    def find(record: Record) -> Finding:
+        r = judge(question=record.question, context=list(record.context), answer=record.answer)
+        why = None if r.unscored is None else f"{r.unscored}: {r.detail or ''}".strip(": ")
+        return Finding(passes=r.faithful, score=r.ranking, why=why)
+
+    return find, f"faith_dspy {version('faith_dspy')} {judge.fingerprint}"
+
+
+def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """Our judge as tuned on the set's train and dev parts."""
+    from faith_dspy import load_judge
+
+    return _ours(load_judge(str(folder), lm=_lm(at)))
+
+
+def sentence(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """Our judge, untuned, sentence by sentence."""
+    from faith_dspy import Judge
+
+    return _ours(Judge(_lm(at), granularity="sentence"))
+
+
+def whole_answer(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """Our judge, untuned, one verdict on the whole answer."""
+    from faith_dspy import Judge
+
+    return _ours(Judge(_lm(at), granularity="answer"))
+
+
+def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """RAGAS `Faithfulness`, the present API: statements, then one verdict each, in two calls."""
+    os.environ["RAGAS_DO_NOT_TRACK"] = "true"
+    import asyncio
+
+    from openai import AsyncOpenAI
+    from ragas.llms import llm_factory
+    from ragas.metrics.collections import Faithfulness
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    llm = llm_factory(at.model, client=AsyncOpenAI(base_url=at.base, api_key="none"))
+    metric = Faithfulness(llm=llm)
+
+    def find(record: Record) -> Finding:
+        result = loop.run_until_complete(
+            metric.ascore(
+                user_input=record.question or NO_QUESTION,
+                response=record.answer,
+                retrieved_contexts=list(record.context),
+            )
+        )
+        return by_score(result.value, 1.0)
+
+    return find, f"ragas {version('ragas')}"
+
+
+def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """DeepEval's `FaithfulnessMetric` with its own wrapper for local models."""
+    os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="1", DEEPEVAL_UPDATE_WARNING_OPT_OUT="1")
+    from deepeval.metrics import FaithfulnessMetric
+    from deepeval.models import LocalModel
+    from deepeval.test_case import LLMTestCase
+
+    model = LocalModel(model=at.model, base_url=at.base, api_key="none")
+
+    def find(record: Record) -> Finding:
+        metric = FaithfulnessMetric(model=model)
+        case = LLMTestCase(
+            input=record.question or NO_QUESTION, actual_output=record.answer, retrieval_context=list(record.context)
+        )
+        metric.measure(case, _show_indicator=False)
+        return by_score(metric.score, metric.threshold)
+
+    return find, f"deepeval {version('deepeval')}"
+
+
+def mlflow_judge(at: Endpoint, instructions: str | None) -> Any:
+    """A judge by MLflow's `make_judge` whose endpoint is set where `judge.align` does not lose it."""
+    os.environ.update(OPENAI_API_BASE=at.base, OPENAI_API_KEY="none")
+    from mlflow.genai.judges import make_judge
+
+    return make_judge(
+        name="faithfulness",
+        instructions=instructions or INSTRUCTIONS,
+        model=f"openai:/{at.model}",
+        feedback_value_type=bool,
+    )
+
+
+def inputs_of(record: Record) -> dict[str, Any]:
+    """Question and context as `make_judge` is given them."""
+    return ({"question": record.question} if record.question else {}) | {"context": list(record.context)}
+
+
+def make_judge(at: Endpoint, prepared: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """MLflow's `make_judge` on whole answers; aligned where ``prepared`` is the file of an aligned prompt."""
+    judge = mlflow_judge(at, json.loads(Path(prepared).read_text())["instructions"] if prepared else None)
+
+    def find(record: Record) -> Finding:
+        feedback = judge(inputs=inputs_of(record), outputs=record.answer)
+        if feedback.error is not None or not isinstance(feedback.value, bool):
+            return Finding(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
+        return Finding(passes=feedback.value, score=float(feedback.value))
+
+    return find, f"mlflow {version('mlflow')} {judge.instructions}"
+
+
+SYSTEMS = {
+    "champion": Maker("faith_dspy, tuned", champion, "fitted on train and dev"),
+    "sentence": Maker("faith_dspy, untuned, by sentence", sentence, "every sentence supported", "\n"),
+    "answer": Maker("faith_dspy, untuned, whole answer", whole_answer, "supported", "\n\n"),
+    "ragas": Maker("RAGAS Faithfulness", ragas, "every statement supported (it has no mark of its own)"),
+    "deepeval": Maker("DeepEval FaithfulnessMetric", deepeval, "score of 0.5"),
+    "make_judge": Maker("MLflow make_judge", make_judge, "true"),
+    "aligned": Maker("MLflow make_judge, aligned", make_judge, "true", "\n"),
+}

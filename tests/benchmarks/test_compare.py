@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.answers import AnswerSet, choose
+from benchmarks.compare import run_set
+from benchmarks.proxy import MeteringProxy
+from benchmarks.report import markdown
+from benchmarks.rows import Book
+from benchmarks.served import Served
+from benchmarks.summary import summarise
+from benchmarks.systems import SYSTEMS
+from faith_dspy.eval_sets.catalog import load
+from faith_dspy.optimize.splits import split
+
+
+@dataclass(frozen=True)
+class Recorded(Served):
+    """A recorded endpoint in the model server's place; a token a word."""
+
+    def tokens(self, text):
+        return len(text.split())
+
+
+def say(asked):
+    """What each system is told: everything is supported, in its own format."""
+    said = "\n".join(str(m["content"]) for m in asked["messages"])
+    if "truths" in said or "claims" in said or "contradictions" in said:
+        verdict = {"verdict": "yes", "reason": "it is there"}
+        return json.dumps({"truths": ["a"], "claims": ["a"], "verdicts": [verdict], "reason": "all of it"})
+    if "natural language inference" in said.lower() or "faithfulness of a series of statements" in said:
+        return json.dumps({"statements": [{"statement": "a", "reason": "b", "verdict": 1}]})
+    if "Break down each sentence" in said:
+        return json.dumps({"statements": ["a"]})
+    if "Is the answer faithful" in said:
+        return json.dumps({"result": True, "rationale": "it is there"})
+    return {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
+
+
+@pytest.fixture
+def run(chat_server, tmp_path):
+    """Runs systems over six answers of the shipped set: (book, endpoint)."""
+    server = chat_server(says=say)
+    splits = split(load("quickstart"))
+    one = AnswerSet("quickstart", tmp_path, splits, "", choose(splits.test, 6))
+    served = Recorded(server.base.removesuffix("/v1"), "tiny", 8192, "0" * 64, lambda: None)
+    proxy = MeteringProxy(served.url, {name: s.mark for name, s in SYSTEMS.items()})
+
+    def go(*systems, until=None, timeout=30):
+        book = Book(tmp_path / "answers.jsonl")
+        asked = argparse.Namespace(systems=systems, out=tmp_path, timeout=timeout)
+        run_set(one, None, served, proxy, book, until, asked)
+        return book, server
+
+    yield go
+    proxy.close()
+
+
+def test_each_system_has_its_turn_on_each_answer(run):
+    """Two systems, six answers: twelve rows, each with the tokens the proxy counted (100 a call, 60 of them cached)."""
+    book, _ = run("sentence", "answer")
+    assert len(book.rows) == 12
+    for row in book.rows.values():
+        assert row.usage.prompt_tokens == 100 * row.usage.calls
+        assert row.usage.cached_tokens == 60 * row.usage.calls
+        assert 0 < row.usage.seconds <= row.seconds
+    assert all(r.usage.calls == 1 for r in book.judged("quickstart")["answer"])
+
+
+def test_goes_on_where_it_stopped(run):
+    """Time that is over ends a run after an answer; the next one asks only about the rest."""
+    first, server = run("sentence", "answer", until=0.0)
+    assert {len(rows) for rows in first.judged("quickstart").values()} == {1}
+    before = dict(first.rows)
+    again, _ = run("sentence", "answer")
+    assert {len(rows) for rows in again.judged("quickstart").values()} == {6}
+    assert {k: again.rows[k] for k in before} == before
+
+
+def test_only_answers_all_had_their_turn_on_count(run):
+    """A system that joins later has to catch up before its answers count."""
+    run("sentence")
+    book, _ = run("sentence", "answer", until=0.0)
+    assert {k: len(rows) for k, rows in book.judged("quickstart").items()} == {"sentence": 1, "answer": 1}
+
+
+def test_marks_keep_prefixes_apart(run):
+    """The untuned judges ask with the same words; their first messages begin differently."""
+    _, server = run("sentence", "answer", until=0.0)
+    starts = {asked["messages"][0]["content"][:2] for asked in server.requests}
+    assert len(starts) == 2
+
+
+def test_timeout(run):
+    """A system that takes too long has no verdict on that answer, and goes on with the next."""
+    book, server = run("answer", until=0.0)
+    server.delay = 3.0
+    book, _ = run("answer", until=0.0, timeout=1)
+    assert len(book.rows) == 1
+    server.delay = 0.0
+
+
+@pytest.mark.parametrize(
+    ("library", "system"), [("ragas", "ragas"), ("deepeval", "deepeval"), ("mlflow", "make_judge")]
+)
+def test_peers(run, library, system):
+    """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
+    pytest.importorskip(library, reason="the peers come with: pip install 'faith_dspy[peers]'")
+    book, _ = run(system)
+    assert book.run["sets"]["quickstart"]["absent"] == {}
+    for row in book.judged("quickstart")[system]:
+        assert (row.passes, row.score, row.why) == (True, 1.0, None)
+        assert row.usage.calls >= 1
+
+
+def test_report(run):
+    """The report has a row per system, the floor, and says who took no part and why."""
+    book, _ = run("sentence", "champion")
+    results = summarise(book)
+    text = markdown(results)
+    assert "| faith_dspy, untuned, by sentence |" in text
+    assert "floor" in text
+    assert "faith_dspy, tuned took no part" in text

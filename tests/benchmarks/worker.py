@@ -1,0 +1,121 @@
+"""A system in a process of its own: one that hangs is killed, and its imports, prints and settings stay there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from .systems import SYSTEMS, Endpoint, Finding, Record
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+SETUP_SECONDS = 900.0
+WARM_UP = Record(question="What colour is the kettle?", context=("The kettle is blue.",), answer="The kettle is blue.")
+"""Judged once, uncounted, so that nobody's imports and fixed prompt count as the first answer's."""
+QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
+}
+
+
+class NotReadyError(Exception):
+    """A system cannot be set up; the text says why."""
+
+
+class Worker:
+    """A running system. ``fingerprint`` changes whenever its verdicts may."""
+
+    def __init__(self, name: str, at: Endpoint, prepared: str | None, log: Path) -> None:
+        self.name, self.at, self.prepared, self.log = name, at, prepared, log
+        self.fingerprint = ""
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, self.name, self.at, self.prepared, str(self.log.absolute())), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        kind, said = self._hear(SETUP_SECONDS) or ("failed", f"not ready after {SETUP_SECONDS:.0f} s")
+        if kind != "ready":
+            self.close()
+            raise NotReadyError(said)
+        self.fingerprint = said
+
+    def judge(self, record: Record, timeout: float) -> Finding | None:
+        """Its finding; None when it took longer than ``timeout`` seconds – the process is then killed."""
+        if not self._process.is_alive():
+            self._start()
+        try:
+            self._pipe.send(record)
+            heard = self._hear(timeout)
+        except (EOFError, OSError):
+            self.close()
+            return Finding(why="its process ended")
+        if heard is None:
+            self.close()
+            return None
+        kind, said = heard
+        return said if kind == "found" else Finding(why=said)
+
+    def _hear(self, timeout: float) -> tuple[str, Any] | None:
+        if not self._pipe.poll(timeout):
+            return None
+        try:
+            heard: tuple[str, Any] = self._pipe.recv()
+        except EOFError:
+            return "failed", "its process ended"
+        return heard
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join(10)
+        self._pipe.close()
+
+
+def _serve(pipe: Connection, name: str, at: Endpoint, prepared: str | None, log: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to hear
+    os.environ.update(QUIET)
+    with open(log, "a", encoding="utf-8") as sink:  # noqa: PTH123 - a plain path from another process
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    os.chdir(tempfile.mkdtemp(prefix=f"benchmark-{name}-"))  # some write into the working folder
+    try:
+        find, fingerprint = SYSTEMS[name].make(at, prepared)
+        _found(find, WARM_UP)
+        pipe.send(("ready", fingerprint))
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, the row says so
+        pipe.send(("failed", in_a_line(exc)))
+        sys.exit(1)
+    while True:
+        try:
+            record = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_found(find, record))
+
+
+def _found(find: Any, record: Record) -> tuple[str, Any]:
+    try:
+        return "found", find(record)
+    except Exception as exc:  # noqa: BLE001 - a system's failure is a result
+        return "failed", in_a_line(exc)
+
+
+def in_a_line(exc: BaseException, most: int = 160) -> str:
+    """The kind and first line of an error; of one that wraps another for retrying, the inner one."""
+    inner = getattr(exc, "last_attempt", None)
+    if inner is not None and inner.exception() is not None:
+        exc = inner.exception()
+    line = next((part.strip() for part in str(exc).splitlines() if part.strip()), "")
+    return f"{type(exc).__name__}: {line}"[:most].rstrip(": ")
