@@ -253,13 +253,13 @@ def agree(
     Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
     """
     from faith_dspy.labels import label_set_hash, read_labels
-    from faith_dspy.lm import metered, preflight
+    from faith_dspy.lm import metered
     from faith_dspy.report.study import agreement_view
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
     the_judge = _judge(judge, lm, api_base, granularity, dials)
-    preflight(the_judge.lm)
+    the_judge.preflight()
     from faith_dspy.optimize.evaluate import agreement, judged_rows, observe, usage_of
 
     with TerminalView().task("judging", len(examples)) as advance, metered():
