@@ -27,7 +27,9 @@ STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1
 """The same with `strict_mode`: what is not supported counts like what is contradicted."""
 
 
-_CONCLUDED = {"strict_mode", "verdict_scores", "threshold", "no_statements", "abstention", "max_statements"}
+_CONCLUDED = {
+    "strict_mode", "verdict_scores", "threshold", "uncertain", "no_statements", "abstention", "max_statements",
+}  # fmt: skip
 
 
 class Granularity(StrEnum):
@@ -84,6 +86,9 @@ class JudgeConfig(BaseModel):
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Pass mark on the score of an untuned judge. None: every statement must be fully supported; of a five-level
     verdict, 0.5. A tuned judge passes on its fitted probability instead."""
+    uncertain: tuple[float, float] = (0.2, 0.8)
+    """An answer whose least supported statement has a probability of support in here is left open: handed on to the
+    judge's `escalate_to`, where it has one. A tuned judge goes by its head's band instead."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
@@ -106,6 +111,13 @@ class JudgeConfig(BaseModel):
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _uncertain_is_an_interval(self) -> JudgeConfig:
+        low, high = self.uncertain
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"uncertain is [{low}, {high}], expected two probabilities, the lower one first")
         return self
 
     @model_validator(mode="before")

@@ -15,8 +15,7 @@ from faith_dspy.optimize.align import align, places
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, Observation, Usage
-from faith_dspy.scoring import all_signals, conclude
-from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.scoring import all_signals, conclude, unasked
 from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, prepare, shortcut_signals
 
 if TYPE_CHECKING:
@@ -63,18 +62,7 @@ def observe(
 
 def without_lm(examples: Iterable[LabelledExample]) -> list[Observed]:
     """The same with no LM: sentences as statements, for the floors."""
-    from faith_dspy.schema import Finding, Verdict
-
-    out = []
-    for e in examples:
-        parts = sentences(e.answer)
-        findings = tuple(
-            Finding(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
-            for p in parts
-            if carries_statement(p.text)
-        )
-        out.append(Observed(e, Observation(sentences=parts, findings=findings), None))
-    return out
+    return [Observed(e, unasked(e.answer), None) for e in examples]
 
 
 def usage_of(seen: Iterable[Observed]) -> Usage:

@@ -67,7 +67,7 @@ def agree(
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
     from faith_dspy.labels import label_set_hash, read_labels
-    from faith_dspy.lm import metered, preflight
+    from faith_dspy.lm import metered
     from faith_dspy.report.study import agreement_view
     from faith_dspy.report.terminal import TerminalView
 
@@ -80,7 +80,7 @@ def agree(
         from faith_dspy.optimize.watch import WatchRun
 
         run = WatchRun(connect(tracking_uri, experiment), judge or the_judge.lm_name, labels.name, labels_hash)
-    preflight(the_judge.lm)
+    the_judge.preflight()
     if track and not the_judge.lm.endpoint.sha256:
         the_judge.lm.cache = False  # behind a name on the network another LM may stand by now
     from faith_dspy.optimize.evaluate import agreement, evidence, judged_rows, observe, usage_of

@@ -35,13 +35,13 @@ def stress(
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7
     """
     from faith_dspy.labels import read_labels
-    from faith_dspy.lm import metered, preflight
+    from faith_dspy.lm import metered
     from faith_dspy.report.stress import stress_view
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
     the_judge = judge_of(judge, lm, api_base, granularity, dials)
-    preflight(the_judge.lm)
+    the_judge.preflight()
     from faith_dspy.optimize.stress import stress as run
 
     with TerminalView().bar("judging", None) as advance, metered():
