@@ -114,6 +114,12 @@ class Judge:
         made = [j.lm for j in self.chain if j.asks_lm]
         return list({(lm.model, lm.endpoint): lm for lm in made}.values())
 
+    def ready(self) -> list[MeteredLM]:
+        """Make the prompts and LMs of the whole chain, so that no two threads do; its LMs."""
+        for judge in self.chain:
+            _ = judge.asks_lm and judge.program
+        return self.lms
+
     def preflight(self) -> None:
         """`LMUnavailableError` unless every LM that it may ask answers."""
         from faith_dspy.lm import preflight
@@ -273,9 +279,7 @@ class Judge:
         return self._in_order(partial(self._safely, keep_going=keep_going), records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
-        for judge in self.chain:
-            _ = judge.asks_lm and judge.program  # made before any thread; a dial it refuses is no fault of a record
-        lms = self.lms
+        lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
         yield from map(work, items) if threads == 1 else in_order(work, items, threads)
 

@@ -81,8 +81,9 @@ def agree(
 
         run = WatchRun(connect(tracking_uri, experiment), judge or the_judge.lm_name, labels.name, labels_hash)
     the_judge.preflight()
-    if track and not the_judge.lm.endpoint.sha256:
-        the_judge.lm.cache = False  # behind a name on the network another LM may stand by now
+    for its_lm in the_judge.lms if track else ():
+        # Behind a name on the network another LM may stand by now; the embedded one is its file.
+        its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
     from faith_dspy.optimize.evaluate import agreement, evidence, judged_rows, observe, usage_of
     from faith_dspy.optimize.watch import below, look, sentences, watched
 

@@ -93,8 +93,7 @@ class FaithfulnessScorer(MlflowJudge):
         with self._lock:
             if self._judge is None:
                 judge = self._source if isinstance(self._source, Judge) else load_judge(self._source)
-                _ = judge.program
-                if judge.lm.endpoint.sha256:  # embedded: it has a single slot
+                if any(lm.endpoint.sha256 for lm in judge.ready()):  # embedded: it has a single slot
                     self._turn = threading.Lock()
                 self._judge = judge
             return self._judge

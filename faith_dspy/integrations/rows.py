@@ -73,7 +73,7 @@ def judge_rows(
     from faith_dspy.runner import few_replies_in_memory
 
     try:
-        _ = judge.lm, judge.program
+        judge.ready()
     except FaithDspyError as exc:
         nothing = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
         yield from (row_of(nothing) for _ in records)

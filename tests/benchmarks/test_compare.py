@@ -73,7 +73,7 @@ def test_each_system_has_its_turn_on_each_answer(run):
 
 def test_goes_on_where_it_stopped(run):
     """Time that is over ends a run after an answer; the next one asks only about the rest."""
-    first, server = run("sentence", "answer", until=0.0)
+    first, _ = run("sentence", "answer", until=0.0)
     assert {len(rows) for rows in first.judged("quickstart").values()} == {1}
     before = dict(first.rows)
     again, _ = run("sentence", "answer")
