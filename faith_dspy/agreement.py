@@ -260,7 +260,7 @@ def rating(label: Any) -> float | None:
 
 
 def vote(label: Any, top: float = 1.0) -> bool | None:
-    """Whether one person's label means faithful: a boolean, a verdict's name, yes/no, or a rating of which ``top`` does.
+    """Whether one person's label means faithful: a boolean, a verdict's name, yes/no, or a rating that reaches ``top``.
 
     None for any other.
     """
