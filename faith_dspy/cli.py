@@ -19,6 +19,10 @@ from faith_dspy.errors import FaithDspyError, InputError
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
 
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "default_map": {"help": False},  # without it typer imports pydantic to find out that no --help is no --help
+}
 app = typer.Typer(
     name="faith-dspy",
     help="Faithfulness judges that are tuned on human labels instead of trusted blindly.",
@@ -26,11 +30,13 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
 )
-model_app = typer.Typer(no_args_is_help=True, help="The embedded model: fetch it, serve it, see what is there.")
-study_app = typer.Typer(no_args_is_help=True, help="Look at finished studies.")
-labels_app = typer.Typer(no_args_is_help=True, help="Look at labels before tuning on them.")
+model_app = typer.Typer(
+    no_args_is_help=True, context_settings=_SETTINGS, help="The embedded model: fetch it, serve it, see what is there."
+)
+study_app = typer.Typer(no_args_is_help=True, context_settings=_SETTINGS, help="Look at finished studies.")
+labels_app = typer.Typer(no_args_is_help=True, context_settings=_SETTINGS, help="Look at labels before tuning on them.")
 app.add_typer(model_app, name="model")
 app.add_typer(study_app, name="study")
 app.add_typer(labels_app, name="labels")
