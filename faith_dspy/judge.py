@@ -286,8 +286,15 @@ class Judge:
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
     ) -> list[Judgment]:
-        """`stream` as a list: one judgment per record, in order."""
-        return list(self.stream(records, num_threads))
+        """One judgment per record, in their order.
+
+        As `stream`, but answers over one context are judged after each other, so that the LM's prefix cache holds it.
+        """
+        records = list(records)
+        first: dict[int, int] = {}
+        turns = sorted(range(len(records)), key=lambda i: first.setdefault(_same_context(records[i], i), i))
+        judged = dict(zip(turns, self.stream((records[i] for i in turns), num_threads), strict=True))
+        return [judged[i] for i in range(len(records))]
 
     def _safely(self, record: Mapping[str, Any] | InputError, *, keep_going: bool = False) -> Judgment:
         try:
@@ -334,6 +341,12 @@ class Judge:
         if new.config.asked == self.config.asked:
             new._program = self._program
         return new
+
+
+def _same_context(record: Any, i: int) -> int:
+    """Equal for records over one context; ``i`` for one without."""
+    context = record.get("context") if isinstance(record, Mapping) else None
+    return i if context is None else hash(repr(context))
 
 
 def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tuple[str | None, tuple[Chunk, ...], str]:

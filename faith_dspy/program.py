@@ -46,13 +46,15 @@ class FaithfulnessProgram(dspy.Module):
         read = windows(context, self.window)
         with dspy.context(adapter=CompactAdapter()):
             statements = self.statements(parts, answer, question or "")
-            given = [self._jointly(statements, w, question or "") for w in read]
-            findings = [
-                self._finding(s, read, [window[i] for window in given], question or "")
-                for i, s in enumerate(statements)
-            ]
-        missed = sum(any(None in row for row in replies) for window in given for replies in window if replies)
-        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed)
+            readings: list[list[Finding]] = [[] for _ in statements]
+            missed = 0
+            for window in read:  # all that is asked about it, while the LM's prefix cache holds it
+                given = self._jointly(statements, window, question or "")
+                missed += sum(any(None in row for row in replies) for replies in given if replies)
+                for statement, said, so_far in zip(statements, given, readings, strict=True):
+                    if not so_far or so_far[-1].error is None:
+                        so_far.append(self._reading(statement, window, said, question or ""))
+        return dspy.Prediction(sentences=parts, findings=[_best(r) for r in readings], fallbacks=missed)
 
     def _jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
         """Replies to all statements at once; None for each where they are asked one by one, as a single one is."""
@@ -83,33 +85,36 @@ class FaithfulnessProgram(dspy.Module):
             lines = []
         return assign(lines, carrying, question)
 
-    def _finding(self, statement: Statement, read: list[Window], given: list[Replies | None], question: str) -> Finding:
-        """The best-supported reading over all windows."""
+    def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> Finding:
+        """What the LM says about a statement in the light of one window."""
         base = statement.model_dump()
-        best: Finding | None = None
-        for (ids, texts), said in zip(read, given, strict=True):
-            try:
-                p = self.verify(context=texts, question=question, statement=statement.text, given=said)
-            except FaithDspyError:
-                raise
-            except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-                return Finding(**base, error=in_short(exc), lm_failed=True)
-            if p.verdict is None:
-                return Finding(**base, error="the LM's reply has no label that was asked for")
+        ids, texts = window
+        try:
+            p = self.verify(context=texts, question=question, statement=statement.text, given=given)
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+            return Finding(**base, error=in_short(exc), lm_failed=True)
+        if p.verdict is None:
+            return Finding(**base, error="the LM's reply has no label that was asked for")
+        return Finding(
+            **base,
+            verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
+            probability=p.probability,
+            logits=p.logits,
             # An id the window does not have stays unknown: -1 is no chunk's id.
-            named = tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids)
-            if best is None or sum(p.logits.values()) > sum(best.logits.values()):
-                best = Finding(
-                    **base,
-                    verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
-                    probability=p.probability,
-                    logits=p.logits,
-                    chunk_ids=named,
-                    quotes=tuple(p.quotes),
-                    reason=p.reason,
-                    level=p.level if self.config.verdicts == "five_level" else None,
-                )
-        return best or Finding(**base, error="there is no context to judge by")
+            chunk_ids=tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids),
+            quotes=tuple(p.quotes),
+            reason=p.reason,
+            level=p.level if self.config.verdicts == "five_level" else None,
+        )
+
+
+def _best(readings: Sequence[Finding]) -> Finding:
+    """The best-supported reading over all windows; without one of a window, none."""
+    if readings[-1].error is not None:
+        return readings[-1]
+    return max(readings, key=lambda r: sum(r.logits.values()))
 
 
 class Window(NamedTuple):

@@ -19,6 +19,7 @@ from faith_dspy.cli import model, study
 from faith_dspy.cli.agree import agree
 from faith_dspy.cli.options import (
     LM,
+    SETTINGS,
     APIBase,
     Dials,
     Granularities,
@@ -45,7 +46,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
 )
 app.add_typer(model.app, name="model")
 app.add_typer(study.app, name="study")

@@ -13,6 +13,12 @@ from faith_dspy.errors import InputError
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
 
+SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "default_map": {"help": False},  # without it typer imports pydantic to find out that no --help is no --help
+}
+"""Of every group of commands."""
+
 LM = Annotated[
     str | None,
     typer.Option(

@@ -194,10 +194,10 @@ def _counts(usage: Any) -> Usage:
         values = (usage.get(n) if isinstance(usage, dict) else getattr(usage, n, None) for n in names)
         return next((int(value) for value in values if isinstance(value, int | float)), 0)
 
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    details = (usage.get("prompt_tokens_details") if isinstance(usage, dict) else None) or {}
     return Usage(
         prompt_tokens=first("prompt_tokens", "input_tokens"),
-        cached_tokens=int((details or {}).get("cached_tokens") or 0) if details else first("cache_read_tokens"),
+        cached_tokens=int(details.get("cached_tokens") or first("cache_read_tokens", "cache_read_input_tokens")),
         output_tokens=first("completion_tokens", "output_tokens"),
     )
 

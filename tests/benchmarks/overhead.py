@@ -73,53 +73,48 @@ def records() -> Iterator[dict[str, Any]]:
         yield {"question": question, "context": [f"Document {n}.", *context], "answer": answer}
 
 
-def until(seconds: float) -> Iterator[dict[str, Any]]:
-    """Records for so long."""
-    end = time.perf_counter() + seconds
-    for record in records():
-        if time.perf_counter() > end:
-            return
-        yield record
-
-
-def by_batch(judge: Judge, in_flight: int, seconds: float) -> int:
+def by_batch(judge: Judge, given: list[dict[str, Any]], in_flight: int) -> int:
     """``judge.batch`` with so many threads."""
-    return sum(j.usage.calls for j in judge.batch(until(seconds), num_threads=in_flight))
+    return sum(j.usage.calls for j in judge.batch(given, num_threads=in_flight))
 
 
-def by_stream(judge: Judge, in_flight: int, seconds: float) -> int:
+def by_stream(judge: Judge, given: list[dict[str, Any]], in_flight: int) -> int:
     """``judge.stream``, its judgments taken as they come."""
-    return sum(j.usage.calls for j in judge.stream(until(seconds), num_threads=in_flight))
+    return sum(j.usage.calls for j in judge.stream(given, num_threads=in_flight))
 
 
-def by_acall(judge: Judge, in_flight: int, seconds: float) -> int:
+def by_acall(judge: Judge, given: list[dict[str, Any]], in_flight: int) -> int:
     """``judge.acall`` under ``asyncio.gather``, held back by a semaphore."""
-
-    most = int(in_flight / DELAY * seconds * 1.1) + in_flight
-    given = list(islice(records(), most))
 
     async def run() -> int:
         held = asyncio.Semaphore(in_flight)
-        end = time.perf_counter() + seconds
 
         async def one(record: dict[str, Any]) -> int:
             async with held:
-                return (await judge.acall(**record)).usage.calls if time.perf_counter() < end else 0
+                return (await judge.acall(**record)).usage.calls
 
-        return sum(await asyncio.gather(*(one(r) for r in given)))
+        return sum(await asyncio.gather(*map(one, given)))
 
     return asyncio.run(run())
 
 
-WAYS: dict[str, Callable[[Judge, int, float], int]] = {"batch": by_batch, "acall": by_acall, "stream": by_stream}
+WAYS: dict[str, Callable[[Judge, list[dict[str, Any]], int], int]] = {
+    "batch": by_batch,
+    "acall": by_acall,
+    "stream": by_stream,
+}
 
 
 def measure(way: str, judge: Judge, port: int, in_flight: int, seconds: float) -> Row:
-    """One row. The first half second, in which connections are made, does not count."""
-    WAYS[way](judge, in_flight, 0.5)
+    """One row, of about so many seconds. A first round, in which connections are made, does not count."""
+    started = time.perf_counter()
+    warm = 10 * in_flight
+    WAYS[way](judge, list(islice(records(), warm)), in_flight)
+    pace = warm / (time.perf_counter() - started)
+    given = list(islice(records(), max(2 * warm, int(pace * seconds))))
     raw = raw_rate(port, in_flight, min(seconds, 2))
     wall, cpu = time.perf_counter(), time.process_time()
-    calls = WAYS[way](judge, in_flight, seconds)
+    calls = WAYS[way](judge, given, in_flight)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert calls, "no record was judged"
     return Row(
