@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_LOST = 1 / 3
 """Share of a sentence's content words that its statements may miss."""
+NUMBER_BYTES = 12
+"""What a chunk's number in the prompt takes of a window: five tokens, in bytes as `Judge` counts them."""
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +45,25 @@ class FaithfulnessProgram(dspy.Module):
     def forward(self, context: Sequence[Chunk], answer: str, question: str | None = None) -> dspy.Prediction:
         """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement."""
         parts = sentences(answer)
-        read = windows(context, self.window)
+        missed = 0
         with dspy.context(adapter=CompactAdapter()):
             statements = self.statements(parts, answer, question or "")
             readings: list[list[Finding]] = [[] for _ in statements]
-            missed = 0
-            for window in read:  # all that is asked about it, while the LM's prefix cache holds it
+            # All statements of a window before the next one, so that the server reads the window's text once.
+            for window in windows(context, self._room(), NUMBER_BYTES):
                 given = self._jointly(statements, window, question or "")
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
-                for statement, said, so_far in zip(statements, given, readings, strict=True):
-                    if not so_far or so_far[-1].error is None:
-                        so_far.append(self._reading(statement, window, said, question or ""))
-        return dspy.Prediction(sentences=parts, findings=[_best(r) for r in readings], fallbacks=missed)
+                for statement, said, found in zip(statements, given, readings, strict=True):
+                    if not any(f.error for f in found):
+                        found.append(self._reading(statement, window, said, question or ""))
+        return dspy.Prediction(sentences=parts, findings=[merged(found) for found in readings], fallbacks=missed)
+
+    def _room(self) -> int | None:
+        """Bytes of context that a call has room for beside its demos, which hold contexts of their own."""
+        if self.window is None:
+            return None
+        shown = max((_size(str([dict(d) for d in ask.demos])) for ask in self.verify.ask if ask.demos), default=0)
+        return max(self.window - shown, self.window // 4)
 
     def _jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
         """Replies to all statements at once; None for each where they are asked one by one, as a single one is."""
@@ -86,11 +95,11 @@ class FaithfulnessProgram(dspy.Module):
         return assign(lines, carrying, question)
 
     def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> Finding:
-        """What the LM says about a statement in the light of one window."""
+        """What the LM says about a statement by one window."""
         base = statement.model_dump()
-        ids, texts = window
+        ids = window.ids
         try:
-            p = self.verify(context=texts, question=question, statement=statement.text, given=given)
+            p = self.verify(context=window.texts, question=question, statement=statement.text, given=given)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
@@ -110,11 +119,25 @@ class FaithfulnessProgram(dspy.Module):
         )
 
 
-def _best(readings: Sequence[Finding]) -> Finding:
-    """The best-supported reading over all windows; without one of a window, none."""
-    if readings[-1].error is not None:
-        return readings[-1]
-    return max(readings, key=lambda r: sum(r.logits.values()))
+def merged(readings: Sequence[Finding]) -> Finding:
+    """One finding from a statement's readings by all windows: the best-supported one.
+
+    Where it is supported, ids and quotes of the other windows that support it stand after its own. A window that could
+    not be read leaves the statement unjudged: what stands there might have been the support.
+    """
+    failed = next((r for r in readings if r.error), None)
+    if failed is not None:
+        return failed
+    best = max(readings, key=lambda r: sum(r.logits.values()))
+    if best.verdict is None or not best.verdict.is_supported:
+        return best
+    backing = [best, *(r for r in readings if r is not best and r.verdict is best.verdict)]
+    return best.model_copy(
+        update={
+            name: tuple(dict.fromkeys(item for r in backing for item in getattr(r, name)))
+            for name in ("chunk_ids", "quotes")
+        }
+    )
 
 
 class Window(NamedTuple):
@@ -125,10 +148,11 @@ class Window(NamedTuple):
     texts: list[str]
 
 
-def windows(context: Sequence[Chunk], limit: int | None) -> list[Window]:
+def windows(context: Sequence[Chunk], limit: int | None, each: int = 0) -> list[Window]:
     """Chunks in as few windows of ``limit`` bytes as their order allows; long chunks are cut between sentences.
 
-    Bytes of UTF-8, as they tell tokens in every script: a character of Hindi or Chinese may be a token of its own.
+    ``each``: what every chunk takes beside its text. Bytes of UTF-8, as they tell tokens in every script: a character
+    of Hindi or Chinese may be a token of its own.
     """
     pieces: list[tuple[int, str]] = []
     for chunk in context:
@@ -144,9 +168,13 @@ def windows(context: Sequence[Chunk], limit: int | None) -> list[Window]:
                 piece = f"{piece} {part}".strip()
         pieces.append((chunk.id, piece))
     out = [Window([], [])]
+    taken = 0
     for chunk_id, text in pieces:
-        if out[-1].texts and limit is not None and sum(map(_size, out[-1].texts)) + _size(text) > limit:
+        size = _size(text) + each
+        if out[-1].texts and limit is not None and taken + size > limit:
             out.append(Window([], []))
+            taken = 0
+        taken += size
         out[-1].ids.append(chunk_id)
         out[-1].texts.append(text)
     return out

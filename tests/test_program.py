@@ -399,3 +399,82 @@ def test_an_lm_fault_is_told_in_one_line(judge_at):
     judge, _ = judge_at(says=lambda asked: {"status": 429, "text": "rate limit"})
     (statement,) = judge(context=["The kettle is blue."], answer="The kettle is blue.").statements
     assert statement.error == "LMRateLimitError: [openai/tiny] rate limit"
+
+
+def in_window(asked, word):
+    """Whether a request's context has the word."""
+    return word in asked["messages"][-1]["content"].partition("Statement:")[0]
+
+
+@pytest.mark.parametrize("verification", ["each", "joint"])
+def test_all_statements_of_a_window_before_the_next(judge_at, verification):
+    """Two statements, three windows: each window's text is asked about to its end, so that a cache has it."""
+    judge, server = judge_at(says="Yes", verification=verification)
+    judge.program.window = 30
+    judge(context=CONTEXT, answer="It is blue. It holds 0.9 litres.")
+    read = [r["messages"][-1]["content"].split("\n")[1] for r in server.requests]
+    assert list(dict.fromkeys(read)) == [f"[0] {c}" for c in CONTEXT]
+    assert read == sorted(read, key=list(dict.fromkeys(read)).index)
+
+
+def test_evidence_from_several_windows(judge_at):
+    """Windows that support a statement give their ids together, the best first; the others give none.
+
+    Windows 0 and 2 support it (.7, .9), window 1 does not (.2), though it names an id.
+    """
+
+    def say(asked):
+        p = 0.7 if in_window(asked, "blue") else 0.9 if in_window(asked, "warranty") else 0.2
+        return {"text": "Yes [0]" if p > 0.5 else "No [0]", "top": {"Yes": p, "No": 1 - p}}
+
+    judge, _ = judge_at(says=say, cite=True)
+    judge.program.window = 30
+    observed = judge.observe(None, chunks(*CONTEXT), "It is blue and has a warranty.")
+    assert observed.findings[0].chunk_ids == (2, 0)
+    assert observed.findings[0].probability == pytest.approx(0.9)
+
+
+def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
+    """What stands in it might have been the support; nothing more is asked about that statement."""
+
+    def say(asked):
+        return {"status": 400, "text": "broken"} if in_window(asked, "litres") else "No"
+
+    judge, server = judge_at(says=say)
+    judge.program.window = 30
+    found = judge(context=CONTEXT, answer="It is red.")
+    assert found.unscored == "lm_failed"
+    assert len(server.requests) == 2
+
+
+def test_a_chunk_larger_than_the_window(judge_at):
+    """It is read in parts, all under its own id; what any of them supports is supported."""
+
+    def say(asked):
+        yes = in_window(asked, "litres")
+        return {"text": "Yes [0]" if yes else "No []", "top": {"Yes": 0.9 if yes else 0.1, "No": 0.1 if yes else 0.9}}
+
+    judge, server = judge_at(says=say, cite=True)
+    judge.program.window = 40
+    found = judge(context=["Not this one.", " ".join(CONTEXT)], answer="It holds 0.9 litres.")
+    assert len(server.requests) > 2
+    assert found.statements[0].supporting_chunk_ids == (1,)
+    assert found.faithful is True
+
+
+def test_demos_take_their_room_from_the_window(judge_at):
+    """Examples hold contexts of their own: what they take is not there for the context, a quarter of which stays."""
+    import dspy
+
+    judge, server = judge_at()
+    judge.program.window = 120
+    long = dspy.Example(context=["z" * 90], question="", statement="It is z.", verdict="Yes")
+    judge.program.verify.ask[0].demos = [long]
+    judge(context=["x" * 50, "y" * 50], answer="It is blue.")
+    assert len(server.requests) == 4  # windows of 30 bytes: two for each chunk
+
+
+def test_many_small_chunks_count_with_their_numbers():
+    """Ten chunks of 4 bytes and 12 for the number: six fit into 100 bytes, not all ten."""
+    found = windows(chunks(*["abcd"] * 10), 100, 12)
+    assert [len(w.ids) for w in found] == [6, 4]

@@ -70,7 +70,7 @@ class Row(BaseModel):
             label=bool(example.label),
             passes=finding.passes if finding else None,
             score=finding.score if finding else None,
-            why=finding.why if finding else f"no verdict within {timeout:.0f} s",
+            why=finding.why if finding else f"no verdict within {timeout:g} s",
             usage=usage,
             seconds=seconds,
         )

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks import compare
 from benchmarks.answers import AnswerSet, choose
-from benchmarks.compare import run_set
 from benchmarks.proxy import MeteringProxy
 from benchmarks.report import markdown
 from benchmarks.rows import Book
 from benchmarks.served import Served
 from benchmarks.summary import summarise
 from benchmarks.systems import SYSTEMS
+from benchmarks.worker import NotReadyError, Worker, in_a_line
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize.splits import split
 
@@ -41,8 +42,25 @@ def say(asked):
     return {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
 
 
+class Here:
+    """A `Worker` without a process, for what does not need one."""
+
+    def __init__(self, name, at, prepared, log):
+        self.name = name
+        try:
+            self.find, self.fingerprint = SYSTEMS[name].make(at, prepared)
+        except Exception as exc:
+            raise NotReadyError(in_a_line(exc)) from exc
+
+    def judge(self, record, timeout):
+        return self.find(record)
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
-def run(chat_server, tmp_path):
+def run(chat_server, tmp_path, monkeypatch):
     """Runs systems over six answers of the shipped set: (book, endpoint)."""
     server = chat_server(says=say)
     splits = split(load("quickstart"))
@@ -50,10 +68,11 @@ def run(chat_server, tmp_path):
     served = Recorded(server.base.removesuffix("/v1"), "tiny", 8192, "0" * 64, lambda: None)
     proxy = MeteringProxy(served.url, {name: s.mark for name, s in SYSTEMS.items()})
 
-    def go(*systems, until=None, timeout=30):
+    def go(*systems, until=None, timeout=30, worker=Here):
+        monkeypatch.setattr(compare, "Worker", worker)
         book = Book(tmp_path / "answers.jsonl")
         asked = argparse.Namespace(systems=systems, out=tmp_path, timeout=timeout)
-        run_set(one, None, served, proxy, book, until, asked)
+        compare.run_set(one, None, served, proxy, book, until, asked)
         return book, server
 
     yield go
@@ -96,12 +115,17 @@ def test_marks_keep_prefixes_apart(run):
 
 
 def test_timeout(run):
-    """A system that takes too long has no verdict on that answer, and goes on with the next."""
-    book, server = run("answer", until=0.0)
-    server.delay = 3.0
-    book, _ = run("answer", until=0.0, timeout=1)
-    assert len(book.rows) == 1
-    server.delay = 0.0
+    """A system that takes too long is killed: it has no verdict on that answer, which is kept, and its call counts."""
+
+    class Slow(Worker):
+        def judge(self, record, timeout):
+            server.delay = 5.0
+            return super().judge(record, timeout)
+
+    _, server = run()
+    book, _ = run("answer", until=0.0, timeout=0.5, worker=Slow)
+    (row,) = book.rows.values()
+    assert (row.passes, row.why, row.usage.calls) == (None, "no verdict within 0.5 s", 1)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +134,7 @@ def test_timeout(run):
 def test_peers(run, library, system):
     """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
     pytest.importorskip(library, reason="the peers come with: pip install 'faith_dspy[peers]'")
-    book, _ = run(system)
+    book, _ = run(system, until=0.0, worker=Worker)
     assert book.run["sets"]["quickstart"]["absent"] == {}
     for row in book.judged("quickstart")[system]:
         assert (row.passes, row.score, row.why) == (True, 1.0, None)
