@@ -87,9 +87,9 @@ def judge_file(
 ) -> Tally:
     """Parquet (or JSON lines) in, Parquet out, on the Spark that is configured here; ``settings`` are added to it.
 
-    A session that is active is used as it is. ``source`` and ``out`` are whatever Spark reads and writes: local paths, s3a://, hdfs://… A small table is spread
-    over all cores. Raises `InputError` for what cannot be read or written, `LMUnavailableError` when the LM does not
-    answer an executor, both before anything is judged.
+    ``source`` and ``out`` are whatever Spark reads and writes: local paths, s3a://, hdfs://… A small table is spread
+    over all cores. A session that is active is used as it is. Raises `InputError` for what cannot be read or written,
+    `LMUnavailableError` when the LM does not answer an executor, both before anything is judged.
     """
     started = time.monotonic()
     spark, ours = _session(settings or {})
