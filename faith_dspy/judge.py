@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.concurrency import in_order, in_thread
@@ -263,20 +262,15 @@ class Judge:
         return self._in_order(one, examples, num_threads)
 
     def stream(
-        self,
-        records: Iterable[Mapping[str, Any] | InputError],
-        num_threads: int | None = None,
-        *,
-        keep_going: bool = False,
+        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
     ) -> Iterator[Judgment]:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
 
         Only a few records are taken ahead, so that any number of them fits in memory. A record that cannot be judged
         comes back unscored and never ends the run – an `InputError` in a record's place says what is wrong with it; an
-        endpoint that is not there ends it, unless it is to ``keep_going``. Closing the stream, or Ctrl-C, begins
-        nothing more and waits for nothing.
+        endpoint that is not there ends it. Closing the stream, or Ctrl-C, begins nothing more and waits for nothing.
         """
-        return self._in_order(partial(self._safely, keep_going=keep_going), records, num_threads)
+        return self._in_order(self._safely, records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
         lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
@@ -296,7 +290,7 @@ class Judge:
         judged = dict(zip(turns, self.stream((records[i] for i in turns), num_threads), strict=True))
         return [judged[i] for i in range(len(records))]
 
-    def _safely(self, record: Mapping[str, Any] | InputError, *, keep_going: bool = False) -> Judgment:
+    def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
         try:
             if isinstance(record, InputError):
                 raise record
@@ -307,10 +301,8 @@ class Judge:
             return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})
         except InputError as exc:
             return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", Observation())
-        except FaithDspyError as exc:
-            if not keep_going:
-                raise
-            return unscored(Unscored.LM_FAILED, str(exc), Observation())
+        except FaithDspyError:
+            raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
             return unscored(Unscored.LM_FAILED, in_short(exc), Observation())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,8 @@ from faith_dspy.optimize.words import figure, points
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from faith_dspy.optimize.results import PredictionRow
 
 MODEL = "faithfulness"
@@ -70,21 +73,23 @@ def register(client: Any, experiment_id: str, run_id: str, result: StudyResult, 
             description="Faithfulness judges tuned on human labels. Use one with "
             f'`faith_dspy.load_judge("models:/{name}@{CHAMPION}")`; `@{PREVIOUS}` is the one before.',
         )
-    version = client.create_model_version(
-        name,
-        source=f"models:/{model_id}",
-        run_id=run_id,
-        model_id=model_id,
-        tags={
-            _JUDGE: key,
-            "study_id": result.study_id,
-            "variant": result.champion,
-            "labels_file": result.labels_file,
-            "test_balanced_accuracy": figure(result.tested("champion").agreement.balanced_accuracy),
-            "promoted": f"{'yes' if found.promoted else 'no'}: {found.why}",
-        },
-        description=_card(Path(result.judge_dir)),
-    )
+    tags = {
+        _JUDGE: key,
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "labels_file": result.labels_file,
+        "test_balanced_accuracy": figure(result.tested("champion").agreement.balanced_accuracy),
+        "promoted": f"{'yes' if found.promoted else 'no'}: {found.why}",
+    }
+    with _process_at(client.tracking_uri):
+        version = client.create_model_version(
+            name,
+            source=f"models:/{model_id}",
+            run_id=run_id,
+            model_id=model_id,
+            tags=tags,
+            description=_card(Path(result.judge_dir)),
+        )
     here = f"Registered as {name} version {version.version}"
     if not found.promoted:
         assert present is not None
@@ -177,6 +182,24 @@ def _card(folder: Path) -> str:
         return card
     rest = "\n\n*The rest is in* `CARD.md` *of the model's artifacts.*"
     return card[: _MAX_DESCRIPTION - len(rest)].rpartition("\n")[0] + rest
+
+
+@contextmanager
+def _process_at(uri: str) -> Iterator[None]:
+    """Point the process's own store there: MLflow 3.17 looks a version's model up in it, whatever store was asked."""
+    import mlflow
+    from mlflow.tracking._tracking_service.utils import _use_tracking_uri
+
+    if mlflow.get_tracking_uri() == uri:
+        yield
+        return
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    try:
+        with _use_tracking_uri(uri):
+            yield
+    finally:
+        if before is not None:  # MLflow takes it out
+            os.environ["MLFLOW_TRACKING_URI"] = before
 
 
 def _log(client: Any, experiment_id: str, run_id: str, result: StudyResult, name: str) -> str:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from faith_dspy.cli.options import Json, print_json, stdout
+from faith_dspy.cli.options import SETTINGS, Json, print_json, stdout
 
-app = typer.Typer(no_args_is_help=True, help="Look at labels before tuning on them.")
+app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Look at labels before tuning on them.")
 
 
 @app.command("audit")

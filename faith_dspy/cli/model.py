@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from faith_dspy.cli.options import Json, print_json
+from faith_dspy.cli.options import SETTINGS, Json, print_json
 
-app = typer.Typer(no_args_is_help=True, help="The embedded model: fetch it, serve it, see what is there.")
+app = typer.Typer(
+    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, serve it, see what is there."
+)
 
 
 @app.command("fetch")

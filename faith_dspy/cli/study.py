@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from faith_dspy.cli.options import Json, TrackingURI, print_json, stdout
+from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, stdout
 
-app = typer.Typer(no_args_is_help=True, help="Look at finished studies.")
+app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Look at finished studies.")
 
 Sources = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
 

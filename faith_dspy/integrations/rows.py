@@ -74,12 +74,12 @@ def judge_rows(
 
     try:
         judge.ready()
-    except FaithDspyError as exc:
+    except FaithDspyError as exc:  # all else that goes wrong with a record is a judgment already
         nothing = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
         yield from (row_of(nothing) for _ in records)
         return
     with metered(Limits(calls_per_second=calls_per_second)), few_replies_in_memory():
-        yield from map(row_of, judge.stream(records, threads, keep_going=True))
+        yield from map(row_of, judge.stream(records, threads))
 
 
 def row_of(judgment: Judgment) -> dict[str, Any]:

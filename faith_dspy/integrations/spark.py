@@ -88,8 +88,8 @@ def judge_file(
     """Parquet (or JSON lines) in, Parquet out, on the Spark that is configured here; ``settings`` are added to it.
 
     ``source`` and ``out`` are whatever Spark reads and writes: local paths, s3a://, hdfs://… A small table is spread
-    over all cores. Raises `InputError` for what cannot be read or written, `LMUnavailableError` when the LM does not
-    answer an executor, both before anything is judged.
+    over all cores. A session that is active is used as it is. Raises `InputError` for what cannot be read or written,
+    `LMUnavailableError` when the LM does not answer an executor, both before anything is judged.
     """
     started = time.monotonic()
     spark, ours = _session(settings or {})
@@ -182,14 +182,15 @@ def _packed(judge: Judge) -> partial[Judge]:
 
 
 def _session(settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """The session there is, or a new one; and whether it is new."""
+    """The session there is, as it is, or a new one; and whether it is new."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as exc:
         raise MissingExtraError("pyspark", "spark", "Judging on Spark") from exc
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ours = SparkSession.getActiveSession() is None
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active, False
     builder = SparkSession.builder.appName("faith-dspy judge")
     for key, value in {_BATCH: "500", **settings}.items():
         builder = builder.config(key, value)
@@ -197,9 +198,8 @@ def _session(settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
         spark = builder.getOrCreate()
     except (PySparkException, OSError) as exc:
         raise FaithDspyError(f"Spark does not start ({in_short(exc)}). It needs Java 17 or newer on PATH.") from exc
-    if ours:
-        spark.sparkContext.setLogLevel("ERROR")
-    return spark, ours
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark, True
 
 
 def _read(spark: SparkSession, source: str) -> DataFrame:

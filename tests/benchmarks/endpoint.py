@@ -93,7 +93,7 @@ class _Connection(asyncio.Protocol):
 async def _serve(delay: float) -> None:
     _Connection.delay = delay
     server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - whoever started it reads the port
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

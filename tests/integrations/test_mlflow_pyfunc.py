@@ -84,8 +84,6 @@ def test_rows_are_judged_over_http(served):
     assert blue["usage"] == {**blue["usage"], "calls": 1, "prompt_tokens": 100, "cached_tokens": 60}
     alone = ask(served, {"inputs": [BLUE]})[1]["predictions"]
     assert [row["score"] for row in alone] == [1.0]
-    records = ask(served, {"dataframe_records": [BLUE, RED]})[1]["predictions"]
-    assert [row["score"] for row in records] == [1.0, 0.0]
 
 
 def test_what_cannot_be_judged_is_a_row(served):
@@ -106,7 +104,7 @@ def test_what_cannot_be_judged_is_a_row(served):
     [
         {"inputs": [{"context": "no list", "answer": 5}]},
         {"inputs": "no rows"},
-        {"rows": [BLUE]},
+        {"dataframe_records": [BLUE]},
         {"inputs": [BLUE], "params": {"threads": "many"}},
     ],
 )
