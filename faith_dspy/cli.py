@@ -44,6 +44,13 @@ class BudgetName(StrEnum):
     THOROUGH = "thorough"
 
 
+class Preference(StrEnum):
+    """Which champion a study exports."""
+
+    AGREEMENT = "agreement"
+    CHEAPEST = "cheapest"
+
+
 LM = Annotated[
     str | None,
     typer.Option(
@@ -111,6 +118,14 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the champion. Default: judges/NAME-OF-LABELS.")
     ] = None,
+    prefer: Annotated[
+        Preference,
+        typer.Option(
+            "--prefer",
+            help="What is exported: what agrees best, or the cheapest that is not shown to agree worse – another "
+            "variant, words first, or words alone.",
+        ),
+    ] = Preference.AGREEMENT,
     seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
     variants: Annotated[
         str | None,
@@ -160,6 +175,7 @@ def tune(
         reflection_lm=reflection_lm,
         budget=budget.value,
         out=out,
+        prefer=prefer.value,
         seed=seed,
         minutes=minutes,
         calls=calls,
@@ -264,7 +280,7 @@ def agree(
 
     with TerminalView().task("judging", len(examples)) as advance, metered():
         seen = observe(the_judge, examples, advance)
-    rows, ranking = judged_rows(seen, the_judge.config, the_judge.head)
+    rows, ranking = judged_rows(seen, the_judge)
     found = agreement(rows, ranking)
     usage = usage_of(seen)
     document = {
@@ -279,7 +295,7 @@ def agree(
 
         others = read_labels(unlabelled, require_label=False)
         with TerminalView().task("judging the unlabelled", len(others)) as advance:
-            more = judged_rows(observe(the_judge, others, advance), the_judge.config, the_judge.head)[1]
+            more = judged_rows(observe(the_judge, others, advance), the_judge)[1]
         share = faithful_share([r.label for r in rows], ranking, more)
         document["traffic"] = share.model_dump(mode="json")
     if as_json:
