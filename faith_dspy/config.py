@@ -141,6 +141,11 @@ class JudgeConfig(BaseModel):
         """The dials that decide what the LM is asked and how it is heard; the others only what follows from it."""
         return self.model_dump(mode="json", exclude=_CONCLUDED)
 
+    @property
+    def concluded(self) -> dict[str, Any]:
+        """The others, as they were given."""
+        return self.model_dump(include=_CONCLUDED, exclude_unset=True)
+
     @classmethod
     def make(cls, **dials: object) -> JudgeConfig:
         """Build a config; unknown dials and values raise `ConfigError` naming what exists."""

@@ -233,6 +233,11 @@ class Observation(_Frozen):
     usage: Usage = Usage()
     """With that of the judges it was handed on to."""
 
+    @property
+    def last(self) -> Observation:
+        """What the judge saw whose judgment stands, with the usage of all."""
+        return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
+
 
 class LabelledStatement(_Frozen):
     """A statement with a person's verdict."""

@@ -134,7 +134,7 @@ def stress(
                     key = f"{e.id} {name}"
                     variants[key] = (e.model_copy(update={**made, "id": key}), name, e)
     seen = observe(judge, [v[0] for v in variants.values()], advance)
-    rows, ranking = judged_rows(seen, judge.config, judge.head)
+    rows, ranking = judged_rows(seen, judge)
     found = {r.id: (r.predicted, s, r.answer) for r, s in zip(rows, ranking, strict=True)}
     perturbed = []
     for name, change in CHANGES.items():

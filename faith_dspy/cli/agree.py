@@ -89,9 +89,9 @@ def agree(
 
     with TerminalView().task("judging", len(examples)) as advance, metered():
         seen = observe(the_judge, examples, advance)
-    rows, ranking = judged_rows(seen, the_judge.config, the_judge.head)
+    rows, ranking = judged_rows(seen, the_judge)
     found = agreement(rows, ranking)
-    named = evidence(seen, the_judge.config, the_judge.head)
+    named = evidence(seen, the_judge)
     usage = usage_of(seen)
     document = {
         **found.model_dump(mode="json"),
@@ -106,7 +106,7 @@ def agree(
 
         others = read_labels(unlabelled, require_label=False)
         with TerminalView().task("judging the unlabelled", len(others)) as advance:
-            more = judged_rows(observe(the_judge, others, advance), the_judge.config, the_judge.head)[1]
+            more = judged_rows(observe(the_judge, others, advance), the_judge)[1]
         share = faithful_share([r.label for r in rows], ranking, more)
         document["traffic"] = share.model_dump(mode="json")
     alarms, changes = below(found, minimum), []

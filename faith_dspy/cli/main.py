@@ -68,6 +68,13 @@ class BudgetName(StrEnum):
     THOROUGH = "thorough"
 
 
+class Preference(StrEnum):
+    """Which champion a study exports."""
+
+    AGREEMENT = "agreement"
+    CHEAPEST = "cheapest"
+
+
 @app.command()
 def tune(
     labels: Annotated[
@@ -113,6 +120,14 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the champion. Default: judges/NAME-OF-LABELS.")
     ] = None,
+    prefer: Annotated[
+        Preference,
+        typer.Option(
+            "--prefer",
+            help="What is exported: what agrees best, or the cheapest that is not shown to agree worse – another "
+            "variant, words first, or words alone.",
+        ),
+    ] = Preference.AGREEMENT,
     seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
     variants: Annotated[
         str | None,
@@ -171,6 +186,7 @@ def tune(
         reflection_lm=reflection_lm,
         budget=budget.value,
         out=out,
+        prefer=prefer.value,
         seed=seed,
         minutes=minutes,
         calls=calls,

@@ -125,7 +125,7 @@ def study_view(result: Any) -> RenderableType:
         f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}",
         "  see every run   make ui",
     ]
-    return Group(dev, *left_out, test, *_groups(result.groups), *notes)
+    return Group(dev, *left_out, test, *_groups(result.groups), *_frontier(result), *notes)
 
 
 def _groups(groups: Any) -> list[RenderableType]:
@@ -145,6 +145,30 @@ def _groups(groups: Any) -> list[RenderableType]:
         name = Text(f"{g.facet}: {g.name}", "yellow" if i == groups.worst else "")
         table.add_row(name, str(g.n), *cells, *ceiling)
     return [table]
+
+
+def _frontier(result: Any) -> list[RenderableType]:
+    """What agreement costs, the cheapest first, and what that says; nothing where there is no choice."""
+    if len(result.frontier) < 2:
+        return []
+    table = Table(title="What agreement costs: to choose by, not agreement with people", title_justify="left",
+                  box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
+    table.add_column("", max_width=34, overflow="ellipsis", no_wrap=True)
+    for title in ("n", "asked", "b. acc.", "AUROC", "calls", "read", "s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for p in result.frontier:
+        style = "bold green" if p.champion else ""
+        table.add_row(
+            Text(("★ " if p.champion else "→ " if p.cheapest else "  ") + p.name, style),
+            str(p.n),
+            f"{p.asked:.0%}",
+            number(p.agreement),
+            number(p.auroc),
+            f"{p.calls:.1f}",
+            f"{p.computed_tokens:.0f}",
+            f"{p.seconds:.1f}",
+        )
+    return [table, *(f"• {sentence}" for sentence in result.frontier_in_words), ""]
 
 
 def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:
