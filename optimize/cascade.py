@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TIE = 0.01
 """Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
+SAME = 0.005
+"""So much less agreement than the LM asked about every answer is taken for none, in a form that asks it about fewer."""
 
 
 def points(
@@ -50,7 +52,7 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
     """Which form of the champion becomes the judge.
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse, be it words alone. Else the LM is asked about
-    every answer, unless a form that asks it about fewer is as good: within `TIE` of it, not shown to be worse, and with
+    every answer, unless a form that asks it about fewer is as good: within `SAME` of it, not shown to be worse, and with
     `ENOUGH` answers of each label to know. The others among the points are other variants and not asked for here.
     """
     full = next(p for p in found if p.reference)
@@ -59,7 +61,7 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
         return min([full, *(p for p in forms if p.not_worse)], key=lambda p: p.cost)
     if min(sum(labels), len(labels) - sum(labels)) < ENOUGH:
         return full
-    as_good = [p for p in forms if p.asked and p.not_worse and (p.against.value or 0.0) >= -TIE]
+    as_good = [p for p in forms if p.asked and p.not_worse and (p.against.value or 0.0) >= -SAME]
     return min([full, *as_good], key=lambda p: p.cost)
 
 
