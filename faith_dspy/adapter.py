@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from dspy.adapters import ChatAdapter
@@ -120,6 +121,7 @@ def _entry(signature: type[Signature]) -> dict[str, Any] | None:
     return field and {n: f.annotation for n, f in get_args(field.annotation)[0].model_fields.items()}
 
 
+@lru_cache(maxsize=64)  # a document is formatted once for all its statements
 def as_data(text: str) -> str:
     """Text under judgement, so that it can pose neither as a message nor as another field.
 

@@ -16,7 +16,7 @@ from faith_dspy.rates import Estimate as Estimate
 from faith_dspy.schema import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
+    from collections.abc import Collection, Sequence
 
     from faith_dspy.rates import Bools, Floats, Ints
     from faith_dspy.schema import LabelledExample
@@ -124,10 +124,23 @@ def _reasons(y: Bools, p: Bools, s: Floats) -> dict[str, str]:
     return why
 
 
-def evidence_f1(predicted: Sequence[Set[int]], gold: Sequence[Set[int]], *, seed: int = 0) -> Estimate:
-    """Micro-F1 of the supporting chunk ids: ``2 |P and G| / (|P| + |G|)``, both summed over statements.
+def shared_ids(predicted: Collection[int], gold: Collection[int]) -> tuple[int, int]:
+    """``2 |P and G|`` and ``|P| + |G|`` of chunk ids, whose quotient is their F1."""
+    p, g = set(predicted), set(gold)
+    return 2 * len(p & g), len(p) + len(g)
 
-    One set of ids a statement; 95 % interval from resampled statements. `InputError` if the lengths differ.
+
+def evidence_f1(
+    predicted: Sequence[Collection[int]],
+    gold: Sequence[Collection[int]],
+    *,
+    groups: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """Micro-F1 of the supporting chunk ids: `shared_ids`, both numbers summed over statements.
+
+    One set of ids a statement; 95 % interval from resampled statements, or ``groups`` of them. `InputError` if the
+    lengths differ.
     """
     rates.need("numpy", "Measuring evidence")
     import numpy as np
@@ -137,8 +150,8 @@ def evidence_f1(predicted: Sequence[Set[int]], gold: Sequence[Set[int]], *, seed
     none = "nobody named a supporting chunk"
     if not any(predicted) and not any(gold):
         return Estimate(why=none)
-    both = np.array([[2.0 * len(p & g), len(p) + len(g)] for p, g in zip(predicted, gold, strict=True)])
-    sums = np.concatenate([w @ both for w in rates.resample_weights(len(both), None, 1000, seed)])
+    both = np.array([shared_ids(p, g) for p, g in zip(predicted, gold, strict=True)], dtype=np.float64)
+    sums = np.concatenate([w @ both for w in rates.resample_weights(len(both), groups, 1000, seed)])
     with np.errstate(invalid="ignore"):
         return rates.from_draws(float(both[:, 0].sum() / both[:, 1].sum()), sums[:, 0] / sums[:, 1], 0.95, none)
 
@@ -216,10 +229,10 @@ def annotator_agreement(
     """
     people = [_people(e.annotators) for e in examples]
     everybody = [*people, *(_people(e.annotators) for e in among)]
-    top = max([1.0, *(r for labels in everybody for x in labels if (r := _rating(x)) is not None)])
+    top = max([1.0, *(r for labels in everybody for x in labels if (r := rating(x)) is not None)])
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
-        votes = [v for x in labels if (v := _vote(x, top)) is not None]
+        votes = [v for x in labels if (v := vote(x, top)) is not None]
         for vote in votes:
             margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
             if margin:
@@ -238,15 +251,20 @@ def _people(annotators: Any) -> list[Any]:
     return list(annotators) if isinstance(annotators, list | tuple) else []
 
 
-def _rating(label: Any) -> float | None:
+def rating(label: Any) -> float | None:
+    """A person's label as a number, if it is one."""
     try:
-        return rating if math.isfinite(rating := float(label)) else None
+        return number if math.isfinite(number := float(label)) else None
     except (TypeError, ValueError):
         return None
 
 
-def _vote(label: Any, top: float) -> bool | None:
+def vote(label: Any, top: float = 1.0) -> bool | None:
+    """Whether one person's label means faithful: a boolean, a verdict's name, yes/no, or a rating that reaches ``top``.
+
+    None for any other.
+    """
     word = str(label).strip().lower().replace(" ", "_")
     if word in _WORDS:
         return _WORDS[word]
-    return None if (rating := _rating(label)) is None else rating >= top
+    return None if (number := rating(label)) is None else number >= top

@@ -3,6 +3,7 @@
 ``judge.json``    format version, config, head (numbers), LM, label set, agreement, versions, reference judgments
 ``program.json``  DSPy state: instructions and demos
 ``CARD.md``       the same for people
+``escalate_to/``  the judge that open answers are handed on to, where there is one: a folder like this
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +21,9 @@ from pydantic import ValidationError
 from faith_dspy.calibration import Head
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, InputError
-from faith_dspy.judge import Judge
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.labels import as_chunks
-from faith_dspy.schema import Observation
-from faith_dspy.scoring import conclude
+from faith_dspy.schema import Observation, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,10 @@ FORMAT_VERSION = 1
 Fields that are only added need no new version.
 """
 _TOLERANCE = 1e-6
-_WRITTEN = frozenset({"sha256", "format_version", "config", "head", "lm", "program_sha256", "reference"})
+_NEXT = "escalate_to"
+_WRITTEN = frozenset(
+    {"sha256", "format_version", "config", "head", "lm", "program_sha256", "reference", "escalate_to_sha256"}
+)
 """Of a manifest what is written anew on saving; whatever else a study put there is kept."""
 
 
@@ -46,6 +50,7 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     program = _dump(judge)
+    next_sha256 = _save_next(judge, folder / _NEXT)
     # Stored ones are concluded anew: a copy of a loaded judge may have another config or head.
     kept = [(r["question"], r["context"], r["answer"], r["observation"]) for r in judge.manifest.get("reference", [])]
     document = {
@@ -54,6 +59,7 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
         "head": judge.head.model_dump(mode="json") if judge.head else None,
         "lm": {"model": _portable(judge.lm_name), **_identity(judge)},
         "program_sha256": hashlib.sha256(program).hexdigest(),
+        **({"escalate_to_sha256": next_sha256} if next_sha256 else {}),
         "versions": {name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
         **{k: v for k, v in judge.manifest.items() if k not in _WRITTEN},
         "reference": [_reference(judge, *r) for r in reference or kept],
@@ -67,12 +73,20 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
 def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = None, api_key: str | None = None) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
-    ``lm`` replaces the LM it was tuned on – its thresholds were fitted to that one, so expect less of another.
+    ``lm`` replaces the LM it was tuned on – its thresholds were fitted to that one, so expect less of another. Of a
+    judge that hands answers on, that is the first LM of its chain, wherever it is asked; ``api_base`` and ``api_key``
+    are that one's, too.
+
     Raises `ArtifactError` when files are missing or altered, or the stored judgments are not reproduced. The LM is not
     contacted before the first judgment.
     """
     registered = str(source).startswith(("models:/", "runs:/"))
     folder = _from_mlflow(str(source)) if registered else Path(source)
+    return _load(folder, lm, api_base, api_key)
+
+
+def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, replaced: str = NO_LM) -> Judge:
+    """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
     manifest = _read(folder / "judge.json")
     version = manifest.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
@@ -94,10 +108,19 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
     try:
         config = JudgeConfig.model_validate(manifest["config"])
         head = Head.model_validate(manifest["head"]) if manifest["head"] else None
-        name = lm or manifest["lm"]["model"]
+        stored = manifest["lm"]["model"]
     except (KeyError, TypeError, ValidationError) as exc:
         raise ArtifactError(f"{folder / 'judge.json'}: {exc}. Take the folder from where it was exported.") from exc
-    judge = Judge(name, api_base=api_base, api_key=api_key, config=config, head=head, manifest=manifest)
+    replaced = stored if replaced == NO_LM else replaced
+    given = {"lm": lm, "api_base": api_base, "api_key": api_key} if stored == replaced != NO_LM else {}
+    judge = Judge(
+        given.pop("lm", None) or stored,
+        **given,
+        config=config,
+        head=head,
+        manifest=manifest,
+        escalate_to=_load_next(manifest, folder / _NEXT, lm, api_base, api_key, replaced),
+    )
     state = json.loads(raw)
     if state:
         try:
@@ -105,9 +128,34 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
         except (KeyError, ValueError, TypeError) as exc:
             raise ArtifactError(f"{folder / 'program.json'}: does not fit this program ({exc!r}).") from exc
     _reproduce(judge, folder)
-    if lm is None:
+    if lm is None or stored != replaced:
         _same_model_file(judge, folder)
     return judge
+
+
+def _save_next(judge: Judge, folder: Path) -> str | None:
+    """The judge that this one hands on to, in a folder of its own; the hash of what it is. An older one is removed."""
+    if judge.escalate_to is None:
+        if (folder / "judge.json").is_file():
+            shutil.rmtree(folder)
+        return None
+    save_judge(judge.escalate_to, folder)
+    return str(_read(folder / "judge.json")["sha256"])
+
+
+def _load_next(
+    manifest: dict[str, Any], folder: Path, lm: Any, api_base: str | None, api_key: str | None, replaced: str
+) -> Judge | None:
+    wanted = manifest.get("escalate_to_sha256")
+    if wanted is None:
+        return None
+    found = _load(folder, lm, api_base, api_key, replaced)
+    if found.manifest["sha256"] != wanted:
+        raise ArtifactError(
+            f"{folder / 'judge.json'}: is not the judge that {folder.parent / 'judge.json'} hands on to; it was "
+            "replaced after the export. Take the folder from where it was exported."
+        )
+    return found
 
 
 def _content(document: dict[str, Any]) -> str:
@@ -130,7 +178,7 @@ def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM; of one that was not made yet, what the export it was loaded from knew."""
     from faith_dspy.lm import identity
 
-    if judge._lm is None:
+    if judge._lm is None or not judge.asks_lm:
         known: dict[str, Any] = judge.manifest.get("lm") or {}
         return known if known.get("model") == _portable(judge.lm_name) else {}
     return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}
@@ -145,9 +193,8 @@ def _reference(
     judge: Judge, question: str | None, context: Any, answer: str, observation: Observation | dict[str, Any]
 ) -> dict[str, Any]:
     chunks = as_chunks(context)
-    observation = Observation.model_validate(observation)
-    observation = observation.model_copy(update={"usage": type(observation.usage)()})
-    judgment = conclude(observation, chunks, question, judge.config, judge.head)
+    observation = _without_usage(Observation.model_validate(observation))
+    judgment = judge.conclude(observation, chunks, question)
     return {
         "question": question,
         "context": [c.text for c in chunks],
@@ -159,6 +206,11 @@ def _reference(
     }
 
 
+def _without_usage(seen: Observation) -> Observation:
+    then = None if seen.escalated is None else _without_usage(seen.escalated)
+    return seen.model_copy(update={"usage": Usage(), "escalated": then})
+
+
 def _reproduce(judge: Judge, folder: Path) -> None:
     """Draw the stored conclusions again from the stored observations: same code, same numbers, same judgment."""
     for i, r in enumerate(judge.manifest.get("reference", [])):
@@ -167,7 +219,7 @@ def _reproduce(judge: Judge, folder: Path) -> None:
             chunks, question = as_chunks(r["context"]), r["question"]
         except (KeyError, TypeError, InputError, ValidationError) as exc:
             raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc!r}).") from exc
-        now = conclude(observation, chunks, question, judge.config, judge.head)
+        now = judge.conclude(observation, chunks, question)
         for name in ("score", "probability", "faithful"):
             was, is_ = r.get(name), getattr(now, name)
             same = was == is_ or (
@@ -208,7 +260,7 @@ def _from_mlflow(uri: str) -> Path:
             f"{uri}: MLflow cannot give it ({exc}). The tracking store asked is {mlflow.get_tracking_uri()!r}; "
             "set MLFLOW_TRACKING_URI if it is another."
         ) from exc
-    found = next(iter(sorted(folder.rglob("judge.json"))), None)
+    found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
     if found is None:
         raise ArtifactError(f"{uri}: holds no judge.json; it was not exported by faith_dspy.")
     return found.parent
@@ -235,7 +287,10 @@ def _bytes(path: Path) -> bytes:
 
 
 def _plain_card(judge: Judge) -> str:
+    kind = "Untuned" if judge.head is None else "Tuned"
+    asked = f"asked of `{_portable(judge.lm_name)}`" if judge.asks_lm else "by words alone, no LM"
+    then = " What it leaves open goes to the judge in `escalate_to/`." if judge.escalate_to else ""
     return (
-        f"# Faithfulness judge\n\nUntuned: {judge.config.granularity.value} by {judge.config.granularity.value}, "
-        f"asked of `{_portable(judge.lm_name)}`. Its agreement with people has not been measured.\n"
+        f"# Faithfulness judge\n\n{kind}: {judge.config.granularity.value} by {judge.config.granularity.value}, "
+        f"{asked}. Its agreement with people has not been measured.{then}\n"
     )

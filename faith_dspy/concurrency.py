@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import os
 import threading
 from collections import deque
-from concurrent.futures import Future
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +17,23 @@ if TYPE_CHECKING:
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
+
+MOST = 256
+"""Things awaited by `in_thread` that are done at the same time; more wait their turn."""
+
+
+async def in_thread(work: Callable[[], _Out]) -> _Out:
+    """``work`` in a thread, with the caller's context. `asyncio.to_thread` has six threads on two processors."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _pool(os.getpid()), partial(contextvars.copy_context().run, work)
+    )
+
+
+@lru_cache(maxsize=1)
+def _pool(pid: int) -> ThreadPoolExecutor:
+    """Threads are made as they are needed; a forked child has none of its parent's."""
+    return ThreadPoolExecutor(MOST, thread_name_prefix="faith_dspy")
 
 
 def in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:

@@ -27,7 +27,9 @@ STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1
 """The same with `strict_mode`: what is not supported counts like what is contradicted."""
 
 
-_CONCLUDED = {"strict_mode", "verdict_scores", "threshold", "no_statements", "abstention", "max_statements"}
+_CONCLUDED = {
+    "strict_mode", "verdict_scores", "threshold", "uncertain", "no_statements", "abstention", "max_statements",
+}  # fmt: skip
 
 
 class Granularity(StrEnum):
@@ -84,6 +86,9 @@ class JudgeConfig(BaseModel):
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Pass mark on the score of an untuned judge. None: every statement must be fully supported; of a five-level
     verdict, 0.5. A tuned judge passes on its fitted probability instead."""
+    uncertain: tuple[float, float] = (0.2, 0.8)
+    """An answer whose least supported statement has a probability of support in here is left open: handed on to the
+    judge's `escalate_to`, where it has one. A tuned judge goes by its head's band instead."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
@@ -108,6 +113,13 @@ class JudgeConfig(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _uncertain_is_an_interval(self) -> JudgeConfig:
+        low, high = self.uncertain
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"uncertain is [{low}, {high}], expected two probabilities, the lower one first")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _defaults_that_follow(cls, data: Any) -> Any:
@@ -128,6 +140,11 @@ class JudgeConfig(BaseModel):
     def asked(self) -> dict[str, Any]:
         """The dials that decide what the LM is asked and how it is heard; the others only what follows from it."""
         return self.model_dump(mode="json", exclude=_CONCLUDED)
+
+    @property
+    def concluded(self) -> dict[str, Any]:
+        """The others, as they were given."""
+        return self.model_dump(include=_CONCLUDED, exclude_unset=True)
 
     @classmethod
     def make(cls, **dials: object) -> JudgeConfig:

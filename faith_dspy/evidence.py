@@ -31,6 +31,9 @@ def find_quotes(
     difference; neither do the quotation marks around a quote and the punctuation at its end. A quote that would begin
     or end inside a word or a number is not there. Of several chunks that have it, one of ``named`` is taken first.
     """
+    quotes = list(quotes)
+    if not quotes:
+        return (), 0
     plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id))]
     found: list[QuoteSpan] = []
     dropped = 0

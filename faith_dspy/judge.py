@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from faith_dspy.concurrency import in_order
-from faith_dspy.config import JudgeConfig
+from faith_dspy.concurrency import in_order, in_thread
+from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
 from faith_dspy.labels import as_chunks
 from faith_dspy.schema import Judgment, Observation, Unscored, digest
-from faith_dspy.scoring import by_policy, conclude, unscored
+from faith_dspy.scoring import by_policy, conclude, unasked, unscored
 from faith_dspy.segment import declines, sentences
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _Out = TypeVar("_Out")
 THREADS = 8
 """Answers judged at the same time by an LM that is not embedded. The embedded one has a single slot: more would only
 push each other's document out of its prefix cache."""
+NO_LM = "none"
+"""In place of a model string: a judge that asks no LM. Its head goes by signals of words alone."""
 BYTES_PER_TOKEN = 2.5
 """Careful guess for the size of a window, of text as UTF-8; English has about 4, Hindi about 3."""
 
@@ -41,7 +43,13 @@ class Judge:
     `load_judge`; its verdicts, probability and pass mark were fitted to people's labels.
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
-    It is contacted by the first judgment, not before. Other keywords are dials of `JudgeConfig`.
+    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: the judge goes by words alone,
+    and needs a head that does. Other keywords are dials of `JudgeConfig`.
+
+    ``escalate_to`` is the judge that is asked where this one leaves an answer open: another `Judge`, an LM (the same
+    dials on that one), or a mapping of the dials that change (``{"reasoning": "before"}``; ``lm`` may be among them).
+    Left open is what lies in the band of a tuned judge's head, or within the dial `uncertain` of an untuned one, and
+    what the LM failed on. Then the other's judgment stands, with the usage of both. It may hand on in its turn.
     """
 
     def __init__(
@@ -53,6 +61,7 @@ class Judge:
         config: JudgeConfig | None = None,
         head: Head | None = None,
         manifest: Mapping[str, Any] | None = None,
+        escalate_to: Any = None,
         **dials: Any,
     ) -> None:
         if config is not None and dials:
@@ -64,6 +73,59 @@ class Judge:
         self._given, self._api_base, self._api_key = lm, api_base, api_key
         self._lm: MeteredLM | None = None
         self._program: FaithfulnessProgram | None = None
+        if not self.asks_lm:
+            self._check_words()
+        self.escalate_to: Judge | None = self._next(escalate_to)
+
+    def _check_words(self) -> None:
+        stage = self.head.statement if self.head else None
+        if stage is None or any(n == "lm" or n.startswith("lm:") for n in stage.names):
+            raise ConfigError(
+                f"lm={NO_LM!r} asks no LM, so it needs a head= that goes by words alone; `faith-dspy tune` fits one."
+            )
+        if self.config.granularity is Granularity.STATEMENT:
+            raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
+
+    def _next(self, given: Any) -> Judge | None:
+        if given is None or isinstance(given, Judge):
+            return given
+        if not isinstance(given, Mapping):
+            return Judge(given, config=self.config)
+        changed = {k: v for k, v in given.items() if k != "lm"}
+        kept = self.config.model_dump(exclude_unset=True, exclude={"instructions"} if "verdicts" in changed else None)
+        config = JudgeConfig.make(**{**kept, **changed})
+        if "lm" in given:
+            return Judge(given["lm"], config=config)
+        return Judge(self._given, api_base=self._api_base, api_key=self._api_key, config=config)
+
+    @property
+    def asks_lm(self) -> bool:
+        """Whether it asks an LM itself."""
+        return not (isinstance(self._given, str) and self._given == NO_LM)
+
+    @property
+    def chain(self) -> tuple[Judge, ...]:
+        """This judge, and those it hands answers on to, in their order."""
+        return (self, *(self.escalate_to.chain if self.escalate_to else ()))
+
+    @property
+    def lms(self) -> list[MeteredLM]:
+        """The LMs of the chain, each once."""
+        made = [j.lm for j in self.chain if j.asks_lm]
+        return list({(lm.model, lm.endpoint): lm for lm in made}.values())
+
+    def ready(self) -> list[MeteredLM]:
+        """Make the prompts and LMs of the whole chain, so that no two threads do; its LMs."""
+        for judge in self.chain:
+            _ = judge.asks_lm and judge.program
+        return self.lms
+
+    def preflight(self) -> None:
+        """`LMUnavailableError` unless every LM that it may ask answers."""
+        from faith_dspy.lm import preflight
+
+        for lm in self.lms:
+            preflight(lm)
 
     @property
     def program(self) -> FaithfulnessProgram:
@@ -80,7 +142,9 @@ class Judge:
 
     @property
     def lm(self) -> MeteredLM:
-        """The LM, made on first use."""
+        """The LM, made on first use. `ConfigError` where none is asked."""
+        if not self.asks_lm:
+            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it hands on to.")
         if self._lm is None:
             from faith_dspy.lm import MeteredLM, make_lm
 
@@ -97,11 +161,13 @@ class Judge:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what its verdicts depend on: LM, dials, prompts with their examples, head. Where the LM is does not
-        count."""
-        predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in self.program.predictors()]
+        """Hash of what its verdicts depend on: LM, dials, prompts with their examples, head, and the same of the judge
+        it hands on to. Where the LM is does not count."""
+        asked = self.program.predictors() if self.asks_lm else []
+        predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in asked]
         head = self.head.model_dump(mode="json") if self.head else None
-        return digest([self.lm_name, self.config.model_dump(mode="json"), predictors, head])
+        parts = [self.lm_name, self.config.model_dump(mode="json"), predictors, head]
+        return digest([*parts, self.escalate_to.fingerprint] if self.escalate_to else parts)
 
     def __call__(
         self,
@@ -122,10 +188,33 @@ class Judge:
         reason = self._not_judged(chunks, answer)
         if reason is not None:
             return reason
-        return conclude(self.observe(question, chunks, answer), chunks, question, self.config, self.head)
+        return self.conclude(self.observe(question, chunks, answer), chunks, question)
 
     def observe(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
-        """All LM calls about one answer, without conclusions."""
+        """All LM calls about one answer, without conclusions but for who else has to be asked."""
+        seen = self._ask(question, chunks, answer) if self.asks_lm else unasked(answer)
+        if self.escalate_to is None or not self.leaves_open(self.conclude(seen, chunks, question)):
+            return seen
+        more = self.escalate_to.observe(question, chunks, answer)
+        return seen.model_copy(update={"escalated": more, "usage": seen.usage + more.usage})
+
+    def conclude(self, seen: Observation, chunks: Sequence[Chunk], question: str | None) -> Judgment:
+        """The judgment on what was observed, by the last judge that was asked. No LM call."""
+        if seen.escalated is None or self.escalate_to is None:
+            return conclude(seen, chunks, question, self.config, self.head)
+        last = self.escalate_to.conclude(seen.escalated, chunks, question)
+        return last.model_copy(update={"usage": seen.usage, "escalated": last.escalated + 1})
+
+    def leaves_open(self, judgment: Judgment) -> bool:
+        """Whether a judgment of its own is too uncertain to stand, or could not be drawn because of the LM."""
+        if judgment.unscored is not None:
+            return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED)
+        if any(s.verdict is None for s in judgment.statements):
+            return True
+        low, high = self.head.band if self.head and self.head.band else self.config.uncertain
+        return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
+
+    def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
         import dspy
 
         from faith_dspy.lm import metered
@@ -157,8 +246,8 @@ class Judge:
         return None
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """As a call, without blocking the event loop."""
-        return await asyncio.to_thread(self, *args, **kwargs)
+        """As a call, without blocking the event loop; up to 256 at a time."""
+        return await in_thread(partial(self, *args, **kwargs))
 
     def observe_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
@@ -185,15 +274,22 @@ class Judge:
         return self._in_order(self._safely, records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
-        _ = self.program  # made once, before any thread; a dial it refuses is no fault of a record
-        threads = num_threads or (1 if self.lm.endpoint.sha256 else THREADS)
+        lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
+        threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
         yield from map(work, items) if threads == 1 else in_order(work, items, threads)
 
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
     ) -> list[Judgment]:
-        """`stream` as a list: one judgment per record, in order."""
-        return list(self.stream(records, num_threads))
+        """One judgment per record, in their order.
+
+        As `stream`, but answers over one context are judged after each other, so that the LM's prefix cache holds it.
+        """
+        records = list(records)
+        first: dict[int, int] = {}
+        turns = sorted(range(len(records)), key=lambda i: first.setdefault(_same_context(records[i], i), i))
+        judged = dict(zip(turns, self.stream((records[i] for i in turns), num_threads), strict=True))
+        return [judged[i] for i in range(len(records))]
 
     def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
         try:
@@ -218,7 +314,7 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with other ``config``, ``head`` or ``manifest``; the LM is shared.
+        """The same judge with other ``config``, ``head``, ``manifest`` or ``escalate_to``; the LM is shared.
 
         Its prompts and examples are, too, unless a dial changes what is asked: then they are the seed's.
         """
@@ -226,12 +322,24 @@ class Judge:
             self._given,
             api_base=self._api_base,
             api_key=self._api_key,
-            **{"config": self.config, "head": self.head, "manifest": self.manifest, **changes},
+            **{
+                "config": self.config,
+                "head": self.head,
+                "manifest": self.manifest,
+                "escalate_to": self.escalate_to,
+                **changes,
+            },
         )
         new._lm = self._lm
         if new.config.asked == self.config.asked:
             new._program = self._program
         return new
+
+
+def _same_context(record: Any, i: int) -> int:
+    """Equal for records over one context; ``i`` for one without."""
+    context = record.get("context") if isinstance(record, Mapping) else None
+    return i if context is None else hash(repr(context))
 
 
 def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tuple[str | None, tuple[Chunk, ...], str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import snowballstemmer
@@ -127,6 +126,13 @@ _SCRIPTS = {"CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANA
             "ARMENIAN": "armenian", "HEBREW": "hebrew"}  # fmt: skip
 
 
+_LISTED_IN = {
+    word: [language for language, listed in STOP_WORDS.items() if word in listed]
+    for word in frozenset().union(*STOP_WORDS.values())
+}
+"""Languages by function word."""
+
+
 def guess_language(words: Iterable[str], script: str) -> str:
     """Name of the language whose function words occur most among lower-case ``words``; by script for the rest.
 
@@ -136,7 +142,10 @@ def guess_language(words: Iterable[str], script: str) -> str:
     if script in _SCRIPTS:
         return _SCRIPTS[script]
     counts = Counter(words)
-    hits = {language: sum(n for w, n in counts.items() if w in listed) for language, listed in STOP_WORDS.items()}
+    hits = dict.fromkeys(STOP_WORDS, 0)
+    for word, n in counts.items():
+        for language in _LISTED_IN.get(word, ()):
+            hits[language] += n
     best = max(hits, key=lambda language: hits[language])
     if script != "LATIN" or (counts.total() >= 20 and hits[best] < 0.15 * counts.total()):
         return "other"
@@ -151,7 +160,6 @@ _stemmers: dict[str, _Stemmer | None] = {}
 _lock = threading.Lock()
 
 
-@lru_cache(maxsize=200_000)
 def stem(word: str, language: str) -> str:
     """The word's stem; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
     with _lock:  # a snowball stemmer keeps the word it works on in itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import NamedTuple
 
 from faith_dspy.languages import (
@@ -60,27 +61,29 @@ def without_markers(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Compatibility characters, typographic quotes and dashes brought to one form; case kept."""
-    return unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_QUOTES)
 
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
 
 
+_WORD = re.compile(r"[^\W\d_]+")
+
+
 def language_of(text: str) -> str:
     """The language whose lists and stemmer are used, guessed from at most the first 20,000 characters."""
     text = text[:20_000]
+    if text.isascii():
+        return guess_language(_WORD.findall(text.lower()), "LATIN")
     letters = next((c for c in text if c.isalpha()), "a")
     sample = [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or [letters]
     scripts = [unicodedata.name(c, "LATIN").split()[0] for c in sample]
     script = max(sorted(set(scripts)), key=scripts.count)
-    return guess_language((m.group().lower() for m in re.finditer(r"[^\W\d_]+", text)), script)
+    return guess_language((word.lower() for word in _WORD.findall(text)), script)
 
 
 def tokenize(text: str, language: str) -> list[Token]:
     """The tokens of a `tidy` text in order, by the lists and the stemmer of ``language``."""
-    stops = STOP_WORDS.get(language, frozenset())
-    negations = NEGATIONS.get(language, frozenset())
-    numbers = NUMBER_WORDS.get(language, {})
     tokens: list[Token] = []
     for match in _TOKEN.finditer(text):
         raw, start = match.group(), match.start()
@@ -91,7 +94,7 @@ def tokenize(text: str, language: str) -> list[Token]:
             tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
         else:
             for part in _parts(raw, language):
-                _add_word(tokens, part, start, text, language, stops, negations, numbers)
+                _add_word(tokens, part, start, text, language)
                 start += len(part) + 1
     return tokens
 
@@ -109,30 +112,36 @@ def _parts(raw: str, language: str) -> list[str]:
     return parts[:1] if language == "english" and len(parts[-1]) <= 2 else parts
 
 
-def _add_word(
-    tokens: list[Token], raw: str, start: int, text: str, language: str,
-    stops: frozenset[str], negations: frozenset[str], numbers: dict[str, int],
-) -> None:  # fmt: skip
+def _add_word(tokens: list[Token], raw: str, start: int, text: str, language: str) -> None:
     low = raw.lower()
-    last = tokens[-1] if tokens else None
-    after_number = last is not None and last.kind == "number" and start - (last.start + len(last.raw)) <= 1
-    if last is not None and after_number and low in MAGNITUDES:
+    last = tokens[-1] if tokens and tokens[-1].kind == "number" else None
+    if last is not None and start - (last.start + len(last.raw)) > 1:
+        last = None  # a number, but not right before
+    numbers = NUMBER_WORDS.get(language, {})
+    if last is not None and low in MAGNITUDES:
         value = _plain(float(last.key[1:]) * MAGNITUDES[low])
         tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
-    elif after_number and low in _ORDINAL and text[start - 1 : start].isdigit():
+    elif last is not None and low in _ORDINAL and text[start - 1 : start].isdigit():
         return
     elif low in numbers:
         small = numbers[low]
-        if last is not None and after_number and small < 10 and last.raw.lower() in numbers and last.key[1:] in _TENS:
+        if last is not None and small < 10 and last.raw.lower() in numbers and last.key[1:] in _TENS:
             tokens[-1] = last._replace(key=f"#{int(last.key[1:]) + small}", raw=text[last.start : start] + raw)
         else:
             tokens.append(Token(f"#{small}", raw, start, "number"))
-    elif low in negations or low.endswith("n't"):
-        tokens.append(Token(low, raw, start, "function", negates=True))
-    elif low in stops or (len(low) == 1 and not raw.isupper()):
-        tokens.append(Token(low, raw, start, "function"))
     else:
-        tokens.append(Token(stem(low, language), raw, start, "word"))
+        key, kind, negates = _word(raw, language)
+        tokens.append(Token(key, raw, start, kind, negates))
+
+
+@lru_cache(maxsize=200_000)
+def _word(raw: str, language: str) -> tuple[str, str, bool]:
+    """Key and kind of a word that is no number, and whether it negates."""
+    low = raw.lower()
+    negates = low in NEGATIONS.get(language, ()) or low.endswith("n't")
+    if negates or low in STOP_WORDS.get(language, ()) or (len(low) == 1 and not raw.isupper()):
+        return low, "function", negates
+    return stem(low, language), "word", False
 
 
 _TENS = frozenset(["20", "30", "40", "50", "60", "70", "80", "90"])

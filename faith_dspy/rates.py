@@ -194,6 +194,13 @@ def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]
     return out
 
 
+def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
+    """The share ``k / n`` with its Wilson interval (Wilson 1927, JASA 22); ``n`` at least 1."""
+    stats = need("scipy.stats", "The interval of a share")
+    interval = stats.binomtest(k, n).proportion_ci(confidence_level=confidence, method="wilson")
+    return Estimate(value=k / n, low=float(interval.low), high=float(interval.high))
+
+
 def ppi_mean(
     labelled_scores: Sequence[float | None],
     labels: Sequence[bool],
@@ -220,7 +227,7 @@ def ppi_mean(
     Raises:
         InputError: lengths differ, fewer than 2 answers on a side, or a score outside [0, 1].
     """
-    stats = need("scipy.stats", "The share of faithful answers")
+    need("scipy.stats", "The share of faithful answers")
     import numpy as np
 
     check_confidence(confidence)
@@ -241,6 +248,5 @@ def ppi_mean(
         half = NormalDist().inv_cdf(0.5 + confidence / 2) * error
         low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
         powered = Estimate(value=value, low=low, high=high)
-    wilson = stats.binomtest(int(y.sum()), n).proportion_ci(confidence_level=confidence, method="wilson")
-    labels_only = Estimate(value=float(y.mean()), low=float(wilson.low), high=float(wilson.high))
+    labels_only = wilson(int(y.sum()), n, confidence)
     return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 if TYPE_CHECKING:
@@ -152,17 +153,21 @@ def read_label(reply: str, labels: Iterable[str]) -> str | None:
     return fits[0] if len(fits) == 1 else None
 
 
+_begun = lru_cache(maxsize=10_000)(read_label)
+"""The label a token begins; most replies offer the same tokens."""
+
+
 def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, float] | None:
     """Probability of each label from the alternatives of the reply's first token.
 
     ``top``: objects or mappings with ``token`` and ``logprob`` (natural log). Tokens are pooled by the label they begin
     (" yes", "Yes", "YES"); the result sums to 1. None when the labels share less than `MIN_LABEL_MASS`.
     """
-    labels = list(labels)
+    labels = tuple(labels)
     mass = dict.fromkeys(labels, 0.0)
     for entry in top:
         token, logprob = (entry["token"], entry["logprob"]) if isinstance(entry, dict) else (entry.token, entry.logprob)
-        label = read_label(token, labels) if token else None
+        label = _begun(token, labels) if token else None
         if label is not None:
             mass[label] += math.exp(logprob)
     total = sum(mass.values())

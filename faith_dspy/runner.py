@@ -132,8 +132,6 @@ def run(
     another input or judge; `LMUnavailableError` when the endpoint is not there, at the start or later: all rows written
     so far are good, and the same call goes on after them.
     """
-    from faith_dspy.lm import preflight
-
     if out is not None and out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"--out {out}: is the input itself. Give another --out.")
     started = time.monotonic()
@@ -156,15 +154,15 @@ def run(
             if not tally.rows:
                 raise InputError(f"{source}: has no records. Expected one JSON object a line with context and answer.")
             return tally
-        preflight(judge.lm)
+        judge.preflight()
         handle = sys.stdout.buffer if out is None else stack.enter_context(_appending(out, end))
-        stack.enter_context(_few_replies_in_memory())
+        stack.enter_context(few_replies_in_memory())
         ours, theirs = tee(chain([first], records))
         judgments = judge.stream((r.given for r in theirs), threads)
         stack.callback(judgments.close)  # type: ignore[attr-defined]
         for record, judgment in zip(ours, judgments, strict=True):
             if judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements):
-                preflight(judge.lm)  # an endpoint that has gone ends the run, before a row says what is not known
+                judge.preflight()  # an endpoint that has gone ends the run, before a row says what is not known
             handle.write(_line(record, judgment, made_by))
             handle.flush()
             tally.count(record, judgment.score, judgment.unscored)
@@ -322,8 +320,8 @@ def _cannot_write(out: Path, exc: OSError) -> InputError:
 
 
 @contextmanager
-def _few_replies_in_memory() -> Iterator[None]:
-    """DSPy keeps a million replies in memory, gigabytes of a long run. Those it keeps on disk stay."""
+def few_replies_in_memory() -> Iterator[None]:
+    """Of the replies that DSPy keeps in memory, a million otherwise, the last thousand. Those on disk stay."""
     import dspy
     from cachetools import LRUCache
 

@@ -158,6 +158,8 @@ class Judgment(_Frozen):
     """Quotes the LM gave that are in no chunk. Not shown as evidence."""
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
+    escalated: int = 0
+    """How often the answer was handed on to the next judge (`escalate_to`), because the one before left it open."""
     detail: str | None = None
     """In words, why the answer is unscored."""
     usage: Usage = Usage()
@@ -226,7 +228,15 @@ class Observation(_Frozen):
     findings: tuple[Finding, ...] = ()
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
+    escalated: Observation | None = None
+    """What the next judge saw, where the first left the answer open and handed it on."""
     usage: Usage = Usage()
+    """With that of the judges it was handed on to."""
+
+    @property
+    def last(self) -> Observation:
+        """What the judge saw whose judgment stands, with the usage of all."""
+        return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
 
 
 class LabelledStatement(_Frozen):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.evidence import find_quotes, valid_chunk_ids
-from faith_dspy.schema import Judgment, StatementVerdict, Unscored, Verdict
+from faith_dspy.schema import Finding, Judgment, Observation, StatementVerdict, Unscored, Verdict
+from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import best_chunks, prepare, statement_signals
 
 if TYPE_CHECKING:
@@ -16,11 +17,22 @@ if TYPE_CHECKING:
 
     from faith_dspy.calibration import Head
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.schema import Chunk, Finding, Observation
+    from faith_dspy.schema import Chunk
     from faith_dspy.signals import PreparedContext
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]."""
+
+
+def unasked(answer: str) -> Observation:
+    """An answer's sentences as statements that no LM is asked about: for a head that goes by words alone."""
+    parts = sentences(answer)
+    findings = tuple(
+        Finding(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
+        for p in parts
+        if carries_statement(p.text)
+    )
+    return Observation(sentences=parts, findings=findings)
 
 
 def all_signals(observation: Observation, prepared: PreparedContext) -> list[dict[str, float]]:

@@ -7,6 +7,7 @@ languages). On top of it a line break always ends a sentence, so that list items
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from faith_dspy.normalise import language_of
 from faith_dspy.phrases import PHRASES, STATING
@@ -33,6 +34,7 @@ _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 
 
+@lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
 def sentences(text: str) -> tuple[Sentence, ...]:
     """Split ``text`` into sentences; ``text[s.start:s.end] == s.text`` for each, white space lies between them."""
     if not text.strip():

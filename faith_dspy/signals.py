@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.languages import LIGHT_WORDS
@@ -77,10 +78,15 @@ class PreparedContext(NamedTuple):
 
 
 def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedContext:
-    """Tokenise a context once, so that each statement costs little.
+    """Tokenise a context once, so that each statement, and each answer over the same document, costs little.
 
     The question only helps to tell the language: what it says is no evidence.
     """
+    return _prepare(tuple(context), question)
+
+
+@lru_cache(maxsize=4)  # few: a long document's takes tens of megabytes
+def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContext:
     texts = [tidy(c.text) for c in context]
     language = language_of(" ".join([*texts, question or ""]))
     sentences: list[_Piece] = []

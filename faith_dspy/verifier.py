@@ -164,7 +164,7 @@ class Verifier(dspy.Module):
         extra = self.ear.extra if i == 0 else 0
         tokens = LABEL_TOKENS + extra if extra or (self.cite and i == 0) else 1
         prediction = self.ear.call(self.ask[i], tokens, roll, inputs)
-        said = prediction.toDict()
+        said = dict(prediction.items())
         if self.thinks and i == 0:
             said["label_at"] = after_thoughts(token_text(_content(prediction)))[1]
         reply = heard(prediction, said, INSTRUCTIONS[self.names[i]])

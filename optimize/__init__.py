@@ -24,6 +24,7 @@ def tune(
     aim: str = "balanced",
     budget: str = "quick",
     out: str | Path | None = None,
+    prefer: str = "agreement",
     seed: int = 0,
     minutes: float | None = None,
     calls: int | None = None,
@@ -41,7 +42,8 @@ def tune(
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
     ``aim``: what the pass mark is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
     worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the LM that proposes
-    instructions (mipro, simba, gepa); default: the judged one.
+    instructions (mipro, simba, gepa); default: the judged one. ``prefer``: whether what agrees best is exported
+    (``agreement``) or the ``cheapest`` that is not shown to agree worse.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
     ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's (a list, or a text with
@@ -66,6 +68,7 @@ def tune(
         reflection_lm=reflection_lm,
         aim=Aim.parse(aim),
         budget=budget,
+        prefer=prefer,
         seed=seed,
         out=None if out is None else Path(out),
         limits=Limits(calls=calls, tokens=tokens, dollars=dollars, seconds=None if minutes is None else minutes * 60),

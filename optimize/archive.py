@@ -206,19 +206,15 @@ def _keys(run: Any) -> tuple[str, str]:
 
 def _store(uri: str | None) -> _Store | None:
     """The store, if it is there; nothing is made. `FaithDspyError` when it does not answer."""
-    from faith_dspy.optimize.store import client_of, unusable
+    from faith_dspy.optimize.store import existing, unusable
 
-    uri = _uri(uri)
-    file = re.fullmatch(r"sqlite:///(.*)", uri)
-    if file and not Path(file[1]).is_file():
-        return None
     try:
-        client = client_of(uri)
-        return _Store(client, client.search_experiments())
+        client, _ = existing(uri)
+        return None if client is None else _Store(client, client.search_experiments())
     except MissingExtraError:
         raise
     except Exception as exc:
-        raise unusable(uri, exc) from exc
+        raise unusable(_uri(uri), exc) from exc
 
 
 def _uri(uri: str | None) -> str:

@@ -57,6 +57,7 @@ def write_card(result: StudyResult) -> str:
         "",
         *(f"- {sentence}" for sentence in (head_sentences(result.head_report) if result.head_report else [])),
         "",
+        *_frontier(result),
         "## What it is not",
         "",
         "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
@@ -71,6 +72,28 @@ def write_card(result: StudyResult) -> str:
     if not result.finished:
         lines.append("\nThe study was stopped early; this is the best of the variants that were finished.")
     return "\n".join(lines) + "\n"
+
+
+def _frontier(result: StudyResult) -> list[str]:
+    if len(result.frontier) < 2:
+        return []
+    return [
+        "## What agreement costs",
+        "",
+        "Cross-fitted on the answers it was tuned on, other variants on those of dev: to choose by, not agreement with "
+        "people.",
+        "",
+        "| | n | LM asked about | balanced accuracy | AUROC | calls | computed tokens | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {p.name}{' (this judge)' if p.champion else ''} | {p.n} | {p.asked:.0%} | {figure(p.agreement)} "
+            f"| {figure(p.auroc)} | {p.calls:.1f} | {p.computed_tokens:.0f} | {p.seconds:.2f} |"
+            for p in result.frontier
+        ),
+        "",
+        *(f"- {sentence}" for sentence in result.frontier_in_words),
+        "",
+    ]
 
 
 def _cell(t: TestResult, field: str) -> str:

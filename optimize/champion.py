@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.artifact import save_judge
+from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
+from faith_dspy.optimize.cascade import TIE, made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
 from faith_dspy.optimize.evaluate import (
     Observed,
     agreement,
     fit,
-    fit_examples,
+    fit_best,
     head_example,
     judged_rows,
     observe,
@@ -22,6 +25,8 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
+from faith_dspy.optimize.frontier import MARGIN as NOT_WORSE
+from faith_dspy.optimize.frontier import difference
 from faith_dspy.optimize.groups import by_group
 from faith_dspy.optimize.head_report import head_report
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
@@ -35,14 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from faith_dspy.judge import Judge
+    from faith_dspy.calibration import Head
+    from faith_dspy.optimize.frontier import FrontierPoint
+    from faith_dspy.optimize.head import FittedHead
     from faith_dspy.optimize.spending import Purse
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
-
-TIE = 0.01
-"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
-
 
 MARGIN = 1.15
 """Answers of train and test may cost so much more than those of dev did."""
@@ -61,6 +64,8 @@ class Contest(NamedTuple):
     purse: Purse
     aim: Aim = BALANCED
     """What the champion's pass mark is for."""
+    prefer: str = "agreement"
+    """``agreement`` or ``cheapest``: what is promoted among those that are not shown to be worse."""
 
 
 def to_test(result: StudyResult, name: str) -> Cost:
@@ -69,22 +74,31 @@ def to_test(result: StudyResult, name: str) -> Cost:
     return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
 
 
-def best(result: StudyResult) -> str:
-    """Name of the variant to promote: the best on dev; among equals the cheapest."""
+def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
+    """Name of the variant to promote: the best on dev; among equals the cheapest.
+
+    To ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
+    """
     candidates = [v for v in result.variants if v.kind != "floor" and v.selection is not None]
     if not candidates:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
     top = max(v.selection for v in candidates if v.selection is not None)
     near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
-    return min(near, key=lambda v: v.cost).name
+    found = min(near, key=lambda v: v.cost)
+    if prefer == "cheapest":
+        against = {v.name: difference(v.predictions, found.predictions, seed) for v in candidates}
+        fair = [v for v in candidates if (low := against[v.name].low) is not None and low >= -NOT_WORSE]
+        found = min([found, *fair], key=lambda v: v.cost)
+    return found.name
 
 
-def promote(contest: Contest, result: StudyResult, view: View) -> None:
+def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     """Choose the champion on dev, fit its head on train and dev, then open the testset for it and the baseline.
 
-    The floors are fitted on the same labels and stand beside them; they need no LM.
+    The floors are fitted on the same labels and stand beside them; they need no LM. Returned is the judge to export:
+    the champion as it is, or with words asked first where that is as good.
     """
-    name = best(result)
+    name = best(result, contest.prefer, contest.seed)
     result.champion = name
     judge = contest.judges[name]
     shown = demo_ids(judge, contest.train)
@@ -93,15 +107,21 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
         seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
     usable = scorable(seen)
     examples = [head_example(o) for o in usable]
-    fitted = fit_examples(examples, "joint", contest.seed, contest.aim)
-    judge.head = fitted.head
+    fitted = fit_best(examples, contest.seed, contest.aim)
+    words = fit(scorable(without_lm(o.example for o in seen)), "overlap", contest.seed)
+    judge = judge.copy(head=fitted.head)
+    form = _form(contest, result, seen, fitted, words)
+    judge = made_of(judge, form, words.head)
+    if form.asked == 0:
+        fitted, usable = words, scorable(without_lm(o.example for o in seen))
+        examples = [head_example(o) for o in usable]
     result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
     with view.task(f"{name}: test", len(tested)) as advance:
         test = observe(judge, tested, advance, partial=True)
     baseline = contest.judges[BASELINE]
     untuned = test
-    if baseline is not judge:
+    if name != BASELINE or not form.reference:
         with view.task(f"{BASELINE}: test", len(tested)) as advance:
             untuned = observe(baseline, tested, advance, partial=True)
     if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
@@ -109,13 +129,15 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
         test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
         result.split["used"] |= {"test": len(both)}
         result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
-    rows, ranking = judged_rows(test, judge.config, judge.head)
+    rows, ranking = judged_rows(test, judge)
     _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
     signals = fitted.head.statement.names if fitted.head.statement else ()
     with view.task(f"{name}: what its head goes by", len(signals) + 2) as advance:
-        result.head_report = head_report(examples, usable, fitted, test, rows, contest.seed, advance)
-    _add(result, "baseline", "baseline", *judged_rows(untuned, baseline.config, None), usage_of(untuned), contest.seed)
-    _floors(contest, result, test, seen)
+        result.head_report = head_report(
+            examples, usable, fitted, *_by_this_head(judge, test, rows), contest.seed, advance
+        )
+    _add(result, "baseline", "baseline", *judged_rows(untuned, baseline), usage_of(untuned), contest.seed)
+    _floors(contest, result, test, seen, words.head)
     champion = result.tested("champion")
     for other in result.test[1:]:
         result.comparisons[other.name] = compare(
@@ -129,8 +151,31 @@ def promote(contest: Contest, result: StudyResult, view: View) -> None:
         sides = (champion.agreement, result.tested("baseline").agreement)
         result.notes.append(aim_sentence(contest.aim, *sides, result.comparisons["baseline"].auroc))
     result.comparisons = holm(result.comparisons)
-    result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
+    if contest.prefer == "agreement":
+        result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
     result.groups = by_group(champion.predictions, contest.seed)
+    return judge
+
+
+def _form(
+    contest: Contest, result: StudyResult, seen: Sequence[Observed], fitted: FittedHead, words: FittedHead
+) -> FrontierPoint:
+    """Write the frontier into the result, and say which of its points is to be exported."""
+    found = points(result.champion, seen, fitted, words, result.variants, contest.seed)
+    form = next(p for p in found if p.reference)
+    if contest.aim == BALANCED:  # the pass mark of words is for nothing else
+        labels = [bool(o.example.label) for o in scorable(seen)]
+        form = worth_exporting(found, labels, prefer=contest.prefer)
+    result.frontier = tuple(p.model_copy(update={"champion": p is form}) for p in found)
+    return form
+
+
+def _by_this_head(
+    judge: Judge, test: Sequence[Observed], rows: Sequence[PredictionRow]
+) -> tuple[list[Observed], list[PredictionRow]]:
+    """The test answers that the last judge's head concluded on: all, or those words handed on."""
+    at = [i for i, o in enumerate(test) if judge.escalate_to is None or o.observation.escalated is not None]
+    return [test[i]._replace(observation=test[i].observation.last) for i in at], [rows[i] for i in at]
 
 
 def _affordable(
@@ -157,15 +202,16 @@ def _affordable(
     return train[:rest], tested
 
 
-def _floors(contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed]) -> None:
+def _floors(
+    contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed], overlap: Head
+) -> None:
     plain = without_lm(o.example for o in test)
     known = scorable(without_lm(o.example for o in fitted_on))
-    overlap = fit(known, "overlap", contest.seed).head
-    config = contest.judges[BASELINE].config
-    _add(result, "floor-overlap", "floor", *judged_rows(plain, config, overlap), Usage(), contest.seed)
+    by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), head=overlap))
+    _add(result, "floor-overlap", "floor", by_words, ranking, Usage(), contest.seed)
     shortcut = fit(known, "shortcut", contest.seed).head
     rows = []
-    for row, o in zip(judged_rows(plain, config, None)[0], plain, strict=True):
+    for row, o in zip(by_words, plain, strict=True):
         example = head_example(o)
         p = shortcut.answer.probability([None] * len(example.statements), example.signals)
         passed = None if p is None else p >= shortcut.threshold
@@ -191,9 +237,8 @@ def majority_rows(seen: Sequence[Observed], known: Sequence[LabelledExample]) ->
     ]
 
 
-def export(contest: Contest, result: StudyResult, out: Path) -> None:
+def export(judge: Judge, contest: Contest, result: StudyResult, out: Path) -> None:
     """Write the champion to ``out`` with what was measured of it."""
-    judge = contest.judges[result.champion]
     tested = result.tested("champion")
     judge.manifest = {
         "study_id": result.study_id,
@@ -212,9 +257,11 @@ def export(contest: Contest, result: StudyResult, out: Path) -> None:
         "floor_agreement": result.tested("floor-overlap").agreement.model_dump(mode="json"),
         "finished": result.finished,
     }
+    known = [seen_by(judge, o) for o in scorable(contest.dev[result.champion])]
+    handed_on, settled = ([o for o in known if bool(o.observation.escalated) is side] for side in (True, False))
     reference = [
         (o.example.question, list(o.example.context), o.example.answer, o.observation)
-        for o in scorable(contest.dev[result.champion])[:3]
+        for o in [*handed_on[:1], *settled, *handed_on[1:]][:3]
     ]
     save_judge(judge, out, card=write_card(result), reference=reference)
     result.judge_dir = str(out)

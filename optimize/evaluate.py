@@ -6,25 +6,25 @@ observations, cross-fitted by group, so that no answer is judged by a head that 
 
 from __future__ import annotations
 
+import math
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.agreement import Agreement, measure
+from faith_dspy.agreement import Agreement, evidence_f1, measure
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.aim import BALANCED, Aim
-from faith_dspy.optimize.align import align
+from faith_dspy.optimize.align import align, places
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, Observation, Usage
-from faith_dspy.scoring import all_signals, conclude
-from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.scoring import all_signals, unasked
 from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, prepare, shortcut_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from faith_dspy.calibration import Head
-    from faith_dspy.config import JudgeConfig
     from faith_dspy.judge import Judge
+    from faith_dspy.rates import Estimate
     from faith_dspy.schema import LabelledExample
 
 
@@ -62,18 +62,7 @@ def observe(
 
 def without_lm(examples: Iterable[LabelledExample]) -> list[Observed]:
     """The same with no LM: sentences as statements, for the floors."""
-    from faith_dspy.schema import Finding, Verdict
-
-    out = []
-    for e in examples:
-        parts = sentences(e.answer)
-        findings = tuple(
-            Finding(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
-            for p in parts
-            if carries_statement(p.text)
-        )
-        out.append(Observed(e, Observation(sentences=parts, findings=findings), None))
-    return out
+    return [Observed(e, unasked(e.answer), None) for e in examples]
 
 
 def usage_of(seen: Iterable[Observed]) -> Usage:
@@ -110,6 +99,31 @@ def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
     return fit_examples([head_example(o) for o in seen], which, seed)
 
 
+def fit_best(rows: Sequence[HeadExample], seed: int, aim: Aim = BALANCED) -> FittedHead:
+    """The head over LM and words; over the LM alone where that is shown to predict the labels better.
+
+    The prior lets six signals of words outvote one LM while labels are few. So the LM alone takes over when its
+    cross-fitted log loss is lower by more than one standard error.
+    """
+    joint = fit_examples(rows, "joint", seed, aim)
+    if not any(n.startswith("lm:") for r in rows for s in r.statements if s for n in s):
+        return joint
+    alone = fit_examples(rows, "lm", seed, aim)
+    gained = [
+        to_loss(p, r.label) - to_loss(q, r.label)
+        for p, q, r in zip(joint.probabilities, alone.probabilities, rows, strict=True)
+        if p is not None and q is not None
+    ]
+    n = len(gained)
+    shown = n > 1 and fmean(gained) > stdev(gained) / n**0.5
+    return alone if shown else joint
+
+
+def to_loss(probability: float, label: bool) -> float:
+    """Log loss of a probability, itself never 0 or 1, of being faithful."""
+    return -math.log(probability if label else 1 - probability)
+
+
 def fit_examples(rows: Sequence[HeadExample], which: str, seed: int, aim: Aim = BALANCED) -> FittedHead:
     """The same from `head_example`s, and with a pass mark for ``aim``."""
     lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
@@ -142,17 +156,45 @@ def cross_fitted_rows(
     return rows
 
 
-def judged_rows(
-    seen: Sequence[Observed], config: JudgeConfig, head: Head | None
-) -> tuple[list[PredictionRow], list[float | None]]:
-    """Predictions by a judge as it stands, and what AUROC is measured on; the head must not have seen these answers."""
+def judged_rows(seen: Sequence[Observed], judge: Judge) -> tuple[list[PredictionRow], list[float | None]]:
+    """Predictions by a judge as it stands, from what it observed, and what AUROC is measured on.
+
+    Its head must not have seen these answers.
+    """
     rows, ranking = [], []
     for o in seen:
-        j = o.unscored or conclude(o.observation, o.example.context, o.example.question, config, head)
-        row = _row(o, j.probability, j.faithful, [s.confidence for s in j.statements])
+        j = o.unscored or judge.conclude(o.observation, o.example.context, o.example.question)
+        row = _row(
+            o._replace(observation=o.observation.last), j.probability, j.faithful, [s.confidence for s in j.statements]
+        )
         rows.append(row.model_copy(update={"unscored": j.unscored.value if j.unscored else None}))
         ranking.append(j.ranking)
     return rows, ranking
+
+
+def evidence(seen: Sequence[Observed], judge: Judge, seed: int = 0) -> Estimate | None:
+    """How far the chunks a judge names are those that people named (`evidence_f1`); None where no label says any.
+
+    A person's statement is brought to the judge's that shares most of its words, ids brought to the same one are
+    pooled, and what is brought to none is missed. Unscored answers are left out; intervals resample groups.
+    """
+    predicted: list[Collection[int]] = []
+    gold: list[set[int]] = []
+    groups = []
+    for o in seen:
+        told = [s for s in o.example.statements if s.supporting_chunk_ids is not None]
+        j = o.unscored or judge.conclude(o.observation, o.example.context, o.example.question)
+        if not told or j.unscored is not None:
+            continue
+        wanted: dict[int, set[int]] = {}
+        for i, (s, place) in enumerate(
+            zip(told, places([t.text for t in told], [s.text for s in j.statements]), strict=True)
+        ):
+            wanted.setdefault(-1 - i if place is None else place, set()).update(s.supporting_chunk_ids or ())
+        predicted += [j.statements[at].supporting_chunk_ids if at >= 0 else () for at in wanted]
+        gold += wanted.values()
+        groups += [o.example.group_key] * len(wanted)
+    return evidence_f1(predicted, gold, groups=groups, seed=seed) if gold else None
 
 
 def _row(
@@ -178,4 +220,5 @@ def _row(
         context=[c.text for c in o.example.context],
         tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),
         annotators=o.example.annotators,
+        usage=o.observation.usage,
     )

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
+from faith_dspy.agreement import shared_ids
 from faith_dspy.schema import Verdict
 from faith_dspy.signatures import INSTRUCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from faith_dspy.schema import LabelledExample, LabelledStatement
 
@@ -115,12 +116,9 @@ def _score(gold: dspy.Example, pred: dspy.Prediction) -> float:
         score = max(0.0, score - CONFUSED)
     named = pred.get("supporting_chunk_ids") or []
     if named and gold.supporting_chunk_ids:
-        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * _f1(named, gold.supporting_chunk_ids)
+        shared, both = shared_ids(named, gold.supporting_chunk_ids)
+        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * shared / both
     return score
-
-
-def _f1(named: Collection[int], gold: Collection[int]) -> float:
-    return 2 * len(set(named) & set(gold)) / (len(set(named)) + len(set(gold)))
 
 
 def feedback(gold: dspy.Example, verdict: str | None, right: bool) -> str:

@@ -17,6 +17,7 @@ from faith_dspy.optimize.ablation import Ablated
 from faith_dspy.optimize.aim import Cut
 from faith_dspy.optimize.band import Band
 from faith_dspy.optimize.compare import Comparison
+from faith_dspy.optimize.frontier import FrontierPoint, in_words
 from faith_dspy.optimize.groups import Groups
 from faith_dspy.optimize.reliability import CalibrationCheck
 from faith_dspy.optimize.selection import Selection
@@ -60,6 +61,8 @@ class PredictionRow(_Result):
     """Source, domain, language … as the labels file has them, and its ``group``."""
     annotators: Any = None
     """Each person's own label, as given."""
+    usage: Usage = Usage()
+    """Of judging this answer."""
 
 
 class VariantResult(_Result):
@@ -152,6 +155,8 @@ class StudyResult(_Result):
     """Champion and baseline first, then the floors."""
     comparisons: dict[str, Comparison]
     """Champion against the baseline and each floor, on the testset, by name."""
+    frontier: tuple[FrontierPoint, ...] = ()
+    """Ways to judge by what they cost, the cheapest first: the champion's words-first forms, and the other variants."""
     selection: Selection | None = None
     """How much of the champion's dev figure comes from having chosen it."""
     groups: Groups | None = None
@@ -168,8 +173,15 @@ class StudyResult(_Result):
     head: dict[str, Any] = Field(default_factory=dict)
     head_report: HeadReport | None = None
     judge_dir: str = ""
+    registered: str = ""
+    """What became of it in MLflow's registry, in a sentence; empty where it was not registered."""
     finished: bool = True
     """False when it was stopped early: the champion is the best so far."""
+
+    @property
+    def frontier_in_words(self) -> list[str]:
+        """What the frontier says, a sentence each."""
+        return in_words(self.frontier)
 
     def variant(self, name: str) -> VariantResult:
         """The variant of that name."""

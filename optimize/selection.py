@@ -92,6 +92,15 @@ def selection(
     )
 
 
+def chosen_by(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats) -> Floats:
+    """Per resample, what variants are chosen by: the mean of balanced accuracy and AUROC, times coverage.
+
+    ``drawn``: how often each answer of ``order``, (group, id), was drawn, shape (resamples, answers). NaN where a label
+    is missing.
+    """
+    return _figures(rows, order, drawn, drawn[:0])[0]
+
+
 def _figures(
     rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats, left: Floats
 ) -> tuple[Floats, Floats]:

@@ -11,6 +11,7 @@ import time
 import warnings
 import zlib
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, MissingExtraError
@@ -76,6 +77,13 @@ def client_of(uri: str) -> Any:
     mlflow = need("mlflow", "Tracking a study")
     with quiet():
         return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def existing(uri: str | None = None) -> tuple[Any | None, str]:
+    """A client of a store that is there, or None, and the store's address. Nothing is made."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    file = re.fullmatch(r"sqlite:///(.*)", uri)
+    return None if file and not Path(file[1]).is_file() else client_of(uri), uri
 
 
 def unusable(uri: str, exc: Exception) -> FaithDspyError:

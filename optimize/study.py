@@ -86,6 +86,8 @@ class Options(NamedTuple):
     """Names from `VARIANTS` to try instead of the budget's, or a file that declares them (`plan`)."""
     aim: Aim = BALANCED
     """What the champion's pass mark is for."""
+    prefer: str = "agreement"
+    """``agreement``: the champion is what agrees best; ``cheapest``: what costs least and is not shown to be worse."""
     reflection_lm: str | None = None
     """LM that proposes instructions, as a model string; None: the judged one."""
 
@@ -117,7 +119,7 @@ def run(
             identity(lm),
             budget,
             variants,
-            [options.seed, str(options.aim), options.reflection_lm],
+            [options.seed, str(options.aim), options.reflection_lm, options.prefer],
         ),
         labels_file=labels.name,
         label_set_hash=label_set_hash(tuned_on),
@@ -152,10 +154,10 @@ def run(
                 raise
             result.finished = False
             view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
-        champion.promote(study.contest(), result, view)
+        judge = champion.promote(study.contest(), result, view)
         result.usage, result.replayed = meter.usage, meter.replayed
     result.seconds = time.monotonic() - started
-    champion.export(study.contest(), result, out)
+    champion.export(judge, study.contest(), result, out)
     study.track.finish(result)
     return result
 
@@ -180,6 +182,7 @@ class _Study:
             seed=self.options.seed,
             purse=self.purse,
             aim=self.options.aim,
+            prefer=self.options.prefer,
         )
 
     def to_finish(self) -> Cost:
@@ -247,7 +250,7 @@ class _Study:
         result.weights = weights
         result.lm_only = agreement(self._rows(seen, "lm")[0], seed=self.options.seed)
         if result.kind == "baseline":
-            result.untuned = agreement(*judged_rows(seen, variant.config, None), seed=self.options.seed)
+            result.untuned = agreement(*judged_rows(seen, judge), seed=self.options.seed)
         self._add(result, rows)
 
     def _compile(self, judge: Judge, variant: Variant, result: VariantResult) -> None:

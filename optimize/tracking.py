@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize import notes, plots
 from faith_dspy.optimize.learned import write_learned
-from faith_dspy.optimize.registry import register
+from faith_dspy.optimize.registry import MODEL, register
 from faith_dspy.optimize.store import NOTE, Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.store import connect as connect
 from faith_dspy.schema import digest
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
     from faith_dspy.schema import Usage
 
-MODEL = "faithfulness"
-"""Name of the registered model."""
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _NAME, _PARENT, _TABLES = "mlflow.runName", "mlflow.parentRunId", "mlflow.loggedArtifacts"
 _MAX_PARAM, _MAX_TAG = 6000, 8000  # characters MLflow keeps
@@ -73,7 +71,7 @@ class MlflowTracker:
         steps: list[Callable[[], object]] = [self._catch_up, lambda: self._conclude(result)]
         if self._model:
             name = self._model
-            steps.append(lambda: register(self._client, self._store.experiment_id, self.run_id, result, name))
+            steps.append(lambda: self._register(result, name))
         steps.append(lambda: self._client.set_terminated(self.run_id, "FINISHED"))
         self._unfinished.detach()
         done = [self._try(step) for step in steps]
@@ -83,6 +81,9 @@ class MlflowTracker:
                 "study again: the LM's replies are kept, so it costs no calls.",
                 result.judge_dir,
             )
+
+    def _register(self, result: StudyResult, name: str) -> None:
+        result.registered = register(self._client, self._store.experiment_id, self.run_id, result, name)
 
     def _try(self, step: Callable[[], object]) -> bool:
         try:

@@ -160,6 +160,14 @@ def chat_server():
         server.close()
 
 
+@pytest.fixture(scope="module")
+def lasting_server():
+    """One endpoint for all tests of a module."""
+    server = ChatServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def judge_at(chat_server):
     """Makes a judge that asks an endpoint: (judge, endpoint)."""

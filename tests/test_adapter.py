@@ -39,6 +39,26 @@ def test_prefix_is_the_same_up_to_the_statement():
     assert one[-1][1].replace("Blue it is.", "Red it is.") == two[-1][1]
 
 
+def test_prefix_of_answers_and_instructions_is_the_same():
+    """Answers over one document, and all instructions about one statement, share every byte that they can.
+
+    Where only the answer differs up to the statement, where the question does up to it, of two instructions up to what
+    is asked last.
+    """
+
+    def prompt(signature, **inputs):
+        found = messages(signature, context=["A.", "B."], **inputs)
+        return "\n".join(content for _, content in found)
+
+    first = prompt(VerifyStatement, question="Why?", statement="One.")
+    for other, last_shared in [
+        (prompt(VerifyStatement, question="Why?", statement="Two."), "Question: Why?\n\nStatement: "),
+        (prompt(VerifyStatement, question="How?", statement="One."), "[1] B.\n\nQuestion: "),
+        (prompt(INSTRUCTIONS["graded"].signature(), question="Why?", statement="One."), "Statement: One.\n\n"),
+    ]:
+        assert other.startswith(first[: first.index(last_shared) + len(last_shared)])
+
+
 def test_demos_are_pairs_before_the_request():
     """Each complete demo is a user and an assistant message, rendered as the request is; incomplete ones are not."""
     demos = [

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
+from contextvars import ContextVar
 
 import pytest
 
-from faith_dspy.concurrency import in_order
+from faith_dspy.concurrency import in_order, in_thread
 
 
 def test_results_are_in_order() -> None:
@@ -35,6 +37,18 @@ def test_few_items_are_taken_ahead() -> None:
     assert next(results) == 0
     assert len(taken) == 5
     results.close()
+
+
+def test_many_are_awaited_at_a_time() -> None:
+    """A hundred things that wait for each other are all done: each has a thread, and the caller's context."""
+    all_there = threading.Barrier(100)
+    who = ContextVar("who")
+
+    async def run() -> list[str]:
+        who.set("caller")
+        return await asyncio.gather(*(in_thread(lambda: (all_there.wait(60), who.get())[1]) for _ in range(100)))
+
+    assert asyncio.run(run()) == ["caller"] * 100
 
 
 def test_closing_begins_nothing_more() -> None:

@@ -90,6 +90,15 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
     assert 2 <= most <= 8
 
 
+def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
+    """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
+    judge, server = judge_at()
+    given = [{"context": [f"Kettle {c} is blue."], "answer": f"Number {i} is blue."} for i, c in enumerate("ABAB")]
+    found = judge.batch([*given[:3], "no record", given[3]], num_threads=1)
+    assert [j.statements[0].text[7] if j.statements else None for j in found] == ["0", "1", "2", None, "3"]
+    assert [s[7] for s in server.statements] == ["0", "2", "1", "3"]
+
+
 def test_stream_takes_only_a_few_records_ahead(judge_at):
     """A stream reads its input as it goes, so that any number of records fits in memory."""
     judge, _ = judge_at()

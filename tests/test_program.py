@@ -354,6 +354,17 @@ def test_ids_of_a_window_are_ids_of_the_context(judge_at):
     assert found.dropped_chunk_ids == 1
 
 
+def test_what_is_asked_about_a_window_is_asked_at_a_time(judge_at):
+    """Two statements, two windows: both are asked about the first window, then both about the second."""
+    judge, server = judge_at()
+    judge.program.window = 30
+    judge(context=["The kettle is blue.", "It holds 0.9 litres."], answer="It is blue. It is small.")
+    seen = [
+        ("blue." in r["messages"][-1]["content"].split("Statement:")[0], server.statement(r)) for r in server.requests
+    ]
+    assert seen == [(True, "It is blue."), (True, "It is small."), (False, "It is blue."), (False, "It is small.")]
+
+
 def test_window_follows_the_lms(judge_at):
     """An LM of 100 tokens gets windows of 100 · 0.7 · 2.5 = 175 bytes."""
     from faith_dspy import Judge

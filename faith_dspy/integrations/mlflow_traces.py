@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, in_short
-from faith_dspy.integrations.traces import FINDERS, Span, documents_of, records_of
+from faith_dspy.integrations import datum
+from faith_dspy.integrations.traces import ASKED, FINDERS, SAID, Span, documents_of, records_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mlflow.entities import Trace
+
+_CONTEXT = datum.NAMES["context"]
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
@@ -27,6 +30,42 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
     """
     several: Any = [traces] if hasattr(traces, "data") else traces
     return records_of(span for trace in several for span in spans(trace))
+
+
+def record_of(inputs: Any, outputs: Any, expectations: Any = None, trace: Trace | None = None) -> dict[str, Any]:
+    """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
+
+    The answer is what came out, the question what went in. The context is what ``inputs``, ``expectations`` or
+    ``outputs`` name as such (`datum.NAMES`); where they name none, what `records` finds in the trace; else what was
+    said before in ``inputs["messages"]``.
+    """
+    parts = [p for p in (inputs, expectations, outputs) if isinstance(p, Mapping)]
+    named = next((p[k] for p in parts for k in _CONTEXT if isinstance(p.get(k), str | list | tuple)), None)
+    if named is None and trace is not None:
+        try:
+            found = records(trace)[0]
+        except InputError as exc:
+            return {"error": str(exc)}
+        if "error" in found or found["context"] or not isinstance(inputs, Mapping) or "messages" not in inputs:
+            return found
+    if outputs is None:
+        return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
+    answer = text_of(outputs, SAID)
+    if named is None and isinstance(inputs, Mapping) and isinstance(inputs.get("messages"), list):
+        return {"conversation": [*inputs["messages"], {"role": "assistant", "content": answer}]}
+    asked = {k: v for k, v in inputs.items() if k not in _CONTEXT} if isinstance(inputs, Mapping) else inputs
+    question = text_of(asked, ASKED) if asked else None
+    try:
+        return datum.record({"question": question, "context": named, "answer": answer})
+    except InputError as exc:
+        return {"error": str(exc)}
+
+
+def record_of_trace(trace: Trace) -> dict[str, Any]:
+    """`record_of` what went into and came out of a trace, with the expectations people gave it."""
+    root = next((s for s in trace.data.spans if s.parent_id is None), None)
+    told = {a.name: a.value for a in trace.search_assessments(type="expectation")}
+    return record_of(root.inputs if root else None, root.outputs if root else None, told, trace)
 
 
 def spans(trace: Trace) -> list[Span]:

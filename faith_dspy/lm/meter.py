@@ -34,6 +34,8 @@ class Limits:
     dollars: float | None = None
     seconds: float | None = None
     """By the clock, from when the meter is opened."""
+    calls_per_second: float | None = None
+    """A call that comes earlier waits, in its thread, for its turn. Replies from DSPy's cache wait too."""
 
     def __bool__(self) -> bool:
         return any(v is not None for v in (self.calls, self.tokens, self.dollars, self.seconds))
@@ -59,7 +61,7 @@ class Meter:
         self._replayed = 0
         self._failed = 0
         self._refused = 0
-        self._started = time.monotonic()
+        self._started = self._turn = time.monotonic()
         self.limits = limits or Limits()
 
     @property
@@ -110,7 +112,7 @@ class Meter:
             self._failed += 1
 
     def begin(self) -> None:
-        """A call begins. `LimitReachedError` before it is made, when what may be spent is spent.
+        """A call begins, when it is its turn. `LimitReachedError` before it is made, when what may be spent is spent.
 
         Calls in flight count as made, so that the limit of calls is never exceeded; tokens and dollars are known
         afterwards only, and can be exceeded by those of the calls in flight.
@@ -120,6 +122,12 @@ class Meter:
                 self._refused += 1
                 raise LimitReachedError(f"the limit of {self.limits.words(which)} is reached")
             self._begun += 1
+            now = time.monotonic()
+            wait = max(0.0, self._turn - now)
+            if self.limits.calls_per_second:
+                self._turn = now + wait + 1 / self.limits.calls_per_second
+        if wait:
+            time.sleep(wait)
 
     def cancel(self) -> None:
         """A call that began ends without an answer or a failure: it was never made, or stopped by Ctrl-C."""

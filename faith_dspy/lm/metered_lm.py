@@ -17,6 +17,7 @@ import dspy
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.exceptions import ContextWindowExceededError
 
+from faith_dspy.lm.direct import SECONDS, ask
 from faith_dspy.lm.meter import open_meters
 from faith_dspy.schema import Usage
 
@@ -80,7 +81,9 @@ class MeteredLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
         with self._counting(kwargs):
-            return super().__call__(prompt, messages=messages, **self._salted(kwargs))
+            kwargs = self._salted(kwargs)
+            outputs = ask(self, prompt, messages, kwargs)
+            return super().__call__(prompt, messages=messages, **kwargs) if outputs is None else outputs
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
@@ -151,6 +154,11 @@ class MeteredLM(dspy.LM):
         """What the call of this history entry cost, and whether it was a replay."""
         call = _call.get()
         seconds = time.perf_counter() - call.started if call else 0.0
+        dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
+        if isinstance(entry["response"], dict) and SECONDS in entry["response"]:  # it holds what it cost
+            found = _counts(entry["response"]["usage"])
+            known = {"calls": 1, "seconds": entry["response"][SECONDS], "dollars": dollars}
+            return found.model_copy(update=known), not entry["usage"]
         responses = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
         receipt = self._receipt_key(entry, responses) if call and call.cached else None
         if not entry["usage"]:  # a replay, or an endpoint that does not count
@@ -160,7 +168,6 @@ class MeteredLM(dspy.LM):
             found = sum((_counts(r.usage) for r in responses if hasattr(r, "usage")), Usage())
             if found.prompt_tokens or any(getattr(r, "cache_hit", False) for r in responses):
                 return found.model_copy(update={"calls": 1}), True
-        dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
         usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
         if receipt:
             dspy.cache.put(receipt, usage.model_dump())
@@ -187,10 +194,10 @@ def _counts(usage: Any) -> Usage:
         values = (usage.get(n) if isinstance(usage, dict) else getattr(usage, n, None) for n in names)
         return next((int(value) for value in values if isinstance(value, int | float)), 0)
 
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    details = (usage.get("prompt_tokens_details") if isinstance(usage, dict) else None) or {}
     return Usage(
         prompt_tokens=first("prompt_tokens", "input_tokens"),
-        cached_tokens=int((details or {}).get("cached_tokens") or 0) if details else first("cache_read_tokens"),
+        cached_tokens=int(details.get("cached_tokens") or first("cache_read_tokens", "cache_read_input_tokens")),
         output_tokens=first("completion_tokens", "output_tokens"),
     )
 

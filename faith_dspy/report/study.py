@@ -110,6 +110,8 @@ def study_view(result: Any) -> RenderableType:
     floor = result.comparisons.get("floor-overlap")
     if floor is not None and floor.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
+    if result.registered:
+        notes.append(f"• {escape(result.registered)}")
     u = result.usage
     kept = f" ({result.replayed} of them kept from before, not paid again)" if result.replayed else ""
     notes += [
@@ -123,7 +125,7 @@ def study_view(result: Any) -> RenderableType:
         f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}",
         "  see every run   make ui",
     ]
-    return Group(dev, *left_out, test, *_groups(result.groups), *notes)
+    return Group(dev, *left_out, test, *_groups(result.groups), *_frontier(result), *notes)
 
 
 def _groups(groups: Any) -> list[RenderableType]:
@@ -145,6 +147,30 @@ def _groups(groups: Any) -> list[RenderableType]:
     return [table]
 
 
+def _frontier(result: Any) -> list[RenderableType]:
+    """What agreement costs, the cheapest first, and what that says; nothing where there is no choice."""
+    if len(result.frontier) < 2:
+        return []
+    table = Table(title="What agreement costs: to choose by, not agreement with people", title_justify="left",
+                  box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
+    table.add_column("", max_width=34, overflow="ellipsis", no_wrap=True)
+    for title in ("n", "asked", "b. acc.", "AUROC", "calls", "read", "s"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for p in result.frontier:
+        style = "bold green" if p.champion else ""
+        table.add_row(
+            Text(("★ " if p.champion else "→ " if p.cheapest else "  ") + p.name, style),
+            str(p.n),
+            f"{p.asked:.0%}",
+            number(p.agreement),
+            number(p.auroc),
+            f"{p.calls:.1f}",
+            f"{p.computed_tokens:.0f}",
+            f"{p.seconds:.1f}",
+        )
+    return [table, *(f"• {sentence}" for sentence in result.frontier_in_words), ""]
+
+
 def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:
     """Tokens read, tokens written and seconds an answer; dashes where no LM was asked."""
     if not answers:
@@ -156,7 +182,9 @@ def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:
     )
 
 
-def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_these: bool) -> RenderableType:
+def agreement_view(
+    a: Agreement, usage: Usage, share: Any = None, *, evidence: Estimate | None = None, tuned_on_these: bool
+) -> RenderableType:
     """`faith-dspy agree` for people."""
     n = max(1, a.n)
     table = Table(show_header=False, box=None)
@@ -169,6 +197,7 @@ def agreement_view(a: Agreement, usage: Usage, share: Any = None, *, tuned_on_th
         ("faithful answers passed", interval(a.recall_faithful)),
         ("F1 of the unfaithful", interval(a.f1_unfaithful)),
         ("calibration error (ECE)", interval(a.ece)),
+        *([("F1 of the chunks named", interval(evidence))] if evidence else []),
         ("answers scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"),
         ("tokens an answer", f"{usage.computed_tokens / n:.0f} read, {usage.output_tokens / n:.0f} written"),
         ("seconds an answer", f"{usage.seconds / n:.1f}"),

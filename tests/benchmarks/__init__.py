@@ -1,1 +1,1 @@
-"""What judging costs and how well it agrees with people, measured beside the others. See README.md."""
+"""Measurements that are run by hand: each a module with one command, its results in ``results/``."""

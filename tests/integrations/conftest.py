@@ -32,3 +32,29 @@ def recorded(chat_server, judge_at):
         return judge_at(server, **dials)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
+    pytest.importorskip("mlflow", reason="MLflow is not installed (extra tune)")
+    from faith_dspy import Judge
+    from faith_dspy.agreement import measure
+    from faith_dspy.optimize.registry import register
+    from faith_dspy.optimize.results import StudyResult
+    from faith_dspy.optimize.store import client_of
+
+    folder = tmp_path_factory.mktemp("registry")
+    Judge("openai/tiny", granularity="sentence").save(folder / "judge")
+    found = measure([True, False] * 4, [True, False] * 4, [None] * 8, n_resamples=20).model_dump(mode="json")
+    result = StudyResult.model_validate(
+        {"study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"},
+         "budget": "quick", "seed": 0, "split": {}, "variants": [], "champion": "sentence", "comparisons": {},
+         "test": [{"name": "champion", "kind": "lm", "agreement": found}], "judge_dir": str(folder / "judge")}
+    )  # fmt: skip
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = client_of(uri)
+    experiment = client.create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
+    run = client.create_run(experiment).info.run_id
+    register(client, experiment, run, result, "faithfulness")
+    return uri

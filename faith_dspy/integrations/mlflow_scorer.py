@@ -1,0 +1,251 @@
+"""A judge as a scorer in MLflow's evaluation, over rows and over traces.
+
+from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+mlflow.genai.evaluate(data=rows_or_traces, scorers=[FaithfulnessScorer("models:/faithfulness@champion")])
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from faith_dspy.artifact import load_judge
+from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.integrations.explanation import explain, value
+from faith_dspy.integrations.mlflow_traces import record_of
+from faith_dspy.judge import Judge
+
+try:
+    from mlflow.entities import AssessmentError, AssessmentSource, Feedback
+    from mlflow.genai.judges.base import Judge as MlflowJudge
+    from mlflow.genai.judges.base import JudgeField
+    from mlflow.genai.scorers.base import ScorerKind, SerializedScorer
+    from mlflow.tracing.constant import AssessmentMetadataKey
+except ModuleNotFoundError as exc:
+    if (exc.name or "").partition(".")[0] != "mlflow":
+        raise
+    raise MissingExtraError("mlflow", "tune", "a judge as an MLflow scorer") from exc
+
+from pydantic import PrivateAttr
+
+if TYPE_CHECKING:
+    from mlflow.entities import Trace
+
+    from faith_dspy.schema import Judgment, StatementVerdict
+
+
+class FaithfulnessScorer(MlflowJudge):
+    """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
+
+    ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``).
+
+    **What is judged.** The answer is what came out (``outputs``, of a mapping the first of answer, response, output …),
+    the question what went in. The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context,
+    contexts, retrieved_contexts …); where they name none, what the trace's RETRIEVER and tool spans found.
+
+    **What comes back.** Of every answer a list of `Feedback`:
+
+    - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
+      verdict; metadata: all of the judgment but the texts of the context. Unscored: no value but an error, its code the
+      reason (``no_context``, ``lm_failed`` …).
+    - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
+    - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
+    - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
+      ``"none"``), value the verdict, rationale the statement and the reason.
+
+    So the metrics of a run are ``faithfulness/mean`` over what was scored, ``faithfulness/faithful/mean`` (the share
+    that passes) and ``faithfulness/scored/mean``.
+
+    Any number of MLflow's threads may call it: each call brings its own LM into DSPy's context. An embedded LM is asked
+    by one at a time, so that documents do not push each other out of its prefix cache. ``timeout``: seconds for one
+    answer, 0 for no limit but the LM's own.
+    """
+
+    _source: Any = PrivateAttr()
+    _judge: Judge | None = PrivateAttr(default=None)
+    _statements: str = PrivateAttr()
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _turn: Any = PrivateAttr(default_factory=lambda: nullcontext())
+
+    def __init__(
+        self,
+        judge: Judge | str | Path,
+        *,
+        name: str = "faithfulness",
+        statements: Literal["unsupported", "all", "none"] = "unsupported",
+        description: str | None = "How far the answer says only what its context supports.",
+        aggregations: list[Any] | None = None,
+        timeout: float = 0,
+    ) -> None:
+        if statements not in ("unsupported", "all", "none"):
+            raise InputError(f"got statements={statements!r}, expected 'unsupported', 'all' or 'none'")
+        super().__init__(name=name, description=description, aggregations=aggregations, timeout=timeout)
+        self._source, self._statements = judge, statements
+
+    @property
+    def judge(self) -> Judge:
+        """The judge, loaded once, its LM and prompts made before any thread uses them."""
+        with self._lock:
+            if self._judge is None:
+                judge = self._source if isinstance(self._source, Judge) else load_judge(self._source)
+                if any(lm.endpoint.sha256 for lm in judge.ready()):  # embedded: it has a single slot
+                    self._turn = threading.Lock()
+                self._judge = judge
+            return self._judge
+
+    def judgment(
+        self, inputs: Any = None, outputs: Any = None, expectations: Any = None, trace: Trace | None = None
+    ) -> Judgment:
+        """What the judge finds; arguments as MLflow gives them to a scorer."""
+        import dspy
+
+        judge = self.judge
+        # MLflow traces DSPy while it evaluates; the judge's own traces would stand among those that are scored.
+        with self._turn, dspy.context(callbacks=[]):
+            return judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
+
+    def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
+        self,
+        *,
+        inputs: Any = None,
+        outputs: Any = None,
+        expectations: dict[str, Any] | None = None,
+        trace: Trace | None = None,
+    ) -> list[Feedback]:
+        """The judgment as `Feedback`. Raises `LMUnavailableError` when the endpoint is not there, which MLflow shows as
+        the error of each row."""
+        return self.feedback(self.judgment(inputs, outputs, expectations, trace))
+
+    def feedback(self, judgment: Judgment) -> list[Feedback]:
+        """A judgment as MLflow's assessments."""
+        source = AssessmentSource("LLM_JUDGE", self._named())
+        scored = judgment.unscored is None
+        error = None
+        if judgment.unscored is not None:
+            error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
+
+        def one(suffix: str, **fields: Any) -> Feedback:
+            return Feedback(name=self.name + suffix, source=source, **fields)
+
+        found = [
+            one("", value=value(judgment), error=error, rationale=explain(judgment), metadata=_metadata(judgment)),
+            one("/scored", value=scored),
+        ]
+        if scored:
+            found.insert(1, one("/faithful", value=judgment.faithful))
+        for i, s in enumerate(judgment.statements if scored else ()):
+            if self._statements == "all" or (self._statements == "unsupported" and not s.is_supported):
+                verdict = s.verdict.value if s.verdict else "unjudged"
+                found.append(one("/statement", value=verdict, rationale=_why(s), metadata=_of_statement(i, s)))
+        return found
+
+    def _named(self) -> str:
+        """What is shown as the assessment's source: the place of the judge, or its LM."""
+        return f"faith_dspy {self.judge.lm_name}" if isinstance(self._source, Judge) else str(self._source)
+
+    @property
+    def instructions(self) -> str:
+        """What the LM is asked about each statement: the compiled prompts."""
+        return "\n\n".join(str(p.signature.instructions) for p in self.judge.program.predictors())
+
+    @property
+    def feedback_value_type(self) -> Any:
+        """A number in [0, 1]."""
+        return float
+
+    def get_input_fields(self) -> list[JudgeField]:
+        """Question, answer and context, from a row or from a trace."""
+        return [
+            JudgeField(name="inputs", description="The question, and the context if it is not in the trace"),
+            JudgeField(name="outputs", description="The answer"),
+            JudgeField(name="expectations", description="The context, if it is neither in inputs nor in the trace"),
+        ]
+
+    @property
+    def kind(self) -> ScorerKind:
+        """To MLflow's registry it is code: what `model_dump` gives."""
+        return ScorerKind.DECORATOR
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        """As MLflow registers scorers: code of its own that names the judge's place and nothing else.
+
+        ``scorer.register()`` works where MLflow takes code of one's own: on Databricks, or with
+        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. Raises `InputError` for a judge that is not in a place: export it, or
+        register it as a model, and give that.
+        """
+        if isinstance(self._source, Judge):
+            raise InputError(
+                "this scorer holds a Judge, which cannot be registered with it; expected a scorer made from the "
+                "judge's place. Save or register the judge, then: FaithfulnessScorer('models:/faithfulness@champion')"
+            )
+        place = str(self._source) if ":/" in str(self._source) else str(Path(self._source).absolute())
+        parts = ("inputs", "outputs", "expectations", "trace")
+        arguments = {"judge": place, "name": self.name, "statements": self._statements}
+        signature = [*(f"{p}=None" for p in parts), *(f"{k}={v!r}" for k, v in arguments.items())]
+        return asdict(
+            SerializedScorer(
+                name=self.name,
+                description=self.description,
+                aggregations=self.aggregations,  # type: ignore[arg-type]  # as MLflow's own scorers do
+                timeout=self.timeout,
+                call_source=f"from {__name__} import scorer\n"
+                f"return scorer(judge, name, statements)({', '.join(f'{p}={p}' for p in parts)})",
+                call_signature=f"({', '.join(signature)})",
+                original_func_name="faithfulness",
+            )
+        )
+
+    def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
+        """A scorer of the same judge: an LM is not copied."""
+        return type(self)(
+            self._source,
+            name=self.name,
+            statements=self._statements,  # type: ignore[arg-type]
+            description=self.description,
+            aggregations=self.aggregations,
+            timeout=self.timeout or 0,
+        )
+
+
+@lru_cache(maxsize=8)
+def scorer(judge: str, name: str, statements: Any) -> FaithfulnessScorer:
+    """The scorer of a judge in a place, loaded once: what a registered scorer calls."""
+    return FaithfulnessScorer(judge, name=name, statements=statements)
+
+
+def _metadata(judgment: Judgment) -> dict[str, str]:
+    """The judgment in strings, with what it cost under the keys that MLflow's pages show."""
+    u = judgment.usage
+    fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "send_to_person", "unscored"})
+    told = {k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items() if v is not None}
+    told |= {
+        "verdicts": json.dumps(judgment.verdict_counts),
+        "statements": json.dumps([_of_statement(i, s) for i, s in enumerate(judgment.statements)], ensure_ascii=False),
+        "calls": str(u.calls),
+        "cached_tokens": str(u.cached_tokens),
+        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: str(u.prompt_tokens),
+        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: str(u.output_tokens),
+    }
+    return told if u.dollars is None else {**told, AssessmentMetadataKey.JUDGE_COST: str(u.dollars)}
+
+
+def _of_statement(i: int, s: StatementVerdict) -> dict[str, str]:
+    told = {
+        "statement": s.text,
+        "index": str(i),
+        "verdict": s.verdict.value if s.verdict else "unjudged",
+        "sentence_index": "" if s.sentence_index is None else str(s.sentence_index),
+        "confidence": "" if s.confidence is None else f"{s.confidence:.4f}",
+        "supporting_chunk_ids": ", ".join(map(str, s.supporting_chunk_ids)),
+    }
+    return {k: v for k, v in told.items() if v}
+
+
+def _why(s: StatementVerdict) -> str:
+    said = s.reason or s.error
+    return f"{s.text} – {said}" if said else s.text

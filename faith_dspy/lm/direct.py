@@ -1,0 +1,190 @@
+"""The short way to an OpenAI-compatible endpoint of one's own: one request on a connection that is kept.
+
+On DSPy's own way a one-token call costs several milliseconds of processor time: a price is looked for, the request and
+the reply are converted twice, the reply is stored twice. That is nothing beside a hosted model, and a great part
+of a server that answers in fifty. Here only the plain case is handled, with DSPy's errors and retries; what is not
+known – another provider, a price, a tool, a proxy, an odd reply – is left to DSPy. Cache keys are DSPy's, and so each
+way replays what was paid for on the other.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections import defaultdict, deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import dspy
+import orjson
+from dspy import lm15
+from dspy.clients._http import retry_after_seconds
+from dspy.clients.call_result import CallResult
+from dspy.clients.errors import error_boundary
+from dspy.clients.execution import IGNORED_CACHE_KEYS, PreparedCall, _delay, finalize, prepare
+from dspy.clients.model_metadata import model_info
+from dspy.utils.exceptions import is_retryable_lm_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from faith_dspy.lm.metered_lm import MeteredLM
+
+_SENT = {"temperature", "max_tokens", "logprobs", "top_logprobs", "response_format", "seed", "stop", "top_p"}
+"""Settings that go into the request as they are."""
+_OURS = {"api_base", "api_key", "timeout", "rollout_id", "cache"}
+_LIMIT = {"openai": "max_completion_tokens", "hosted_vllm": "max_tokens"}
+"""What a provider calls the limit of output tokens, as DSPy sends it."""
+_TIMEOUT = 600.0
+"""Seconds an endpoint has where the LM sets no timeout."""
+SECONDS = "faith_dspy_seconds"
+"""How long a stored reply took when it was paid for."""
+
+
+class _Address(NamedTuple):
+    tls: bool
+    netloc: str
+    path: str
+
+
+_idle: defaultdict[tuple[Any, ...], deque[http.client.HTTPConnection]] = defaultdict(deque)
+"""Connections nobody uses, by process and address. A thread takes one out for a call and puts it back after."""
+
+
+def ask(lm: MeteredLM, prompt: Any, messages: Any, kwargs: dict[str, Any]) -> list[Any] | None:
+    """What calling the `dspy.LM` returns; None where it is to be called instead."""
+    address = _address(lm, kwargs)
+    if address is None or isinstance(prompt, dspy.lm15.Request):
+        return None
+    call = prepare(lm, prompt, messages, kwargs)
+    key = call.key(lm, False)
+    reply = dspy.cache.get(key, IGNORED_CACHE_KEYS) if call.cache else None
+    replayed = reply is not None
+    if reply is None:
+        reply = _answered(lm, call, address)
+    if not isinstance(reply, dict) or SECONDS not in reply:
+        return None
+    result = CallResult.legacy(lm, reply, kwargs=call.legacy)
+    if replayed:
+        result.usage, result.cache_hit = {}, True
+    elif call.cache:
+        # What is on disk need not be in memory too: DSPy would keep a million replies there.
+        dspy.cache.put(key, reply, IGNORED_CACHE_KEYS, enable_memory_cache=not dspy.cache.enable_disk_cache)
+    outputs: list[Any] = finalize(lm, call, result)
+    return outputs
+
+
+def _address(lm: MeteredLM, kwargs: dict[str, Any]) -> _Address | None:
+    """Where to ask; None where nothing but DSPy knows how to."""
+    settings = dspy.settings
+    merged = {**lm.kwargs, **kwargs}
+    base, key, timeout = merged.get("api_base"), merged.get("api_key"), merged.get("timeout")
+    plain = (
+        isinstance(base, str)
+        and isinstance(key, str | None)
+        and isinstance(timeout, int | float | None)
+        and lm.model_type == "chat"
+        and lm.engine == "auto"
+        and not (lm.callbacks or settings.callbacks or settings.send_stream or settings.usage_tracker or lm._providers)
+        and all(name in _SENT or name in _OURS or value is None for name, value in merged.items())
+        and not isinstance(merged.get("response_format"), type)
+        and not _has_price(lm.model)
+    )
+    return _parsed(base) if plain else None
+
+
+@lru_cache
+def _has_price(model: str) -> bool:
+    """Whether calls are to be priced, or the provider is none of those that can be asked here."""
+    provider, _, name = model.partition("/")
+    return provider not in _LIMIT or not name or "input_cost_per_token" in model_info(provider, name)
+
+
+@lru_cache
+def _parsed(base: str) -> _Address | None:
+    """The address of chat completions, if it is reached without a proxy."""
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        return None
+    proxies = getproxies()
+    if (proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname):
+        return None
+    return _Address(parts.scheme == "https", parts.netloc, f"{parts.path.rstrip('/')}/chat/completions")
+
+
+def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str, Any] | None:
+    """The endpoint's reply with the seconds it took; None of one that is no plain answer. Raises DSPy's errors."""
+    settings = call.legacy
+    provider, _, name = lm.model.partition("/")
+    sent = {k: v for k, v in settings.items() if k in _SENT and v is not None}
+    if "max_tokens" in sent:
+        sent[_LIMIT[provider]] = sent.pop("max_tokens")
+    body = orjson.dumps({"model": name, "messages": settings["messages"], **sent})
+    headers = {"Content-Type": "application/json"}
+    if settings.get("api_key"):
+        headers["Authorization"] = f"Bearer {settings['api_key']}"
+    started = time.perf_counter()
+    said = _retried(lm, lambda: _post(address, body, headers, settings.get("timeout") or _TIMEOUT))
+    try:
+        reply = orjson.loads(said or b"")
+        whole = isinstance(reply["choices"][0]["message"]["content"], str) and isinstance(reply["usage"], dict)
+    except (ValueError, LookupError, TypeError):
+        return None
+    if not whole:
+        return None
+    if reply["choices"][0].get("finish_reason") == "length":
+        lm._check_truncation(reply)
+    return {**reply, "model": reply.get("model") or name, SECONDS: time.perf_counter() - started}
+
+
+def _retried(lm: MeteredLM, attempt: Callable[[], bytes | None]) -> bytes | None:
+    """As often and as long as DSPy does."""
+    for number in range(lm.num_retries + 1):
+        try:
+            with error_boundary(lm.model):
+                return attempt()
+        except dspy.LMError as exc:
+            if number == lm.num_retries or not is_retryable_lm_error(exc):
+                raise
+            time.sleep(_delay(exc, number))
+    raise AssertionError("no attempt was made")
+
+
+def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: float) -> bytes | None:
+    """The body of a reply with status 200; None of one that is neither that nor an error. Raises lm15's errors."""
+    idle = _idle[os.getpid(), address.tls, address.netloc, timeout]
+    while True:
+        try:
+            connection, fresh = idle.pop(), False
+        except IndexError:
+            kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+            connection, fresh = kind(address.netloc, timeout=timeout), True
+        kept = False
+        try:
+            connection.request("POST", address.path, body, headers)
+            reply = connection.getresponse()
+            said = reply.read()
+            kept = not reply.will_close
+        except TimeoutError as exc:
+            raise lm15.TransportError(f"no answer within {timeout:g} s") from exc
+        except (OSError, http.client.HTTPException) as exc:
+            if fresh or not isinstance(exc, ConnectionError):
+                raise lm15.TransportError(f"no answer from {address.netloc}: {exc}") from exc
+            continue  # the endpoint had hung up in the meantime
+        finally:
+            if kept:
+                idle.append(connection)
+            else:
+                connection.close()
+        if reply.status >= 400:
+            error = _dialect.normalize_error(reply.status, said.decode(errors="replace"))
+            error.retry_after = retry_after_seconds(reply.headers.get("Retry-After"))
+            raise error
+        return said if reply.status == 200 else None
+
+
+_dialect = lm15.OpenAIChatLM(api_key="none")
+"""Knows what OpenAI's errors mean; sends nothing."""

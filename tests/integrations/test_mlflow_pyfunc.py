@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+KEY = "sk-test-8c21f5e0aa"
+CONTEXT = ["The kettle is blue."]
+YES = {"It is blue.": 0.9, "It is red.": 0.2}
+BLUE = {"question": "Which colour?", "context": CONTEXT, "answer": "It is blue."}
+RED = {"context": CONTEXT, "answer": "It is red."}
+
+
+@pytest.fixture(scope="module")
+def surroundings(registry, lasting_server, tmp_path_factory):
+    """Environment of a process that serves: where the registry, the LM and its key are."""
+    lasting_server.says = lasting_server._yes(YES)
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "MLFLOW_TRACKING_URI": registry,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT": "300",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "OPENAI_API_BASE": lasting_server.base,
+        "OPENAI_API_KEY": KEY,
+        "DSPY_CACHEDIR": str(tmp_path_factory.mktemp("cache")),
+    }
+
+
+@pytest.fixture(scope="module")
+def served(surroundings, tmp_path_factory):
+    """Address of `mlflow models serve`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path_factory.mktemp("served")
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/faithfulness@champion"]
+    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=surroundings, stdout=log, stderr=log, start_new_session=True
+        )
+    base = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(1000):
+            if process.poll() is not None:
+                break
+            try:
+                if httpx.get(f"{base}/ping").status_code == 200:
+                    yield base, folder / "log"
+                    break
+            except httpx.TransportError:
+                time.sleep(0.3)
+        else:
+            pytest.fail((folder / "log").read_text())
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(20)
+
+
+def ask(served, body):
+    """Status and reply of a request."""
+    reply = httpx.post(f"{served[0]}/invocations", json=body, timeout=300)
+    return reply.status_code, reply.json()
+
+
+def test_rows_are_judged_over_http(served):
+    """A batch comes back in its order, each row with score, verdict counts and usage; a row of its own the same."""
+    status, reply = ask(served, {"inputs": [BLUE, RED]})
+    assert status == 200, reply
+    blue, red = reply["predictions"]
+    assert (blue["score"], blue["faithful"], blue["unscored"]) == (1.0, True, None)
+    assert (red["score"], red["faithful"], red["unscored"]) == (0.0, False, None)
+    assert blue["verdict_counts"]["fully_supported"] == red["verdict_counts"]["not_supported"] == 1
+    assert json.loads(red["statements"])[0]["text"] == "It is red."
+    assert blue["usage"] == {**blue["usage"], "calls": 1, "prompt_tokens": 100, "cached_tokens": 60}
+    alone = ask(served, {"inputs": [BLUE]})[1]["predictions"]
+    assert [row["score"] for row in alone] == [1.0]
+
+
+def test_what_cannot_be_judged_is_a_row(served):
+    """A row without answer or context, or whose LM fails, is unscored and says why; the rows beside it are judged."""
+    odd = {"context": CONTEXT, "answer": "It is odd."}  # the LM fails for it
+    rows = [{"context": CONTEXT}, {"context": [], "answer": "It is blue."}, odd, BLUE]
+    status, reply = ask(served, {"inputs": rows})
+    assert status == 200, reply
+    found = reply["predictions"]
+    assert [r["unscored"] for r in found] == ["parse_failed", "no_context", "lm_failed", None]
+    assert [r["score"] for r in found] == [None, None, None, 1.0]
+    assert "answer is NoneType, expected text" in found[0]["detail"]
+    assert all(r["faithful"] is None for r in found[:3])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"inputs": [{"context": "no list", "answer": 5}]},
+        {"inputs": "no rows"},
+        {"dataframe_records": [BLUE]},
+        {"inputs": [BLUE], "params": {"threads": "many"}},
+    ],
+)
+def test_a_request_of_another_type_is_refused(served, body):
+    """What does not fit the signature is a 400 with a message, and nothing is judged."""
+    status, reply = ask(served, body)
+    assert status == 400
+    assert reply["error_code"]
+    assert reply["message"]
+
+
+def test_the_key_stays_in_the_environment(served, surroundings, lasting_server, registry):
+    """The LM was asked with the key of the server's environment; neither the model nor the log holds it."""
+    ask(served, {"inputs": [BLUE]})
+    assert set(lasting_server.authorization) == {f"Bearer {KEY}"}
+    written = [f for f in Path(registry.removeprefix("sqlite:///")).parent.rglob("*") if f.is_file()]
+    assert [f for f in [*written, served[1]] if KEY.encode() in f.read_bytes()] == []
+
+
+@pytest.mark.parametrize("uri", ["models:/faithfulness@champion", "models:/faithfulness/1"])
+def test_it_loads_in_a_new_process(surroundings, tmp_path, uri):
+    """`load_judge` of an alias or a version, in a process that knows the registry's address and nothing else."""
+    code = f"""
+from faith_dspy import load_judge
+print(load_judge({uri!r})(context=["The kettle is blue."], answer="It is blue.").score)"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "1.0", done.stderr
+
+
+def test_another_lm_can_be_named(registry, lasting_server, monkeypatch):
+    """FAITH_DSPY_LM replaces the LM the judge was tuned on."""
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", registry)
+    monkeypatch.setenv("FAITH_DSPY_LM", "openai/other")
+    monkeypatch.setenv("OPENAI_API_BASE", lasting_server.base)
+    model = mlflow.pyfunc.load_model("models:/faithfulness@champion")
+    assert model.unwrap_python_model().judge.lm_name == "openai/other"

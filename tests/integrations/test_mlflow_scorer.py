@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("mlflow", reason="scorers are called by the real library: pip install 'faith_dspy[tune]'")
+
+import mlflow
+from mlflow.entities import Document, SpanType
+from mlflow.genai.scorers import Scorer
+
+from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+
+BLUE, RED, NEW = "The kettle is blue.", "It is red.", "It is new."
+YES = {BLUE: 0.9, RED: 0.2, NEW: 0.3}
+CONTEXT = ["The kettle is blue.", "It was bought in May."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(tmp_path_factory):
+    """A store of these tests; by the environment, as what `set_tracking_uri` sets would stay for the tests after."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db")
+        patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
+        patch.setenv("MLFLOW_GENAI_EVAL_MAX_WORKERS", "6")
+        yield
+
+
+@pytest.fixture
+def scorer(judge_at):
+    """Makes a scorer on recorded replies: (scorer, endpoint)."""
+
+    def make(yes=YES, **options):
+        judge, server = judge_at(yes=yes)
+        return FaithfulnessScorer(judge, **options), server
+
+    return make
+
+
+def _row(answer, **inputs):
+    return {"inputs": {"question": "What is it like?", **inputs}, "outputs": answer}
+
+
+def _assessments(found, i):
+    """Name and value of what row i got, in order of names."""
+    assessed = found.result_df.sort_values("request_time").iloc[i]["assessments"]
+    return sorted((a["assessment_name"], a["feedback"].get("value")) for a in assessed if "feedback" in a)
+
+
+def test_evaluate(scorer):
+    """Of each row: the score, whether it passes, whether it was scored, and the unsupported statements; their means are
+    the run's metrics, the score's over the scored answers only."""
+    made, _ = scorer()
+    rows = [_row(f"{BLUE} {RED} {NEW}", context=CONTEXT), _row(BLUE, context=CONTEXT), _row(BLUE)]
+    before = {t.info.trace_id for t in mlflow.search_traces(return_type="list")}
+    found = mlflow.genai.evaluate(data=rows, scorers=[made])
+    # (1/3 + 1) / 2; one of two passes; two of three have a context.
+    assert {k: float(v) for k, v in found.metrics.items()} == pytest.approx(
+        {"faithfulness/mean": 2 / 3, "faithfulness/faithful/mean": 1 / 2, "faithfulness/scored/mean": 2 / 3}
+    )
+    by_answer = {len(_assessments(found, i)): _assessments(found, i) for i in range(3)}
+    assert by_answer[5] == [
+        ("faithfulness", pytest.approx(1 / 3)),
+        ("faithfulness/faithful", False),
+        ("faithfulness/scored", True),
+        ("faithfulness/statement", "not_supported"),
+        ("faithfulness/statement", "not_supported"),
+    ]
+    assert by_answer[3] == [("faithfulness", 1.0), ("faithfulness/faithful", True), ("faithfulness/scored", True)]
+    assert by_answer[2] == [("faithfulness", None), ("faithfulness/scored", False)]
+    # MLflow traces DSPy while it evaluates: the judge's own work is not to stand among what it scores.
+    assert len({t.info.trace_id for t in mlflow.search_traces(return_type="list")} - before) == 3
+
+
+def test_feedback(scorer):
+    """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
+    made, _ = scorer(statements="all")
+    overall, faithful, scored, blue, red = made(inputs={"question": "?", "context": CONTEXT}, outputs=f"{BLUE} {RED}")
+    assert overall.rationale == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
+    assert (overall.value, faithful.value, scored.value) == (0.5, False, True)
+    assert overall.source.source_type == "LLM_JUDGE"
+    assert overall.source.source_id == "faith_dspy openai/tiny"
+    assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
+    assert json.loads(overall.metadata["verdicts"]) == {"fully_supported": 1, "not_supported": 1}
+    assert [s["confidence"] for s in json.loads(overall.metadata["statements"])] == ["0.9000", "0.2000"]
+    assert (blue.value, blue.rationale, blue.metadata["supporting_chunk_ids"]) == ("fully_supported", BLUE, "0")
+    assert (red.name, red.value, red.rationale) == ("faithfulness/statement", "not_supported", RED)
+
+
+def test_unscored(scorer):
+    """What cannot be judged has no value, never 0: an error whose code is the reason."""
+    made, server = scorer()
+    server.status = 500
+    for row, reason in (
+        (_row("I don't know.", context=CONTEXT), "abstained"),
+        (_row(BLUE, context=[]), "no_context"),
+        (_row("An unknown statement.", context=CONTEXT), "lm_failed"),
+        (_row(BLUE, context=[3]), "parse_failed"),
+    ):
+        overall, scored = made(**row)
+        assert (overall.value, overall.error.error_code, scored.value) == (None, reason, False)
+        assert overall.rationale.startswith(f"unscored ({reason}): ")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"inputs": {"question": "?", "context": CONTEXT}, "outputs": BLUE},
+        {"inputs": {"question": "?"}, "outputs": BLUE, "expectations": {"context": CONTEXT}},
+        {"inputs": {"query": "?"}, "outputs": {"response": BLUE, "retrieved_contexts": CONTEXT}},
+        {"inputs": {"context": "\n".join(CONTEXT)}, "outputs": BLUE},
+        {"inputs": {"context": [{"page_content": c} for c in CONTEXT]}, "outputs": BLUE},
+        {
+            "inputs": {"messages": [{"role": "user", "content": f"{CONTEXT[0]} {CONTEXT[1]} What is it like?"}]},
+            "outputs": {"choices": [{"message": {"role": "assistant", "content": BLUE}}]},
+        },
+    ],
+    ids=["inputs", "expectations", "outputs", "one text", "documents", "conversation"],
+)
+def test_where_the_context_is(scorer, row):
+    """The context is found in inputs, expectations or outputs, under the names other libraries use."""
+    made, server = scorer()
+    assert made.judgment(**row).score == 1.0
+    asked = server.requests[0]["messages"][-1]["content"]
+    assert all(c in asked for c in CONTEXT)
+    assert server.statements == [BLUE]
+
+
+def test_traces_in_production(scorer):
+    """Documents of RETRIEVER spans and results of tools are the chunks; assessments go to the traces themselves."""
+
+    @mlflow.trace(span_type=SpanType.RETRIEVER)
+    def search(query):
+        return [Document(page_content=CONTEXT[0], id="kettles.md")]
+
+    @mlflow.trace(span_type=SpanType.TOOL)
+    def orders(number):
+        return {"bought": "in May"}
+
+    @mlflow.trace(span_type=SpanType.AGENT)
+    def ask(question):
+        search(question)
+        orders(3)
+        return f"{BLUE} {RED}"
+
+    ask("What is it like?")
+    trace = mlflow.get_trace(mlflow.get_last_active_trace_id())
+    made, server = scorer()
+    found = mlflow.genai.evaluate(data=[trace], scorers=[made])
+    assert float(found.metrics["faithfulness/mean"]) == 0.5
+    asked = server.requests[0]["messages"][-1]["content"]
+    assert CONTEXT[0] in asked
+    assert '{"bought": "in May"}' in asked
+    kept = mlflow.get_trace(trace.info.trace_id).search_assessments("faithfulness")
+    assert [a.value for a in kept] == [0.5]
+
+
+def test_any_number_of_threads(scorer):
+    """Threads that know nothing of DSPy's context get the verdicts of their own rows, and one LM is made."""
+    answers = [f"Statement number {i}." for i in range(24)]
+    made, server = scorer(yes={a: (i % 2) * 0.8 + 0.1 for i, a in enumerate(answers)})
+    server.delay = 0.01
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda a: made(**_row(a, context=CONTEXT))[0].value, answers))
+    assert found == [float(i % 2) for i in range(24)]
+
+
+def test_an_embedded_model_is_asked_by_one_at_a_time(scorer):
+    """More at a time would push each other's document out of its single slot."""
+    made, server = scorer()
+    lm = made._source.lm
+    lm.endpoint = dataclasses.replace(lm.endpoint, sha256="ab")
+    busy, most, says = [], [0], server.says
+
+    def count(asked):
+        busy.append(asked)
+        most[0] = max(most[0], len(busy))
+        time.sleep(0.02)
+        busy.pop()
+        return says(asked)
+
+    server.says = count
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: made(**_row(BLUE, context=[*CONTEXT, f"Chunk {n}."])), range(6)))
+    assert most[0] == 1
+
+
+def test_from_a_folder(judge_at, tmp_path, monkeypatch):
+    """A folder is named instead of a judge, and is what the assessments' source says."""
+    judge, server = judge_at(yes=YES)
+    judge.save(tmp_path / "judge")
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.chdir(tmp_path)
+    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(**_row(BLUE, context=CONTEXT))
+    assert (overall.name, overall.value, overall.source.source_id) == ("grounded", 1.0, "judge")
+
+
+def test_registered(judge_at, tmp_path, monkeypatch):
+    """Where MLflow takes code of one's own, a scorer that names its judge's place is registered, read and scores."""
+    judge, server = judge_at(yes=YES)
+    judge.save(tmp_path / "judge")
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
+    FaithfulnessScorer(tmp_path / "judge", name="grounded").register()
+    again = mlflow.genai.scorers.get_scorer(name="grounded")
+    found = again.run(**_row(f"{BLUE} {RED}", context=CONTEXT))
+    assert [(f.name, f.value) for f in found][:2] == [("grounded", 0.5), ("grounded/faithful", False)]
+    assert isinstance(again, Scorer)
+
+
+def test_a_judge_in_memory_is_not_registered(scorer, monkeypatch):
+    """A registered scorer must find its judge again: the error says how."""
+    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
+    with pytest.raises(InputError, match="made from the judge's place"):
+        scorer()[0].register()
+
+
+def test_a_wrong_choice(judge_at):
+    """An unknown choice of statements is named."""
+    with pytest.raises(InputError, match="statements='some', expected 'unsupported', 'all' or 'none'"):
+        FaithfulnessScorer(judge_at()[0], statements="some")
+
+
+def test_without_mlflow(monkeypatch):
+    """The error names the extra."""
+    monkeypatch.delitem(sys.modules, "faith_dspy.integrations.mlflow_scorer")
+    monkeypatch.setitem(sys.modules, "mlflow.entities", None)
+    with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
+        __import__("faith_dspy.integrations.mlflow_scorer")

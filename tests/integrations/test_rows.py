@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from faith_dspy import Judge
+from faith_dspy.integrations.rows import RESULT_TYPE, JudgedRow, ddl, judge_rows
+from faith_dspy.lm import make_lm
+
+BLUE = {"question": None, "context": ["The kettle is blue."], "answer": "It is blue."}
+
+
+def test_every_record_is_a_row(judge_at):
+    """What cannot be judged, or whose LM fails, is a row that says why, beside those that are judged."""
+    judge, _ = judge_at(yes={"It is blue.": 0.9})
+    records = [BLUE, {**BLUE, "answer": None}, {**BLUE, "context": None}, {**BLUE, "answer": "It is odd."}]
+    found = list(judge_rows(judge, records, threads=2))
+    assert [r["unscored"] for r in found] == [None, "parse_failed", "no_context", "lm_failed"]
+    assert [r["score"] for r in found] == [1.0, None, None, None]
+    assert [r["verdict_counts"]["unjudged"] for r in found] == [0, 0, 0, 1]
+    assert json.loads(found[0]["statements"])[0]["verdict"] == "fully_supported"
+    assert found[0]["usage"]["calls"] == 1
+    for row in found:
+        JudgedRow.model_validate(row)
+
+
+def test_an_lm_that_cannot_be_made_fails_no_row(tmp_path):
+    """A model file that is not there is said in each row."""
+    judge = Judge(f"local:{tmp_path}/no.gguf")
+    found = list(judge_rows(judge, [BLUE, BLUE]))
+    assert [r["unscored"] for r in found] == ["lm_failed"] * 2
+    assert "There is no model file at" in found[0]["detail"]
+
+
+def test_a_dial_the_lm_refuses_fails_no_row(judge_at):
+    """An LM that tells no probabilities, where they are asked for, is an error for a caller and a reason in a row."""
+    judge, server = judge_at(confidence="probability")
+    server.tells = False
+    (row,) = judge_rows(judge, [BLUE])
+    assert row["score"] is None
+    assert "confidence" in row["detail"]
+
+
+def test_calls_wait_for_their_turn(chat_server):
+    """At 20 calls a second the fifth begins a fifth of a second after the first."""
+    server = chat_server()
+    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0))
+    list(judge_rows(judge, [BLUE]))  # imports
+    records = [{**BLUE, "answer": f"It is kettle {i}."} for i in range(5)]
+    started = time.monotonic()
+    list(judge_rows(judge, records, threads=5, calls_per_second=20))
+    assert time.monotonic() - started >= 4 / 20
+    assert len(server.requests) == 6
+
+
+def test_the_type_in_spark():
+    """Numbers, texts and nested rows as Spark spells them; all in one field, as MLflow loses nulls side by side."""
+    assert f"struct<judgment {ddl(JudgedRow)}>" == RESULT_TYPE
+    assert "score double, faithful boolean, probability double" in RESULT_TYPE
+    assert "verdict_counts struct<fully_supported long, " in RESULT_TYPE
+    assert "usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, " in RESULT_TYPE
+
+
+@pytest.mark.parametrize("name", ["probability", "send_to_person", "unscored", "detail"])
+def test_what_is_not_known_is_null(judge_at, name):
+    """Of an untuned judge's scored answer these are None, not left out."""
+    judge, _ = judge_at()
+    (row,) = judge_rows(judge, [BLUE])
+    assert row[name] is None

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import dspy
+import pytest
+
+from faith_dspy.lm import make_lm, metered
+from faith_dspy.lm import metered_lm as taken
+from faith_dspy.lm.direct import ask
+
+ASKED = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1}
+
+
+@pytest.fixture
+def server(chat_server):
+    """An endpoint that says Yes."""
+    return chat_server()
+
+
+@pytest.fixture
+def by_dspy(monkeypatch):
+    """Sends what follows on DSPy's way."""
+    return lambda: monkeypatch.setattr(taken, "ask", lambda *_: None)
+
+
+@pytest.fixture
+def not_by_dspy(monkeypatch):
+    """Whatever is left to DSPy fails."""
+
+    def refuse(*_, **__):
+        raise AssertionError("this was left to DSPy")
+
+    monkeypatch.setattr(dspy.LM, "__call__", refuse)
+
+
+def at(server, model="openai/tiny", **settings):
+    """An LM there."""
+    return make_lm(model, **{"api_base": server.base, "num_retries": 0, **settings})
+
+
+@pytest.mark.parametrize("model", ["openai/tiny", "hosted_vllm/tiny"])
+@pytest.mark.parametrize("settings", [{}, ASKED, {"max_tokens": 40, "response_format": {"type": "json_object"}}])
+def test_both_ways_send_and_bring_the_same(server, by_dspy, model, settings):
+    """Request, key, reply, tokens and history of the direct way are those of DSPy's own."""
+    found = []
+    for _ in range(2):
+        lm = at(server, model, cache=False, timeout=60)
+        with metered() as meter:
+            outputs = lm("Blue?", **settings)
+        entry = {k: lm.history[-1][k] for k in ("prompt", "messages", "kwargs", "outputs", "model", "cost")}
+        usage = meter.usage.model_dump(exclude={"seconds"})
+        found.append((server.requests[-1], server.authorization[-1], outputs, usage, entry))
+        assert meter.usage.seconds > 0
+        by_dspy()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("first", ["direct", "DSPy"])
+def test_each_way_replays_what_the_other_paid_for(server, monkeypatch, tmp_path, first, disk):
+    """One request for both ways, whichever comes first; the replay counts what the call that paid for it cost."""
+    if disk:
+        dspy.configure_cache(disk_cache_dir=str(tmp_path))
+    ways = [ask, lambda *_: None]
+    meters, said = [], []
+    for way in ways if first == "direct" else reversed(ways):
+        monkeypatch.setattr(taken, "ask", way)
+        dspy.cache.reset_memory_cache() if disk else None
+        with metered() as meter:
+            said.append(at(server)("Blue?", **ASKED))
+        meters.append(meter)
+    assert len(server.requests) == 1
+    assert said[0] == said[1]
+    assert meters[0].usage == meters[1].usage
+    assert [m.replayed for m in meters] == [0, 1]
+
+
+def test_the_direct_way_replays_its_own(server, not_by_dspy):
+    """The same question twice is one request, and so it is after a while on disk only."""
+    with metered() as meter:
+        at(server)("Blue?")
+        at(server)("Blue?")
+    assert len(server.requests) == 1
+    assert (meter.usage.calls, meter.usage.prompt_tokens, meter.usage.cached_tokens) == (2, 200, 120)
+    assert meter.replayed == 1
+
+
+def test_a_cache_on_disk_leaves_the_memory_alone(server, not_by_dspy, tmp_path):
+    """Replies that are kept on disk are not kept in memory as well, however many there are."""
+    dspy.configure_cache(disk_cache_dir=str(tmp_path))
+    for i in range(5):
+        at(server)(f"Question {i}")
+    assert len(dspy.cache.memory_cache) == 0
+    at(server)("Question 3")
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, "'logprobs' is not supported with this model"),
+        (400, "the request exceeds the available context size"),
+        (401, "bad key"),
+        (404, "no such model"),
+        (429, "slow down"),
+        (503, "busy"),
+    ],
+)
+def test_errors_are_dspys(server, by_dspy, status, error):
+    """What the endpoint refuses is refused in the same words, with the same type, after one request."""
+    server.status, server.error = status, error
+    raised = []
+    for _ in range(2):
+        with pytest.raises(dspy.LMError) as caught:
+            at(server, cache=False)("Blue?", **ASKED)
+        raised.append((type(caught.value), str(caught.value), caught.value.status))
+        by_dspy()
+    assert raised[0] == raised[1]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("settings", [{"api_base": "http://127.0.0.1:9/v1"}, {"timeout": 0.05}])
+def test_an_endpoint_that_does_not_answer(server, not_by_dspy, settings):
+    """Nobody there, or nobody who answers in time, is a failure of transport and not of a verdict."""
+    server.delay = 0.5
+    with pytest.raises(dspy.utils.exceptions.LMTransportError, match="no answer"):
+        at(server, **settings)("Blue?")
+
+
+def test_retries(server, not_by_dspy, monkeypatch):
+    """A busy endpoint is asked again, as often as the LM allows; what will not change is not."""
+    waits = []
+    monkeypatch.setattr("faith_dspy.lm.direct.time.sleep", waits.append)
+    server.status = 503
+    with pytest.raises(dspy.LMError):
+        at(server, num_retries=2)("Blue?")
+    assert (len(server.requests), [w for w in waits if w]) == (3, [1, 2])  # the endpoint itself waits 0
+    server.status = 400
+    with pytest.raises(dspy.LMError):
+        at(server, num_retries=2)("Blue?")
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "asked"),
+    [
+        ("openai/gpt-4o-mini", {}, {}),  # has a price
+        ("openai/tiny", {"headers": {"x": "y"}}, {}),
+        ("openai/tiny", {"callbacks": [dspy.utils.callback.BaseCallback()]}, {}),
+        ("openai/tiny", {"engine": "lm15"}, {}),
+        ("openai/tiny", {}, {"n": 2, "temperature": 1.0}),
+        ("openai/tiny", {}, {"tools": []}),
+    ],
+)
+def test_what_is_left_to_dspy(server, not_by_dspy, model, settings, asked):
+    """A price, headers, callbacks, another engine, several samples or tools are DSPy's business."""
+    with pytest.raises(AssertionError, match="left to DSPy"):
+        at(server, model, **settings)("Blue?", **asked)
+
+
+def test_a_proxy_is_left_to_dspy(server, not_by_dspy, monkeypatch):
+    """An address that is reached through a proxy is not asked directly."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(AssertionError, match="left to DSPy"):
+        at(server)("Blue?")
+
+
+def test_an_odd_reply_is_left_to_dspy(server, monkeypatch):
+    """A reply without usage is read by DSPy, and still counts as a call."""
+    whole = server.completion
+    monkeypatch.setattr(server, "completion", lambda asked: {k: v for k, v in whole(asked).items() if k != "usage"})
+    with metered() as meter:
+        assert at(server)("Blue?") == ["Yes"]
+    assert (meter.usage.calls, meter.usage.prompt_tokens) == (1, 0)
+
+
+@pytest.fixture
+def connections(server):
+    """An endpoint that keeps connections, except that it hangs up after every third reply: (address, connections)."""
+    made: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self):
+            super().setup()
+            made.append(0)
+            self.number = len(made) - 1
+
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            data = json.dumps(server.completion({**asked, "said": {"text": "Yes"}})).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            made[self.number] += 1
+            self.close_connection = made[self.number] == 3
+
+        def log_message(self, *args):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{http.server_port}/v1", made
+    http.shutdown()
+    http.server_close()
+
+
+def test_connections_are_kept_and_renewed(connections, not_by_dspy):
+    """Seven calls one after the other need three connections where each is good for three; none fails."""
+    base, made = connections
+    lm = make_lm("openai/tiny", api_base=base, num_retries=0)
+    for i in range(7):
+        assert lm(f"Question {i}") == ["Yes"]
+    assert made == [3, 3, 1]

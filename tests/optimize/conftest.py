@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faith_dspy.optimize.store import connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database whose migrations have run: they take seconds, once is enough."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        connect(f"sqlite:///{folder}/mlflow.db", "other")
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a tracking store of its own, named by the environment: it is gone with the test."""
+    shutil.copy(migrated_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
+    return tmp_path

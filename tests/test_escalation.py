@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+
+import dspy
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.artifact import _content, save_judge
+from faith_dspy.calibration import AnswerHead, Head, StatementHead
+from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
+from faith_dspy.labels import as_chunks
+from faith_dspy.lm import make_lm
+from faith_dspy.runner import run
+from faith_dspy.schema import Unscored
+
+CONTEXT = ["The kettle is blue."]
+CLEAR = "The kettle is blue."  # no novel word: log-odds 3, probability .953
+WRONG = "Zebras juggle pineapples."  # all novel: log-odds 3 - 6 = -3, probability .047
+OPEN = "The blue kettle juggles pineapples."  # 2 of 4: log-odds 3 - 6/2 = 0, probability .5
+ANSWER = AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
+WORDS = Head(
+    statement=StatementHead(names=("novel_words",), means=(0.0,), scales=(1.0,), weights=(-6.0,), intercept=3.0),
+    answer=ANSWER,
+    threshold=0.5,
+    band=(0.2, 0.8),
+)
+
+
+@pytest.fixture
+def words_first(judge_at):
+    """Words, then an LM that says Yes at .9: (judge, endpoint)."""
+    second, server = judge_at(yes={OPEN: 0.9, CLEAR: 0.9})
+    return Judge("none", head=WORDS, escalate_to=second), server
+
+
+def test_a_judge_of_words_alone_makes_no_call():
+    """Its probabilities are those of its head, worked by hand; usage is nothing at all; the band is for people."""
+    judge = Judge("none", head=WORDS)
+    found = [judge(context=CONTEXT, answer=a) for a in (CLEAR, WRONG, OPEN)]
+    assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
+    assert [j.faithful for j in found] == [True, False, True]
+    assert [j.send_to_person for j in found] == [False, False, True]
+    assert [j.statements[0].is_supported for j in found] == [True, False, True]
+    assert {j.usage.calls for j in found} == {0}
+    assert judge.lms == []
+    judge.preflight()
+    with pytest.raises(ConfigError, match="asks no LM"):
+        _ = judge.lm
+
+
+def test_only_what_the_first_leaves_open_is_asked(words_first):
+    """Of three answers one lies in the band: one real HTTP call, and that answer's judgment is the LM's."""
+    judge, server = words_first
+    clear, wrong, opened = judge.batch([{"context": CONTEXT, "answer": a} for a in (CLEAR, WRONG, OPEN)])
+    assert server.statements == [OPEN]
+    assert [j.escalated for j in (clear, wrong, opened)] == [0, 0, 1]
+    assert [j.usage.calls for j in (clear, wrong, opened)] == [0, 0, 1]
+    assert opened.usage.prompt_tokens == 100
+    assert opened.probability is None  # the LM judge is not tuned
+    assert opened.statements[0].confidence == pytest.approx(0.9)
+    assert opened.faithful is True
+
+
+def test_acall_hands_on_too(words_first):
+    """Awaited it is the same judgment."""
+    judge, server = words_first
+    assert asyncio.run(judge.acall(context=CONTEXT, answer=OPEN)).escalated == 1
+    assert len(server.requests) == 1
+
+
+def test_an_untuned_judge_hands_on_by_its_dial(judge_at):
+    """At .5 its least supported statement lies in [.2, .8): the second is asked with other dials, the usage summed."""
+    judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
+    judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
+    kept = judge(context=CONTEXT, answer=CLEAR)
+    assert (kept.escalated, kept.usage.calls) == (0, 1)
+    settled = judge(context=CONTEXT, answer=f"{OPEN} {WRONG}")
+    assert (settled.escalated, settled.usage.calls) == (0, 2)  # .1 is clear, whatever the other statement is
+    handed = judge(context=CONTEXT, answer=f"{OPEN} {CLEAR}")
+    assert (handed.escalated, handed.usage.calls) == (1, 4)  # two by each judge
+    narrow = judge.copy(config=judge.config.model_copy(update={"uncertain": (0.6, 0.8)}))
+    assert narrow(context=CONTEXT, answer=OPEN).escalated == 0
+    assert len(server.requests) == 5
+
+
+def test_what_the_first_lm_fails_on_is_handed_on(judge_at):
+    """An endpoint that fails, and a reply without a label, are the next judge's to judge."""
+    second, server = judge_at(yes={OPEN: 0.9})
+    for broken in ({"status": 500, "text": "broken"}, "perhaps, who knows"):
+        first, _ = judge_at(says=lambda asked, broken=broken: broken)
+        found = first.copy(escalate_to=second)(context=CONTEXT, answer=OPEN)
+        assert (found.unscored, found.escalated, found.faithful) == (None, 1, True)
+    assert len(server.requests) == 1  # the second time it was kept
+
+
+def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
+    """The first left it open, so its verdict does not stand in."""
+    judge, server = words_first
+    server.status = 500
+    found = judge(context=CONTEXT, answer=OPEN)
+    assert (found.unscored, found.escalated, found.score) == (Unscored.LM_FAILED, 1, None)
+
+
+def test_three_in_a_row(judge_at):
+    """Words, a small LM that is not sure, a larger one: two calls, handed on twice, the last one's word stands."""
+    small, _ = judge_at(yes={OPEN: 0.6})
+    large, _ = judge_at(yes={OPEN: 0.05})
+    judge = Judge("none", head=WORDS, escalate_to=small.copy(escalate_to=large))
+    found = judge(context=CONTEXT, answer=OPEN)
+    assert (found.faithful, found.escalated, found.usage.calls) == (False, 2, 2)
+    assert len(judge.chain) == 3
+    assert len(judge.lms) == 2
+
+
+def test_escalate_to_in_its_three_forms():
+    """A judge as it is; an LM with the same dials; dials that change, on the same LM or another."""
+    other = Judge("openai/big")
+    assert Judge("openai/small", escalate_to=other).escalate_to is other
+    by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big").escalate_to
+    assert (by_name.lm_name, by_name.config.strictness) == ("openai/big", "lenient")
+    changed = Judge("openai/small", strictness="lenient", escalate_to={"reasoning": "before"}).escalate_to
+    assert (changed.lm_name, changed.config.strictness, changed.config.reasoning) == (
+        "openai/small", "lenient", "before",
+    )  # fmt: skip
+    graded = Judge("openai/small", escalate_to={"lm": "openai/big", "verdicts": "graded"}).escalate_to
+    assert (graded.lm_name, graded.config.instructions) == ("openai/big", ("graded",))
+    with pytest.raises(ConfigError, match="Dials are"):
+        Judge("openai/small", escalate_to={"granularty": "answer"})
+
+
+def test_a_judge_without_an_lm_needs_a_head_of_words():
+    """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
+    with pytest.raises(ConfigError, match="needs a head"):
+        Judge("none")
+    reads_lm = WORDS.statement.model_copy(update={"names": ("lm:supported",), "weights": (1.0,)})
+    with pytest.raises(ConfigError, match="needs a head"):
+        Judge("none", head=WORDS.model_copy(update={"statement": reads_lm}))
+    with pytest.raises(ConfigError, match="granularity='sentence'"):
+        Judge("none", head=WORDS, granularity="statement")
+
+
+@pytest.mark.parametrize("uncertain", [(0.8, 0.2), (-0.1, 0.5), (0.5, 1.1)])
+def test_uncertain_is_an_interval(uncertain):
+    """Two probabilities, the lower one first."""
+    with pytest.raises(ConfigError, match="uncertain"):
+        Judge("openai/small", uncertain=uncertain)
+
+
+def test_the_fingerprint_covers_the_chain(words_first):
+    """Another second judge is another judge, so that a run does not go on with another's rows."""
+    judge, _ = words_first
+    prints = {
+        judge.fingerprint,
+        judge.copy(escalate_to=None).fingerprint,
+        judge.copy(escalate_to=judge.escalate_to.copy(config=judge.config)).fingerprint,
+        judge.copy(escalate_to=Judge("openai/big")).fingerprint,
+        judge.copy(head=WORDS.model_copy(update={"band": (0.1, 0.9)})).fingerprint,
+    }
+    assert len(prints) == 4  # the third is the first with its dials said anew
+
+
+def test_a_run_finds_out_before_it_begins_that_the_second_is_not_there(words_first, tmp_path):
+    """Every LM of the chain is asked whether it answers, before the first record."""
+    judge, server = words_first
+    server.close()
+    (tmp_path / "in.jsonl").write_text(json.dumps({"context": CONTEXT, "answer": CLEAR}) + "\n")
+    with pytest.raises(LMUnavailableError):
+        run(judge, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+
+
+def test_rows_of_a_run_say_who_was_asked(words_first, tmp_path):
+    """``escalated`` stands in each row, and the tally counts real calls only."""
+    judge, server = words_first
+    rows = [{"context": CONTEXT, "answer": a} for a in (CLEAR, OPEN)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    tally = run(judge, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    written = [json.loads(line)["escalated"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert (written, tally.usage.calls, server.statements) == ([0, 1], 1, [OPEN])
+
+
+@pytest.fixture
+def exported(words_first, tmp_path):
+    """The folder of that judge, with a reference judgment of each kind."""
+    judge, _ = words_first
+    chunks = as_chunks(CONTEXT)
+    seen = [(None, chunks, a, judge.observe(None, chunks, a)) for a in (CLEAR, OPEN)]
+    save_judge(judge, tmp_path / "judge", reference=seen)
+    return tmp_path / "judge"
+
+
+def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
+    """The next judge is a folder in the folder; api_base is the LM judge's; the judgments are the same."""
+    judge, server = words_first
+    assert sorted(p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()) == [
+        "CARD.md", "escalate_to/CARD.md", "escalate_to/judge.json", "escalate_to/program.json",
+        "judge.json", "program.json",
+    ]  # fmt: skip
+    before = judge(context=CONTEXT, answer=OPEN)
+    dspy.configure_cache(enable_disk_cache=False)
+    loaded = load_judge(exported, api_base=server.base, api_key="none")
+    assert [j.lm_name for j in loaded.chain] == ["none", "openai/tiny"]
+    after = loaded(context=CONTEXT, answer=OPEN)
+    assert after.model_dump(exclude={"usage"}) == before.model_dump(exclude={"usage"})
+    assert loaded(context=CONTEXT, answer=WRONG).usage.calls == 0
+    assert load_judge(exported, lm=make_lm("openai/other", api_base=server.base)).lms[0].model == "openai/other"
+
+
+def test_saved_again_it_is_the_same_bytes(exported, tmp_path):
+    """Loaded and saved, every file is what it was."""
+    load_judge(exported).save(tmp_path / "again")
+    for path in exported.rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "again" / path.relative_to(exported)).read_bytes()
+
+
+def test_lm_replaces_the_first_that_is_asked(tmp_path):
+    """In a chain of small, small with other dials, and large, the large one stays what it is."""
+    small = Judge("openai/small", escalate_to={"reasoning": "before"})
+    Judge("none", head=WORDS, escalate_to=small.copy(
+        escalate_to=small.escalate_to.copy(escalate_to=Judge("openai/large"))
+    )).save(tmp_path / "j")  # fmt: skip
+    chain = load_judge(tmp_path / "j", lm="openai/mine").chain
+    assert [j.lm_name for j in chain] == ["none", "openai/mine", "openai/mine", "openai/large"]
+
+
+def test_another_second_judge_than_was_exported_is_refused(exported, tmp_path):
+    """The outer judge.json knows the inner one: replaced, altered or missing, it does not load."""
+    inner = exported / "escalate_to"
+    document = json.loads((inner / "judge.json").read_text())
+    document["config"]["criteria"] = "Pass all."
+    document["sha256"] = _content(document)
+    (inner / "judge.json").write_text(json.dumps(document))
+    with pytest.raises(ArtifactError, match="is not the judge that"):
+        load_judge(exported)
+    shutil.rmtree(inner)
+    with pytest.raises(ArtifactError, match=r"escalate_to.*cannot be read"):
+        load_judge(exported)
+
+
+def test_a_judge_saved_over_a_cascade_leaves_nothing_of_it(exported):
+    """The inner folder goes with it."""
+    Judge("none", head=WORDS).save(exported)
+    assert not (exported / "escalate_to").exists()
+    assert load_judge(exported).escalate_to is None
