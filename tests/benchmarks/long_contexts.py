@@ -52,6 +52,9 @@ class Point(BaseModel):
     cached_tokens: int
     computed_tokens: int
     seconds: float
+    """By the clock."""
+    own_seconds: float
+    """Of the processor, spent by the judge itself: the thread it ran in, without the endpoint's."""
 
 
 class Law(BaseModel):
@@ -96,9 +99,9 @@ def measure(lm: Any, window: int, context: list[str], size: int, statements: int
     from faith_dspy import Judge
 
     judge = Judge(lm, granularity="sentence")
-    began = time.perf_counter()
+    began, own = time.perf_counter(), time.thread_time()
     found = judge(context=context, answer=answer(statements))
-    seconds = time.perf_counter() - began
+    seconds, own = time.perf_counter() - began, time.thread_time() - own
     if found.unscored or len(found.statements) != statements:
         raise RuntimeError(f"{size} tokens, {statements} statements: {found.unscored} {found.detail}")
     usage: Usage = found.usage
@@ -112,6 +115,7 @@ def measure(lm: Any, window: int, context: list[str], size: int, statements: int
         cached_tokens=usage.cached_tokens,
         computed_tokens=usage.computed_tokens,
         seconds=seconds,
+        own_seconds=own,
     )
 
 
@@ -172,14 +176,21 @@ def markdown(points: Sequence[Point], real: Sequence[Point]) -> str:
             f"* Window {law.window:,}: computed tokens = {law.context:.2f} · context + {law.call:.0f} · calls, "
             f"off by {law.worst:.0%} at most."
         )
-    header = ("window", "context", "windows read", *(f"{s} statements: calls / computed" for s in (1, most)), "own s")
+    header = (
+        "window",
+        "context",
+        "windows read",
+        "1 statement: calls / computed",
+        f"{most}: calls / computed",
+        f"own s ({most})",
+    )
     lines += ["", "| " + " | ".join(header) + " |", "|" + "--:|" * len(header)]
     at = {(p.window, p.context, p.statements): p for p in points}
     for window, context in dict.fromkeys((p.window, p.context) for p in points):
         one, many = at[window, context, 1], at[window, context, most]
         cells = [f"{window:,}", f"{context:,}", str(one.windows)]
         cells += [f"{p.calls:,} / {p.computed_tokens:,}" for p in (one, many)]
-        lines.append("| " + " | ".join([*cells, f"{many.seconds:.1f}"]) + " |")
+        lines.append("| " + " | ".join([*cells, f"{many.own_seconds:.1f}"]) + " |")
     if real:
         lines += ["", "With the embedded model:", "", "| context | statements | calls | computed | cached | seconds |"]
         lines.append("|" + "--:|" * 6)
@@ -191,13 +202,13 @@ def markdown(points: Sequence[Point], real: Sequence[Point]) -> str:
 
 
 def plot(points: Sequence[Point]) -> Any:
-    """Calls, computed tokens and the judge's own seconds over the context, for the middle window."""
+    """Calls, computed tokens and the judge's own time over the context, for the middle window."""
     from matplotlib.figure import Figure
 
     sizes = sorted({p.window for p in points})
     window = sizes[len(sizes) // 2]
     figure = Figure(figsize=(11, 3.8), dpi=120, layout="constrained")
-    panels = (("calls", "LM calls"), ("computed_tokens", "computed tokens"), ("seconds", "own seconds"))
+    panels = (("calls", "LM calls"), ("computed_tokens", "computed tokens"), ("own_seconds", "own seconds (processor)"))
     for ax, (name, label) in zip(figure.subplots(1, 3), panels, strict=True):
         for s in sorted({p.statements for p in points}):
             line = [p for p in points if p.window == window and p.statements == s]
@@ -216,8 +227,8 @@ def main() -> int:
     asked = p.parse_args()
     file = RESULTS / "long_contexts.json"
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    points = [Point.model_validate(x) for x in kept.get("recorded", [])]
-    real = [Point.model_validate(x) for x in kept.get("model", [])]
+    points = [Point.model_validate(x) for x in kept.get("recorded", []) if asked.lm]
+    real = [Point.model_validate(x) for x in kept.get("model", []) if not asked.lm]
     bar = {"console": Console(stderr=True)}
     if asked.lm:
         total = len(MODEL_CONTEXTS) * len(MODEL_STATEMENTS)
@@ -234,7 +245,7 @@ def main() -> int:
         text = README.read_text(encoding="utf-8")
         before, _, rest = text.partition(BEGIN)
         README.write_text(f"{before}{BEGIN}\n{markdown(points, real)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-        Console().print(markdown(points, real), markup=False)
+        sys.stdout.write(markdown(points, real) + "\n")
     return 0
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .summary import REFERENCE, Results, SetResult, SystemResult, summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from faith_dspy.rates import Estimate
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compare: generated -->", "<!-- /compare -->"
 AGREEMENT = ("", "balanced accuracy", "failures as wrong", "best cut", "AUROC", "κ", "unscored")
-COST = ("", "calls", "computed tokens", "cached", "output", "seconds", "tokens ÷ ours", "seconds ÷ ours")
+COST = ("", "calls", "computed", "cached", "output", "seconds", "computed ÷ ours", "+ output ÷ ours", "seconds ÷ ours")
 
 
 def write(book: Book, out: Path, console: Console) -> int:
@@ -103,7 +105,7 @@ def cost_rows(one: SetResult) -> list[list[str]]:
     rows = [_cost_row(s) for s in one.systems]
     ours = next((s.cost for s in one.systems if s.system == REFERENCE), None)
     ratio = f"{one.floor / ours.computed_tokens:.2f}" if ours and ours.computed_tokens else "–"
-    return [*rows, ["floor: read once, 3 tokens a statement", "–", f"{one.floor:.0f}", "–", "–", "–", ratio, "–"]]
+    return [*rows, ["floor: read once, 3 tokens a statement", "–", f"{one.floor:.0f}", "–", "–", "–", ratio, "–", "–"]]
 
 
 def _cost_row(s: SystemResult) -> list[str]:
@@ -113,19 +115,36 @@ def _cost_row(s: SystemResult) -> list[str]:
     figures = [c.calls, c.computed_tokens, c.cached_tokens, c.output_tokens, c.seconds]
     told = [f"{f:,.{d}f}" for f, d in zip(figures, (1, 0, 0, 0, 1), strict=True)]
     if s.system == REFERENCE:
-        return [s.title, *told, "1", "1"]
-    return [s.title, *told, *([_figure(s.beside.tokens, 1), _figure(s.beside.seconds, 1)] if s.beside else ["–", "–"])]
+        return [s.title, *told, "1", "1", "1"]
+    beside = (s.beside.computed_tokens, s.beside.all_tokens, s.beside.seconds) if s.beside else (None, None, None)
+    return [s.title, *told, *(_figure(e, 1) for e in beside)]
 
 
 def sentences(one: SetResult) -> list[str]:
-    """What the tables do not say: what differs beyond chance, what failed and why."""
-    out = [s.beside.difference.sentence for s in one.systems if s.beside]
+    """What the tables do not say: what the aims come to, what differs beyond chance, what failed and why."""
+    out = [*_aims(one)]
+    out += [s.beside.difference.sentence for s in one.systems if s.beside]
     for s in one.systems:
         if s.absent:
             out.append(f"{s.title} took no part: {s.absent}.")
         elif s.unscored:
             out.append(f"{s.title} gave no verdict on {s.unscored} answers, mostly: {s.most_common_fault}.")
     return out
+
+
+def _aims(one: SetResult) -> Iterator[str]:
+    """At equal or better agreement a quarter of RAGAS's computed tokens, and half of `make_judge`'s seconds."""
+    for s in one.systems:
+        if s.beside is None or s.system not in ("ragas", "make_judge"):
+            continue
+        ratio, aim, what = (
+            (s.beside.computed_tokens.value, 4, "computed tokens")
+            if s.system == "ragas"
+            else (s.beside.seconds.value, 2, "seconds")
+        )
+        if ratio:
+            reached = "reached" if ratio >= aim else "not reached"
+            yield f"Aim: at most 1/{aim} of {s.title}'s {what}. {1 / ratio:.2f} of them: {reached}."
 
 
 def plot(results: Results) -> Any:
