@@ -7,6 +7,7 @@ seconds of the embedded model, at a few points.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 import time
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from .prefix_server import PrefixServer, tokens
+from .rows import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,7 +172,13 @@ def laws(points: Sequence[Point]) -> list[Law]:
 def markdown(points: Sequence[Point], real: Sequence[Point]) -> str:
     """The generated part of README.md."""
     most = max(p.statements for p in points)
-    lines = ["", "![calls, tokens and seconds](results/long_contexts.png)", ""]
+    lines = [
+        "",
+        f"{datetime.date.today().isoformat()} · {machine()}",
+        "",
+        "![calls, tokens and seconds](results/long_contexts.png)",
+        "",
+    ]
     for law in laws(points):
         lines.append(
             f"* Window {law.window:,}: computed tokens = {law.context:.2f} · context + {law.call:.0f} · calls, "
@@ -236,8 +244,9 @@ def main() -> int:
     else:
         total = len(WINDOWS) * len(CONTEXTS) * len(STATEMENTS)
         points = list(track(recorded(WINDOWS, CONTEXTS, STATEMENTS), "Recorded", total, **bar))
-    told = {"recorded": [x.model_dump() for x in points], "model": [x.model_dump() for x in real]}
-    told["laws"] = [law.model_dump() for law in laws(points)]
+    told: dict[str, Any] = {"recorded": [x.model_dump() for x in points], "model": [x.model_dump() for x in real]}
+    told |= {"laws": [law.model_dump() for law in laws(points)]}
+    told |= {"date": datetime.date.today().isoformat(), "machine": machine()}
     RESULTS.mkdir(exist_ok=True)
     file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if points:
