@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .summary import REFERENCE, Results, SetResult, SystemResult, summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from faith_dspy.rates import Estimate
@@ -16,8 +18,17 @@ if TYPE_CHECKING:
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compare: generated -->", "<!-- /compare -->"
+COLOURS = {
+    "champion": "#2563a8",
+    "sentence": "#6fa3dc",
+    "answer": "#a9c8ec",
+    "ragas": "#c0392b",
+    "deepeval": "#8e44ad",
+    "make_judge": "#d68910",
+    "aligned": "#7d5a0b",
+}
 AGREEMENT = ("", "balanced accuracy", "failures as wrong", "best cut", "AUROC", "κ", "unscored")
-COST = ("", "calls", "computed tokens", "cached", "output", "seconds", "tokens ÷ ours", "seconds ÷ ours")
+COST = ("", "calls", "computed", "cached", "output", "seconds", "computed ÷ ours", "+ output ÷ ours", "seconds ÷ ours")
 
 
 def write(book: Book, out: Path, console: Console) -> int:
@@ -103,7 +114,7 @@ def cost_rows(one: SetResult) -> list[list[str]]:
     rows = [_cost_row(s) for s in one.systems]
     ours = next((s.cost for s in one.systems if s.system == REFERENCE), None)
     ratio = f"{one.floor / ours.computed_tokens:.2f}" if ours and ours.computed_tokens else "–"
-    return [*rows, ["floor: read once, 3 tokens a statement", "–", f"{one.floor:.0f}", "–", "–", "–", ratio, "–"]]
+    return [*rows, ["floor: read once, 3 tokens a statement", "–", f"{one.floor:.0f}", "–", "–", "–", ratio, "–", "–"]]
 
 
 def _cost_row(s: SystemResult) -> list[str]:
@@ -113,13 +124,15 @@ def _cost_row(s: SystemResult) -> list[str]:
     figures = [c.calls, c.computed_tokens, c.cached_tokens, c.output_tokens, c.seconds]
     told = [f"{f:,.{d}f}" for f, d in zip(figures, (1, 0, 0, 0, 1), strict=True)]
     if s.system == REFERENCE:
-        return [s.title, *told, "1", "1"]
-    return [s.title, *told, *([_figure(s.beside.tokens, 1), _figure(s.beside.seconds, 1)] if s.beside else ["–", "–"])]
+        return [s.title, *told, "1", "1", "1"]
+    beside = (s.beside.computed_tokens, s.beside.all_tokens, s.beside.seconds) if s.beside else (None, None, None)
+    return [s.title, *told, *(_figure(e, 1) for e in beside)]
 
 
 def sentences(one: SetResult) -> list[str]:
-    """What the tables do not say: what differs beyond chance, what failed and why."""
-    out = [s.beside.difference.sentence for s in one.systems if s.beside]
+    """What the tables do not say: what the aims come to, what differs beyond chance, what failed and why."""
+    out = [*_aims(one)]
+    out += [s.beside.difference.sentence for s in one.systems if s.beside]
     for s in one.systems:
         if s.absent:
             out.append(f"{s.title} took no part: {s.absent}.")
@@ -128,9 +141,25 @@ def sentences(one: SetResult) -> list[str]:
     return out
 
 
+def _aims(one: SetResult) -> Iterator[str]:
+    """At equal or better agreement a quarter of RAGAS's computed tokens, and half of `make_judge`'s seconds."""
+    for s in one.systems:
+        if s.beside is None or s.system not in ("ragas", "make_judge"):
+            continue
+        ratio, aim, what = (
+            (s.beside.computed_tokens.value, 4, "computed tokens")
+            if s.system == "ragas"
+            else (s.beside.seconds.value, 2, "seconds")
+        )
+        if ratio:
+            reached = "reached" if ratio >= aim else "not reached"
+            yield f"Aim: at most 1/{aim} of {s.title}'s {what}; ours are {1 / ratio:.2f} of them: {reached}."
+
+
 def plot(results: Results) -> Any:
     """Balanced accuracy (failures as wrong) against computed tokens and against seconds, a row per set."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
     figure = Figure(figsize=(10, 4.2 * len(results.sets)), dpi=120, layout="constrained")
     axes = figure.subplots(len(results.sets), 2, squeeze=False, sharey="row")
@@ -140,27 +169,25 @@ def plot(results: Results) -> Any:
                 if s.cost is None or s.all_answers is None or s.all_answers.value is None:
                     continue
                 x, e = getattr(s.cost, what), s.all_answers
-                colour = "#2563a8" if s.title.startswith("faith_dspy") else "#22303c"
+                colour = COLOURS[s.system]
                 if e.low is not None and e.high is not None:
                     ax.plot([x, x], [e.low, e.high], color=colour, alpha=0.35, linewidth=2)
-                ax.plot(
-                    x,
-                    e.value,
-                    "*" if s.system == REFERENCE else "o",
-                    color=colour,
-                    markersize=12 if s.system == REFERENCE else 7,
-                )
-                ax.annotate(s.title, (x, e.value), xytext=(6, 6), textcoords="offset points", fontsize=8, color=colour)
+                marker, size = ("*", 13) if s.system == REFERENCE else ("o", 7)
+                ax.plot(x, e.value, marker, color=colour, markersize=size, label=s.title)
             if what == "computed_tokens":
                 ax.axvline(one.floor, color="#9aa5b1", linestyle=":", linewidth=1)
                 ax.annotate("floor", (one.floor, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#9aa5b1")
             ax.axhline(0.5, color="#9aa5b1", linestyle="--", linewidth=1)
             ax.set_xscale("log")
-            ax.margins(x=0.35)
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_locator(NullLocator())
             ax.set_xlabel(f"{name} per answer (log)")
             ax.spines[["top", "right"]].set_visible(False)
         pair[0].set_ylabel("balanced accuracy, failures as wrong")
         pair[0].set_title(f"{one.name} ({one.answers} answers)", loc="left", fontsize=10)
+    named = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 

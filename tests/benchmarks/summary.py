@@ -46,8 +46,10 @@ class Cost(_Model):
 class Beside(_Model):
     """A system beside the reference, on the same answers."""
 
-    tokens: Estimate
+    computed_tokens: Estimate
     """Its computed tokens over the reference's; intervals resample contexts."""
+    all_tokens: Estimate
+    """The same with the tokens written, each of which takes the server longer than one read."""
     seconds: Estimate
     difference: Comparison
     """Reference minus the system. Unscored answers count as wrong."""
@@ -184,7 +186,8 @@ def _beside(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> Beside:
     labels, groups = [r.label for r in rows], [r.group for r in rows]
     ours, theirs = (Side([r.passes for r in side], [r.score for r in side]) for side in (reference, rows))
     return Beside(
-        tokens=_ratio(rows, reference, lambda r: r.usage.computed_tokens),
+        computed_tokens=_ratio(rows, reference, lambda r: r.usage.computed_tokens),
+        all_tokens=_ratio(rows, reference, lambda r: r.usage.computed_tokens + r.usage.output_tokens),
         seconds=_ratio(rows, reference, lambda r: r.seconds),
         difference=compare(labels, ours, theirs, groups, names=(SYSTEMS[REFERENCE].title, SYSTEMS[name].title)),
     )
