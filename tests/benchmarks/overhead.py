@@ -188,8 +188,29 @@ def table(rows: list[Row], where: dict[str, Any]) -> Table:
     return out
 
 
+def plot(rows: list[Row], taken: list[tuple[int, float]], where: dict[str, Any], path: Path) -> None:
+    """Share of the ideal rate by calls in flight, and memory by records."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for way in dict.fromkeys(r.way for r in rows):
+        mine = [r for r in rows if r.way == way]
+        left.plot([r.in_flight for r in mine], [100 * r.rate / r.ideal for r in mine], "o-", label=way)
+    left.set(xscale="log", ylim=(0, 105), xlabel="calls in flight", ylabel="% of the ideal rate")
+    left.set_xticks([r.in_flight for r in rows], [str(r.in_flight) for r in rows])
+    if rows:
+        left.legend()
+    right.plot(*zip(*taken, strict=True) if taken else ([], []), "o-")
+    right.set(ylim=(0, None), xlabel="records judged", ylabel="MB resident")
+    figure.suptitle(f"{where['date']} · {where['machine']} · load {where['load']}", fontsize=9)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
-    """Measure, show, write ``results/overhead.json``."""
+    """Measure, show, write ``results/overhead.json`` and ``.png``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--in-flight", type=int, nargs="*", default=[1, 16, 64, 256])
     parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
@@ -226,6 +247,7 @@ def main() -> None:
         "memory_mb": taken,
     }
     options.out.parent.mkdir(exist_ok=True)
+    plot(rows, taken, where, options.out.with_suffix(".png"))
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
