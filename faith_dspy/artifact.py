@@ -21,7 +21,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, InputError
 from faith_dspy.judge import Judge
 from faith_dspy.labels import as_chunks
-from faith_dspy.schema import Observation
+from faith_dspy.schema import Observation, Usage
 from faith_dspy.scoring import conclude
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def _reference(
     judge: Judge, question: str | None, context: Any, answer: str, observation: Observation | dict[str, Any]
 ) -> dict[str, Any]:
     chunks = as_chunks(context)
-    observation = Observation.model_validate(observation)
-    observation = observation.model_copy(update={"usage": type(observation.usage)()})
+    observation = _without_usage(Observation.model_validate(observation))
     judgment = conclude(observation, chunks, question, judge.config, judge.head)
     return {
         "question": question,
@@ -157,6 +156,12 @@ def _reference(
         "probability": judgment.probability,
         "faithful": judgment.faithful,
     }
+
+
+def _without_usage(seen: Observation) -> Observation:
+    """What it cost is not the same each time."""
+    findings = tuple(f.model_copy(update={"usage": Usage()}) for f in seen.findings)
+    return seen.model_copy(update={"usage": Usage(), "extraction": Usage(), "findings": findings})
 
 
 def _reproduce(judge: Judge, folder: Path) -> None:

@@ -11,6 +11,7 @@ import dspy
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
+from faith_dspy.lm import metered
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
@@ -45,14 +46,15 @@ class FaithfulnessProgram(dspy.Module):
         parts = sentences(answer)
         read = windows(context, self.window)
         with dspy.context(adapter=CompactAdapter()):
-            statements = self.statements(parts, answer, question or "")
+            with metered() as extraction:
+                statements = self.statements(parts, answer, question or "")
             given = [self._jointly(statements, w, question or "") for w in read]
             findings = [
                 self._finding(s, read, [window[i] for window in given], question or "")
                 for i, s in enumerate(statements)
             ]
         missed = sum(any(None in row for row in replies) for window in given for replies in window if replies)
-        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed)
+        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction.usage)
 
     def _jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
         """Replies to all statements at once; None for each where they are asked one by one, as a single one is."""
@@ -84,7 +86,12 @@ class FaithfulnessProgram(dspy.Module):
         return assign(lines, carrying, question)
 
     def _finding(self, statement: Statement, read: list[Window], given: list[Replies | None], question: str) -> Finding:
-        """The best-supported reading over all windows."""
+        """The best-supported reading over all windows, with what it cost to ask."""
+        with metered() as meter:
+            found = self._best(statement, read, given, question)
+        return found.model_copy(update={"usage": meter.usage})
+
+    def _best(self, statement: Statement, read: list[Window], given: list[Replies | None], question: str) -> Finding:
         base = statement.model_dump()
         best: Finding | None = None
         for (ids, texts), said in zip(read, given, strict=True):

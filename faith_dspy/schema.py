@@ -217,6 +217,8 @@ class Finding(Statement):
     """Of a five-level verdict: the expected value of the levels, or the level named where the LM tells no more."""
     error: str | None = None
     lm_failed: bool = False
+    usage: Usage = Usage()
+    """Of the calls that asked about this statement alone."""
 
 
 class Observation(_Frozen):
@@ -226,6 +228,8 @@ class Observation(_Frozen):
     findings: tuple[Finding, ...] = ()
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
+    extraction: Usage = Usage()
+    """The part of ``usage`` that went into taking statements from the answer."""
     usage: Usage = Usage()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 import pytest
+from chromium import browser as browser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
