@@ -146,13 +146,14 @@ def frontier(found: Sequence[Point], champion: str, cheapest: str) -> Any | None
         for p in known:
             colour = BLUE if p.name == champion else RED if p.name == cheapest else DARK
             marker = "*" if p.name == champion else "D" if p.name == cheapest else "o"
-            ax.plot(p[cost], p.agreement.value, marker, color=colour, markersize=12 if marker == "*" else 6)
+            size, layer = (13, 4) if marker == "*" else (6, 3)
+            ax.plot(p[cost], p.agreement.value, marker, color=colour, markersize=size, zorder=layer, mec="white")
         _named(ax, [(p[cost], float(p.agreement.value or 0), p.name) for p in known])
         ax.set_xlabel(f"{what} an answer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
-        ax.margins(x=0.2, y=0.15)
-        ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        ax.margins(x=0.25, y=0.15)
+        ax.set_xlim(left=-0.04 * max(p[cost] for p in known) - 1e-9)
     axes[0].set_ylabel("balanced accuracy on dev")
     told = f"★ champion: {champion}"
     told += (

@@ -55,7 +55,7 @@ class PredictionRow(_Result):
     answer: str = ""
     statements: list[dict[str, Any]] = Field(default_factory=list)
     """``text``, ``verdict``, ``confidence``, ``label`` (the person's, or None) of each statement. Where there are any:
-    ``chunk_ids`` (as the LM named them, not checked), ``reason``, ``error``, and the ``usage`` of asking about it alone.
+    ``chunk_ids`` (as the LM named them, not checked), ``reason``, ``error``, and the ``usage`` of asking about it.
     """
     context: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)

@@ -147,6 +147,12 @@ class ChatServer:
         self.http.server_close()
 
 
+@pytest.fixture(scope="session")
+def endpoint() -> type[ChatServer]:
+    """What makes endpoints, for fixtures that outlive a test; they close theirs."""
+    return ChatServer
+
+
 @pytest.fixture
 def chat_server():
     """Makes endpoints; closes them."""
