@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.learned import disagreements
-from faith_dspy.schema import Usage
+from faith_dspy.schema import Usage, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,31 +23,35 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.jsonl``."""
-_RUN = "mlflow.sourceRun"
+_RUN, _DIGEST = "mlflow.sourceRun", "faith_dspy.digest"
 _PREVIEW = 1000  # characters MLflow keeps
 
 
 def log_traces(store: Store, run_id: str, result: StudyResult) -> int:
-    """Write the champion's test answers as traces of the study's run, in place of those it had; returns how many.
+    """See that the champion's test answers are traces of the study's run; returns how many there are.
 
     The newest trace, on top of MLflow's page, is the worst disagreement. Assessments of each: ``faithful`` as people's
     expectation and as the judge's feedback, its ``probability``, and ``agrees`` (whether the two are the same); per
-    statement ``supported``, of the judge and, where they labelled it, of people.
+    statement ``supported``, of the judge and, where they labelled it, of people. A trace that is there already is left
+    as it is, with what people have added to it; one that the study no longer holds is deleted.
     """
     from mlflow.tracing.client import TracingClient
 
     client = TracingClient(store.uri)
     rows = ordered(result.tested("champion").predictions)[:MOST]
-    old = client.search_traces(locations=[store.experiment_id], run_id=run_id, include_spans=False, max_results=10_000)
-    for i in range(0, len(old), 100):  # MLflow deletes so many at once
-        client.delete_traces(store.experiment_id, trace_ids=[t.info.trace_id for t in old[i : i + 100]])
     written = round(time.time() * 1000)
-    traces = [
-        _Trace(row, run_id, result.champion, str(result.lm.get("name")), written - i) for i, row in enumerate(rows)
-    ]
-    for t in traces:
+    lm = str(result.lm.get("name"))
+    traces = [_Trace(row, run_id, result.champion, lm, written - i) for i, row in enumerate(rows)]
+    # As many as an MLflow server gives at once.
+    found = client.search_traces(locations=[store.experiment_id], run_id=run_id, include_spans=False, max_results=500)
+    there = {t.info.trace_id: t.info.tags[_DIGEST] for t in found if _DIGEST in t.info.tags}
+    kept = {t.id for t in traces if there.get(t.id) == t.digest}
+    old, new = [i for i in there if i not in kept], [t for t in traces if t.id not in kept]
+    for i in range(0, len(old), 100):  # and deletes
+        client.delete_traces(store.experiment_id, trace_ids=old[i : i + 100])
+    for t in new:
         client.start_trace(t.info(store.experiment_id))
-    client.log_spans(store.experiment_id, [span for t in traces for span in t.spans])
+    client.log_spans(store.experiment_id, [span for t in new for span in t.spans])
     return len(traces)
 
 
@@ -64,6 +68,7 @@ class _Trace:
         # The same answer of the same run has the same id.
         self._otel = hashlib.sha256(f"{run_id} {row.group} {row.id}".encode()).hexdigest()[:32]
         self.id = f"tr-{self._otel}"
+        self.digest = digest([judge, lm, row.model_dump(mode="json")])
         self.spans: list[Any] = []
         self.assessments: list[Any] = []
         self._build()
@@ -79,7 +84,15 @@ class _Trace:
         there = (extraction.seconds, extraction.seconds + verified)
         each = [Usage.model_validate(s["usage"]) if "usage" in s else Usage() for s in r.statements]
         together = _less(r.usage, extraction, *each)
-        parent = self._span("verify", "CHAIN", root, there, {"statements": texts}, self._verdicts(), together)
+        parent = self._span(
+            "verify",
+            "LLM" if together.calls else "CHAIN",
+            root,
+            there,
+            {"statements": texts},
+            self._verdicts(),
+            together,
+        )
         at = there[0]
         for s, usage in zip(r.statements, each, strict=True):
             said = {k: s.get(k) for k in ("verdict", "confidence", "chunk_ids", "reason") if s.get(k) is not None}
@@ -193,7 +206,7 @@ class _Trace:
                 "mlflow.trace_schema.version": "3",
                 "mlflow.trace.tokenUsage": json.dumps(_tokens(r.usage)),
             },
-            tags={"mlflow.traceName": "judge", "part": r.part, "label": words[r.label], **_short(r.tags)},
+            tags={"mlflow.traceName": "judge", _DIGEST: self.digest, "part": r.part, **_short(r.tags)},
             assessments=self.assessments,
         )
 

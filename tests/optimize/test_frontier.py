@@ -11,7 +11,7 @@ SLIP = [0.1, *RIGHT[1:]]  # one of forty is wrong
 
 
 def test_the_cheapest_is_one_not_shown_worse():
-    """One slip in forty shows nothing: that variant will do. One that is always wrong is cheaper still, and will not."""
+    """One slip in forty shows nothing: that variant will do. One that is always wrong is cheaper, and will not."""
     found = [
         variant("best", judged(RIGHT), tokens=300),
         variant("slips", judged(SLIP), tokens=200),

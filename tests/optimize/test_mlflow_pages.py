@@ -2,7 +2,7 @@
 
 FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/test_mlflow_pages.py   # draws the documentation's pictures
 
-With FAITH_DSPY_STORE=sqlite:////path/mlflow.db they are of the newest study in that store instead of a recorded one.
+With FAITH_DSPY_STORE=sqlite:////path/mlflow.db they are of the newest finished study in that store.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> Iterator[Si
             recorded_study(endpoint, uri, folder, "sentence", "sentence-pooled", "sentence-few-shot")
         store = connect(uri)
         query, newest = "tags.`faith_dspy.kind` = 'study'", ["attributes.start_time DESC"]
-        run = store.client.search_runs([store.experiment_id], query, order_by=newest)[0]
+        runs = store.client.search_runs([store.experiment_id], query, order_by=newest)
+        run = next(r for r in runs if "champion" in r.data.tags)
         below = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
         children = store.client.search_runs([store.experiment_id], below)
     port = free_port()

@@ -120,8 +120,7 @@ def test_a_study_is_kept_by_every_store(uri: str, tmp_path: Path, endpoint: Any)
     assert set(first) == {r.id for r in result.tested("champion").predictions}
     assert log_traces(store, run_id, result) == len(first)
     again = logged()
-    assert {k: t.info.trace_id for k, t in again.items()} == {k: t.info.trace_id for k, t in first.items()}
-    assert {k: len(t.data.spans) for k, t in again.items()} == {k: len(t.data.spans) for k, t in first.items()}
-    assert {k: len(t.info.assessments) for k, t in again.items()} == {
-        k: len(t.info.assessments) for k, t in first.items()
-    }
+    for name, trace in first.items():
+        assert again[name].info.trace_id == trace.info.trace_id
+        assert len(again[name].data.spans) == len(trace.data.spans) > 3
+        assert len(again[name].info.assessments) == len(trace.info.assessments) > 3

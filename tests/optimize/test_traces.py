@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from recorded import recorded_study
@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult
 
 
+class Logged(NamedTuple):
+    """A study, the traces of its run, the newest first, and how to look again."""
+
+    result: StudyResult
+    found: list[Any]
+    store: Any
+    run_id: str
+
+    def now(self) -> list[Any]:
+        """The traces there are."""
+        return list(self.store.client.search_traces(locations=[self.store.experiment_id], run_id=self.run_id))
+
+
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> tuple[StudyResult, list[Any]]:
-    """A study, and the traces of its run, the newest first."""
+def logged(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> Logged:
+    """A small study."""
     folder = tmp_path_factory.mktemp("traced")
     uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
@@ -23,7 +36,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> tuple[Stu
         result, run_id = recorded_study(endpoint, uri, folder, "sentence")
         store = connect(uri)
         found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
-    return result, list(found)
+    return Logged(result, list(found), store, run_id)
 
 
 def _row(result: StudyResult, trace: Any) -> PredictionRow:
@@ -32,7 +45,7 @@ def _row(result: StudyResult, trace: Any) -> PredictionRow:
 
 def test_an_answer_is_a_trace_with_its_calls(logged) -> None:
     """Extraction, and verification with a span a statement; tokens of the spans sum to those of the answer."""
-    result, found = logged
+    result, found = logged.result, logged.found
     assert result.champion == "sentence"
     for trace in found:
         row = _row(result, trace)
@@ -48,7 +61,7 @@ def test_an_answer_is_a_trace_with_its_calls(logged) -> None:
 
 def test_people_and_judge_stand_side_by_side(logged) -> None:
     """Both say whether the answer is faithful; so they do of each statement that people labelled."""
-    result, found = logged
+    result, found = logged.result, logged.found
     for trace in found:
         row = _row(result, trace)
         told = {(a.name, a.source.source_type, a.span_id is None): a for a in trace.info.assessments}
@@ -62,7 +75,7 @@ def test_people_and_judge_stand_side_by_side(logged) -> None:
 
 def test_disagreements_are_on_top(logged) -> None:
     """The newest traces are those where judge and people disagree."""
-    _, found = logged
+    found = logged.found
     agrees = [a.value for t in found for a in t.info.assessments if a.name == "agrees"]
     assert agrees == sorted(agrees)
     assert False in agrees
@@ -70,7 +83,7 @@ def test_disagreements_are_on_top(logged) -> None:
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
     """Neither false nor nothing: MLflow's page shows the feedback as failed, and why."""
-    result, _ = logged
+    result = logged.result
     row = result.tested("champion").predictions[0]
     row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
     trace = traces._Trace(row, "run", "sentence", "lm", 1)
@@ -82,8 +95,24 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
 
 def test_a_judge_can_read_them_again(logged) -> None:
     """Question, context and answer are in the trace as they were judged."""
-    result, found = logged
+    result, found = logged.result, logged.found
     row = _row(result, found[0])
     root = found[0].data.spans[0]
     assert root.inputs == {"question": row.question, "answer": row.answer, "context": row.context}
     assert records(found[0])[0]["answer"]
+
+
+def test_what_people_added_stays(logged) -> None:
+    """The same study again leaves its traces as they are; of another outcome of the same answer the trace is new."""
+    from mlflow.entities import AssessmentSource, Feedback
+    from mlflow.tracing.client import TracingClient
+
+    said = Feedback("faithful", False, source=AssessmentSource("HUMAN", "a reader"))
+    TracingClient(logged.store.uri).log_assessment(logged.found[0].info.trace_id, said)
+    traces.log_traces(logged.store, logged.run_id, logged.result)
+    now = logged.now()
+    assert [t.info.trace_id for t in now] == [t.info.trace_id for t in logged.found]
+    assert len(now[0].info.assessments) == len(logged.found[0].info.assessments) + 1
+    changed = logged.result.model_copy(update={"champion": "another"})
+    traces.log_traces(logged.store, logged.run_id, changed)
+    assert {a.source.source_id for t in logged.now() for a in t.info.assessments} == {"labels", "another", "faith_dspy"}
