@@ -70,9 +70,11 @@ check: tree ## lint, types, import contracts
 format: $(VENV)/.ready ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-ui: $(VENV)/.ready ## MLflow on 127.0.0.1, offline
-	@echo "Studies: http://127.0.0.1:$${PORT:-5000}/#/experiments/1/runs?viewStateShareKey=variants&workflowType=machine_learning"
-	@$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $${PORT:-5000} --workers 1
+STORE ?= sqlite:///mlflow.db
+
+ui: $(VENV)/.ready ## MLflow on 127.0.0.1, offline; make ui STORE=sqlite:///other.db PORT=5001
+	@echo "Studies: http://127.0.0.1:$${PORT:-5000}/#/experiments/1/runs?viewStateShareKey=studies&workflowType=machine_learning"
+	@$(BIN)/mlflow ui --backend-store-uri $(STORE) --host 127.0.0.1 --port $${PORT:-5000} --workers 1
 
 clean: ## remove what was built; studies and judges stay
 	@rm -rf $(VENV) .check .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -207,8 +207,11 @@ def _reference(
 
 
 def _without_usage(seen: Observation) -> Observation:
+    """What it cost is not the same each time."""
     then = None if seen.escalated is None else _without_usage(seen.escalated)
-    return seen.model_copy(update={"usage": Usage(), "escalated": then})
+    findings = tuple(f.model_copy(update={"usage": Usage()}) for f in seen.findings)
+    none = {"usage": Usage(), "extraction": Usage(), "findings": findings, "escalated": then}
+    return seen.model_copy(update=none)
 
 
 def _reproduce(judge: Judge, folder: Path) -> None:

@@ -228,6 +228,7 @@ class Judge:
             sentences=tuple(prediction.sentences),
             findings=tuple(prediction.findings),
             fallbacks=prediction.fallbacks,
+            extraction=prediction.extraction,
             usage=meter.usage,
         )
 

@@ -11,7 +11,8 @@ import dspy
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
-from faith_dspy.schema import Chunk, Finding, Sentence, Statement
+from faith_dspy.lm.meter import counted
+from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
 from faith_dspy.segment import carries_statement, sentences
 from faith_dspy.signals import PreparedContext, prepare, statement_signals
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
@@ -47,7 +48,9 @@ class FaithfulnessProgram(dspy.Module):
         parts = sentences(answer)
         missed = 0
         with dspy.context(adapter=CompactAdapter()):
+            before = counted()
             statements = self.statements(parts, answer, question or "")
+            extraction = counted() - before
             readings: list[list[Finding]] = [[] for _ in statements]
             # All statements of a window before the next one, so that the server reads the window's text once.
             for window in windows(context, self._room(), NUMBER_BYTES):
@@ -55,8 +58,11 @@ class FaithfulnessProgram(dspy.Module):
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
                 for statement, said, found in zip(statements, given, readings, strict=True):
                     if not any(f.error for f in found):
-                        found.append(self._reading(statement, window, said, question or ""))
-        return dspy.Prediction(sentences=parts, findings=[merged(found) for found in readings], fallbacks=missed)
+                        before = counted()
+                        reading = self._reading(statement, window, said, question or "")
+                        found.append(reading.model_copy(update={"usage": counted() - before}))
+        findings = [merged(found) for found in readings]
+        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
 
     def _room(self) -> int | None:
         """Bytes of context that a call has room for beside its demos, which hold contexts of their own."""
@@ -125,18 +131,18 @@ def merged(readings: Sequence[Finding]) -> Finding:
     Where it is supported, ids and quotes of the other windows that support it stand after its own. A window that could
     not be read leaves the statement unjudged: what stands there might have been the support.
     """
+    usage = sum((r.usage for r in readings), Usage())
     failed = next((r for r in readings if r.error), None)
-    if failed is not None:
-        return failed
-    best = max(readings, key=lambda r: sum(r.logits.values()))
+    best = failed or max(readings, key=lambda r: sum(r.logits.values()))
     if best.verdict is None or not best.verdict.is_supported:
-        return best
+        return best.model_copy(update={"usage": usage})
     backing = [best, *(r for r in readings if r is not best and r.verdict is best.verdict)]
     return best.model_copy(
         update={
             name: tuple(dict.fromkeys(item for r in backing for item in getattr(r, name)))
             for name in ("chunk_ids", "quotes")
         }
+        | {"usage": usage}
     )
 
 

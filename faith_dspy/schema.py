@@ -124,6 +124,12 @@ class Usage(_Frozen):
         """Prompt tokens the server had to read: prompt minus cached."""
         return self.prompt_tokens - self.cached_tokens
 
+    def __sub__(self, other: Usage) -> Usage:
+        """What came to ``other`` to make this."""
+        numbers = [k for k in type(self).model_fields if k != "dollars"]
+        dollars = None if self.dollars is None else self.dollars - (other.dollars or 0.0)
+        return Usage(**{k: getattr(self, k) - getattr(other, k) for k in numbers}, dollars=dollars)
+
     def __add__(self, other: Usage) -> Usage:
         """The sum of both. Its price is unknown as soon as one of them made calls at an unknown price."""
         numbers = [k for k in type(self).model_fields if k != "dollars"]
@@ -219,6 +225,8 @@ class Finding(Statement):
     """Of a five-level verdict: the expected value of the levels, or the level named where the LM tells no more."""
     error: str | None = None
     lm_failed: bool = False
+    usage: Usage = Usage()
+    """Of the calls that asked about this statement alone."""
 
 
 class Observation(_Frozen):
@@ -230,6 +238,8 @@ class Observation(_Frozen):
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
     escalated: Observation | None = None
     """What the next judge saw, where the first left the answer open and handed it on."""
+    extraction: Usage = Usage()
+    """The part of ``usage`` that went into taking statements from the answer."""
     usage: Usage = Usage()
     """With that of the judges it was handed on to."""
 

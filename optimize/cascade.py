@@ -52,7 +52,7 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
     """Which form of the champion becomes the judge.
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse, be it words alone. Else the LM is asked about
-    every answer, unless a form that asks it about fewer is as good: within `SAME` of it, not shown to be worse, and with
+    every answer, unless a form that asks it about fewer is as good: within `SAME` of it, not shown worse, and with
     `ENOUGH` answers of each label to know. The others among the points are other variants and not asked for here.
     """
     full = next(p for p in found if p.reference)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.agreement import Agreement, evidence_f1, measure
 from faith_dspy.errors import LimitReachedError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from faith_dspy.judge import Judge
     from faith_dspy.rates import Estimate
-    from faith_dspy.schema import LabelledExample
+    from faith_dspy.schema import Finding, LabelledExample
 
 
 class Observed(NamedTuple):
@@ -214,11 +214,20 @@ def _row(
         question=o.example.question,
         answer=o.example.answer,
         statements=[
-            {"text": t, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y}
-            for t, f, c, y in zip(texts, findings, confidences, align(texts, o.example), strict=True)
+            {"text": f.text, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y, **_said(f)}
+            for f, c, y in zip(findings, confidences, align(texts, o.example), strict=True)
         ],
         context=[c.text for c in o.example.context],
         tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),
         annotators=o.example.annotators,
         usage=o.observation.usage,
+        extraction=o.observation.extraction,
     )
+
+
+def _said(f: Finding) -> dict[str, Any]:
+    """What there is of a finding beside its verdict."""
+    said = {"chunk_ids": list(f.chunk_ids), "reason": f.reason, "error": f.error}
+    if f.usage.calls:
+        said["usage"] = f.usage.model_dump(mode="json")
+    return {k: v for k, v in said.items() if v}

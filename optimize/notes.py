@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from faith_dspy.rates import Estimate
 
 
-def study(result: StudyResult, model: str | None) -> str:
-    """Verdict first, then the tables, then where the judge is."""
+def study(result: StudyResult, model: str | None, here: str) -> str:
+    """Verdict first, then where to look, then the tables and where the judge is.
+
+    ``here``: address of the study's run on MLflow's pages.
+    """
     champion = result.tested("champion")
     n = champion.agreement.n
     lines = [
@@ -27,7 +31,7 @@ def study(result: StudyResult, model: str | None) -> str:
         *([f"- {result.groups.sentence}"] if result.groups else []),
         *(f"- {sentence}" for sentence in result.notes),
         "",
-        "What it learned, what flipped and what is still wrong: `learned.html` under *Artifacts*.",
+        _links(here, model),
         "",
         f"### Test: agreement with people on {n} answers",
         "",
@@ -50,12 +54,29 @@ def study(result: StudyResult, model: str | None) -> str:
         *(_dev_row(v, result.champion) for v in result.variants),
         "",
         *([f"{result.selection.sentence} Neither is agreement with people.", ""] if result.selection else []),
+        *(f"- {sentence}" for sentence in result.frontier_in_words()),
+        "",
         "In brackets 95 % intervals; tokens and seconds are per answer.",
         "",
         f"Judge: `{result.judge_dir}`, also under *Artifacts* in `judge/`."
         + (f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""),
     ]
     return "\n".join(lines)
+
+
+def _links(here: str, model: str | None) -> str:
+    """To what opens in place."""
+    found = {
+        "prompts before and after, what flipped, what is still wrong": f"{here}/artifacts/learned.html",
+        "what agreement costs": f"{here}/artifacts/frontier.png",
+        "test": f"{here}/artifacts/test.png",
+        "every test answer": f"{here}/artifacts/test/champion/predictions.json",
+        "the judge": f"{here}/artifacts/judge/CARD.md",
+        "traces": f"{here}/traces",
+    }
+    if model:
+        found["model"] = f"#/models/{model}"
+    return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items())
 
 
 def verdicts(result: StudyResult) -> list[str]:
@@ -85,6 +106,14 @@ def prompts(found: Mapping[str, Any]) -> str:
             lines += [f"- {key}: {_text(value)}" for key, value in demo.items()]
             lines.append("")
     return "\n".join(lines)
+
+
+def prompt_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What compiling changed, as a unified diff of both as text; empty where nothing was compiled."""
+    if not before:
+        return ""
+    sides = (prompts(before).splitlines(), prompts(after).splitlines())
+    return "\n".join(difflib.unified_diff(*sides, "before compiling", "after compiling", lineterm="", n=100))
 
 
 def table(rows: Sequence[PredictionRow]) -> dict[str, Any]:

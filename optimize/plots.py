@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reliability import bins
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faith_dspy.agreement import Agreement
+    from faith_dspy.optimize.frontier import FrontierPoint
     from faith_dspy.optimize.reliability import Bin, CalibrationCheck
     from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.rates import Estimate
@@ -121,6 +123,60 @@ def intervals(found: Sequence[tuple[str, Estimate]], title: str, highlight: str)
     ax.set_ylim(-0.5, len(known) - 0.3)
     ax.set_xlabel("balanced accuracy (dashed: chance)")
     return fig
+
+
+def frontier(found: Sequence[FrontierPoint]) -> Any | None:
+    """Agreement against computed tokens and against seconds an answer; None without any value.
+
+    The line joins what no cheaper one equals. Marked: the champion, and the cheapest that is not shown worse.
+    """
+    known = [p for p in found if p.agreement.value is not None]
+    if not known:
+        return None
+    matplotlib = need("matplotlib.figure", "Plots of a study")
+    fig = matplotlib.Figure(figsize=(9.6, 4.4), dpi=110, layout="constrained")
+    fig.suptitle("What agreement costs: cross-fitted, to choose by", fontsize=10, x=0.01, ha="left", color=DARK)
+    axes = fig.subplots(1, 2, sharey=True)
+    for ax, what, cost in (
+        (axes[0], "computed tokens", attrgetter("computed_tokens")),
+        (axes[1], "seconds", attrgetter("seconds")),
+    ):
+        by_cost = sorted(known, key=lambda p: (cost(p), -float(p.agreement.value or 0)))
+        edge: list[FrontierPoint] = []
+        for p in by_cost:
+            if not edge or (p.agreement.value or 0) > (edge[-1].agreement.value or 0):
+                edge.append(p)
+        ax.step([cost(p) for p in edge], [p.agreement.value for p in edge], where="post", color=GREY, linewidth=1)
+        for p in known:
+            colour = BLUE if p.champion else RED if p.cheapest else DARK
+            marker = "*" if p.champion else "D" if p.cheapest else "o"
+            size, layer = (13, 4) if marker == "*" else (6, 3)
+            ax.plot(cost(p), p.agreement.value, marker, color=colour, markersize=size, zorder=layer, mec="white")
+        _named(ax, [(cost(p), float(p.agreement.value or 0), p.name) for p in known])
+        ax.set_xlabel(f"{what} an answer")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(labelsize=9)
+        ax.margins(x=0.25, y=0.15)
+        ax.set_xlim(left=-0.04 * max(cost(p) for p in known) - 1e-9)
+    axes[0].set_ylabel("balanced accuracy")
+    champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("champion", "cheapest"))
+    told = f"★ champion: {champion}"
+    if cheapest:
+        same = cheapest == champion
+        told += " (no cheaper one that is not shown worse)" if same else f"     ◆ not shown worse: {cheapest}"
+    fig.supxlabel(told, fontsize=9, color=DARK)
+    return fig
+
+
+def _named(ax: Any, spots: Sequence[tuple[float, float, str]]) -> None:
+    """Names beside their points, those of equal points under each other."""
+    together: dict[tuple[float, float], list[str]] = {}
+    for x, y, name in spots:
+        together.setdefault((round(x, 6), round(y, 6)), []).append(name)
+    for (x, y), names in together.items():
+        ax.annotate(
+            "\n".join(names), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8, va="bottom", color=DARK
+        )
 
 
 def _figure(width: float, height: float, title: str) -> tuple[Any, Any]:

@@ -55,7 +55,9 @@ class PredictionRow(_Result):
     question: str | None = None
     answer: str = ""
     statements: list[dict[str, Any]] = Field(default_factory=list)
-    """``text``, ``verdict``, ``confidence``, ``label`` (the person's, or None) of each statement."""
+    """``text``, ``verdict``, ``confidence``, ``label`` (the person's, or None) of each statement. Where there are any:
+    ``chunk_ids`` (as the LM named them, not checked), ``reason``, ``error``, and the ``usage`` of asking about it.
+    """
     context: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
     """Source, domain, language … as the labels file has them, and its ``group``."""
@@ -63,6 +65,8 @@ class PredictionRow(_Result):
     """Each person's own label, as given."""
     usage: Usage = Usage()
     """Of judging this answer."""
+    extraction: Usage = Usage()
+    """The part of it that went into taking statements from the answer."""
 
 
 class VariantResult(_Result):

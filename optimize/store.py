@@ -1,32 +1,24 @@
-"""MLflow's tracking store: reached before anything is paid for, quiet, with the views its page of runs needs."""
+"""MLflow's tracking store: reached before anything is paid for, and quiet."""
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import os
 import re
-import time
 import warnings
-import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, MissingExtraError
+from faith_dspy.optimize.columns import furnish
 from faith_dspy.rates import need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
-NOTE = "mlflow.note.content"
-_ABOUT = (
-    "Faithfulness judges tuned on human labels. A run is a study, the runs under it are its variants; *Views* shows "
-    "either. `dev_*` is what variants are chosen by; only a study's `test_*` is agreement with people."
-)
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else litellm, which MLflow imports, asks the network for prices
@@ -58,7 +50,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT) -> Store:
             found = client.get_experiment_by_name(experiment)
             if found is None or found.lifecycle_stage != "deleted":
                 experiment_id = found.experiment_id if found else client.create_experiment(experiment)
-                _furnish(client, experiment_id, found.tags if found else {})
+                furnish(client, experiment_id, found.tags if found else {})
                 return Store(client, uri, experiment_id)
     except MissingExtraError:
         raise
@@ -128,43 +120,3 @@ def broken_off(client: Any, run_id: str) -> None:
             client.set_terminated(run_id, "KILLED")
     except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
         return
-
-
-def _furnish(client: Any, experiment_id: str, there: dict[str, str]) -> None:
-    """Description and saved views of the experiment's page; what a user has changed stays."""
-    scores = [f"metrics.`dev_{m}`" for m in ("balanced_accuracy", "auroc", "cohen_kappa")]
-    costs = [f"metrics.`{m}_per_answer`" for m in ("computed_tokens", "output_tokens", "seconds")]
-    tests = [f"metrics.`test_{j}_balanced_accuracy`" for j in ("champion", "baseline", "floor_overlap")]
-    against = ["tags.`vs_baseline`", "tags.`vs_floor_overlap`", "attributes.`Models`"]
-    variants = _view(
-        "Variants", ["tags.`study`", *scores, *costs], "metrics.`dev_selection`", "tags.faith_dspy.kind != 'study'"
-    )
-    studies = _view("Studies", ["tags.`champion`", *tests, *against], "attributes.start_time", "")
-    tags = {
-        "mlflow.experimentKind": "custom_model_development",
-        NOTE: _ABOUT,
-        "mlflow.sharedViewState.variants": variants,
-        "mlflow.sharedViewState.studies": studies,
-    }
-    for key, value in tags.items():
-        if key not in there:
-            client.set_experiment_tag(experiment_id, key, value)
-
-
-def _view(name: str, columns: Sequence[str], order_by: str, search: str) -> str:
-    """A saved view, as the *Views* menu of MLflow 3.17 stores it."""
-    state = {
-        "searchFilter": search,
-        "orderByKey": order_by,
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
-        "selectedColumns": list(columns),
-        "columnOrder": list(columns),
-        "columnWidths": {c: max(110, 7 * len(c.split("`")[1]) + 30) for c in columns},
-    }
-    now = int(time.time() * 1000)
-    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
-    return json.dumps({"name": name, "createdAt": now, "updatedAt": now, "state": f"deflate;{packed}"})

@@ -1,6 +1,6 @@
 """A study in MLflow: one run, a run per variant under it, the champion in the registry.
 
-With `faith_dspy.optimize.store`, `registry`, `notes` and `plots` the only code that logs to MLflow.
+With `store`, `columns`, `registry`, `traces`, `notes` and `plots` beside it the only code that logs to MLflow.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize import notes, plots
+from faith_dspy.optimize import columns, notes, plots
+from faith_dspy.optimize.columns import MAIN, MORE, NOTE
 from faith_dspy.optimize.learned import write_learned
 from faith_dspy.optimize.registry import MODEL, register
-from faith_dspy.optimize.store import NOTE, Store, broken_off, quiet, reason, shown
+from faith_dspy.optimize.store import Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.store import connect as connect
+from faith_dspy.optimize.traces import log_traces
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -24,14 +26,12 @@ if TYPE_CHECKING:
 
     from faith_dspy.agreement import Agreement
     from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
-    from faith_dspy.schema import Usage
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _NAME, _PARENT, _TABLES = "mlflow.runName", "mlflow.parentRunId", "mlflow.loggedArtifacts"
 _MAX_PARAM, _MAX_TAG = 6000, 8000  # characters MLflow keeps
-_MAIN = ("balanced_accuracy", "auroc", "cohen_kappa")
-"""Logged with their intervals."""
-_MORE = ("mcc", "f1_unfaithful", "recall_unfaithful", "recall_faithful", "ece", "brier")
+_OPENED = {"mlflow.runType": "evaluation"}
+"""MLflow's page of runs unfolds what stands above such runs."""
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "skipped": "KILLED"}
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class MlflowTracker:
     def finish(self, result: StudyResult) -> None:
         """Record the test, describe the study, crown the champion and register it."""
         steps: list[Callable[[], object]] = [self._catch_up, lambda: self._conclude(result)]
+        steps.append(lambda: log_traces(self._store, self.run_id, result))
         if self._model:
             name = self._model
             steps.append(lambda: self._register(result, name))
@@ -125,21 +126,25 @@ class MlflowTracker:
             if old.data.tags.get(_VARIANT) == v.name:
                 self._client.delete_run(old.info.run_id)
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        run_id = self._create(tags, v.name, notes.variant(v), start)
-        params: dict[str, object] = {"description": v.description, **v.params}
+        tags |= _OPENED
         if v.prompts:
-            params["prompts_digest"] = digest(v.prompts)
+            tags["prompts_digest"] = digest(v.prompts)
+        run_id = self._create(tags, v.name, notes.variant(v), start)
+        if v.prompts:
             self._client.log_dict(run_id, v.prompts, "prompts/prompts.json")
             self._client.log_text(run_id, notes.prompts(v.prompts), "prompts/prompts.md")
+        if changed := notes.prompt_diff(v.seed_prompts, v.prompts):
+            self._client.log_text(run_id, changed, "prompts/diff.txt")
         metrics = {
-            **_agreement("dev", v.agreement, _MORE),
+            **columns.agreement("dev", v.agreement, (*MAIN, *MORE)),
             "dev_selection": v.selection,
-            **_agreement("dev_lm_only", v.lm_only),
-            **_agreement("dev_untuned", v.untuned),
-            **_usage(v.usage, "{}_per_answer", v.judged),
-            **_usage(v.compile_usage, "compile_{}", 1 if v.compile_usage.calls else 0),
+            **columns.agreement("dev_lm_only", v.lm_only),
+            **columns.agreement("dev_untuned", v.untuned),
+            **columns.usage(v.usage, "{}_per_answer", v.judged),
+            **columns.dollars(v.usage, v.judged),
+            **columns.usage(v.compile_usage, "compile_{}", 1 if v.compile_usage.calls else 0),
         }
-        self._log(run_id, metrics, params)
+        self._log(run_id, metrics, v.params)
         if v.agreement is not None:
             self._judged(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "")
             self._figure(run_id, plots.weights(v.weights, f"{v.name}: what its head goes by"), "plots/weights.png")
@@ -149,9 +154,10 @@ class MlflowTracker:
         metrics: dict[str, float | None] = {}
         for t in result.test:
             prefix = f"test_{t.name.replace('-', '_')}"
-            metrics |= _agreement(prefix, t.agreement, () if t.kind == "floor" else _MORE)
-            if t.kind != "floor":
-                metrics |= _usage(t.usage, f"{prefix}_{{}}_per_answer", t.agreement.n)
+            floor = t.kind == "floor"
+            metrics |= columns.agreement(prefix, t.agreement, MAIN[:2] if floor else (*MAIN, *MORE))
+            if not floor:
+                metrics |= columns.usage(t.usage, f"{prefix}_{{}}_per_answer", t.agreement.n)
                 self._judged(self.run_id, t.predictions, t.agreement, f"{t.name}, on the testset", f"test/{t.name}/")
         tags = {_CHAMPION: result.champion, "status": "done" if result.finished else "stopped early"}
         for name, c in result.comparisons.items():
@@ -161,11 +167,19 @@ class MlflowTracker:
         if result.selection is not None:
             metrics |= {"dev_corrected": result.selection.corrected.value, "dev_optimism": result.selection.optimism}
         if result.groups is not None and (worst := result.groups.lowest) is not None:
-            metrics |= _agreement("test_worst_group", worst.agreement)
+            metrics |= columns.agreement("test_worst_group", worst.agreement, MAIN[:2])
             tags["worst_group"] = f"{worst.facet}: {worst.name}"
-        metrics |= _agreement("people", result.ceiling) | _usage(result.usage, "study_{}", 1)
+        metrics |= columns.agreement("people", result.ceiling) | columns.usage(result.usage, "study_{}", 1)
         metrics["study_seconds"] = result.seconds
-        tags[NOTE] = notes.study(result, self._model)[:_MAX_TAG]
+        # The champion's figures again under the names its variants have, so that a column holds both.
+        best, tested = result.variant(result.champion), result.tested("champion")
+        metrics |= columns.agreement("dev", best.agreement, MAIN[:2])
+        metrics |= columns.usage(tested.usage, "{}_per_answer", tested.agreement.n)
+        metrics |= columns.dollars(tested.usage, tested.agreement.n)
+        if result.frontier:
+            tags["cheapest"] = next(p.name for p in result.frontier if p.cheapest)
+        here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
+        tags[NOTE] = notes.study(result, self._model, here)[:_MAX_TAG]
         self._log(self.run_id, metrics, tags=tags)
         dev = [(v.name, v.agreement.balanced_accuracy) for v in result.variants if v.agreement]
         chart = plots.intervals(dev, "Variants on dev: to choose by, not agreement with people", result.champion)
@@ -174,6 +188,8 @@ class MlflowTracker:
         test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
         chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
         self._figure(self.run_id, chart, "test.png")
+        chart = plots.frontier(result.frontier)
+        self._figure(self.run_id, chart, "frontier.png")
         for part, check in (result.head_report.calibration if result.head_report else {}).items():
             chart = plots.calibration_change(check, f"Calibration before and after, {part}")
             self._figure(self.run_id, chart, f"calibration-{part}.png")
@@ -236,25 +252,6 @@ class MlflowTracker:
             [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
             [RunTag(k, v) for k, v in (tags or {}).items()],
         )
-
-
-def _agreement(prefix: str, a: Agreement | None, more: Sequence[str] = ()) -> dict[str, float | None]:
-    if a is None:
-        return {}
-    out: dict[str, float | None] = {}
-    for name in (*_MAIN, *more):
-        e = getattr(a, name)
-        out[f"{prefix}_{name}"] = e.value
-        if name in _MAIN:
-            out |= {f"{prefix}_{name}_low": e.low, f"{prefix}_{name}_high": e.high}
-    return {**out, f"{prefix}_coverage": a.coverage}
-
-
-def _usage(usage: Usage, name: str, per: int) -> dict[str, float | None]:
-    if not per:
-        return {}
-    fields = ("calls", "prompt_tokens", "cached_tokens", "computed_tokens", "output_tokens", "seconds")
-    return {name.format(field): getattr(usage, field) / per for field in fields}
 
 
 def _now() -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 import pytest
+from chromium import browser as browser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +145,12 @@ class ChatServer:
         """Stop."""
         self.http.shutdown()
         self.http.server_close()
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> type[ChatServer]:
+    """What makes endpoints, for fixtures that outlive a test; they close theirs."""
+    return ChatServer
 
 
 @pytest.fixture

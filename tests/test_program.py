@@ -267,6 +267,9 @@ def test_extraction_end_to_end(judge_at):
         ("The kettle holds 2 litres.", 0, False),
     ]
     assert found.usage.calls == 3
+    seen = judge.observe("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
+    assert seen.extraction.calls == 1
+    assert [f.usage.calls for f in seen.findings] == [1, 1]
 
 
 def test_failed_extraction_costs_no_statement(judge_at):

@@ -174,6 +174,12 @@ def metered(limits: Limits | None = None) -> Iterator[Meter]:
         yield meter
 
 
+def counted() -> Usage:
+    """What the innermost open meter has counted so far; nothing outside of any."""
+    meters = open_meters()
+    return meters[-1].usage if meters else Usage()
+
+
 def open_meters() -> tuple[Meter, ...]:
     """The meters around the present piece of work, the outermost first."""
     meters: tuple[Meter, ...] = dspy.settings.get(_METERS, ())

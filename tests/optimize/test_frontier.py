@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from faith_dspy.calibration import to_probability
+from faith_dspy.optimize import plots
 from faith_dspy.optimize.compare import Difference
 from faith_dspy.optimize.frontier import MARGIN, FrontierPoint, Rival, difference, frontier, in_words, words_first
 from faith_dspy.optimize.results import PredictionRow
@@ -146,3 +147,12 @@ def test_a_frontier_in_words():
         "The champion asks the LM about 50% of the answers; words settle the other 50%. Against asking about all: -0.4 "
         "points, 90 % interval -1.4 to +0.6 in the mean of balanced accuracy and AUROC, cross-fitted on 200 answers."
     ]
+
+
+def test_the_plot_marks_champion_and_cheapest():
+    """Both panels name every point, and the line below says which is which; without points there is no plot."""
+    found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
+    figure = plots.frontier([p.model_copy(update={"champion": p.reference}) for p in found])
+    assert [{t.get_text() for t in ax.texts} for ax in figure.axes] == [{p.name for p in found}] * 2
+    assert "champion: sentence" in figure._supxlabel.get_text()
+    assert plots.frontier([]) is None

@@ -25,6 +25,7 @@ KEY = "sk-test-4f1d9c7a2b"
 LABELS = [True, True, True, True, False, False, False, False]
 GOOD = [0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None]  # one faithful answer failed, one unfaithful unscored
 FLAT = [0.5] * 8
+ASKED = {"instructions": "supported", "optimizer": "none", "lm": "openai/gpt-4o-mini", "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +91,11 @@ def _variants() -> list[VariantResult]:
             name="answer",
             kind="baseline",
             description="whole answer",
-            params={"granularity": "answer", "seed": 0},
+            params={**ASKED, "granularity": "answer"},
             agreement=_agreement(flat),
             untuned=_agreement(flat),
             selection=0.5,
-            usage=Usage(calls=8, prompt_tokens=800, cached_tokens=80, output_tokens=16, seconds=4.0),
+            usage=Usage(calls=8, prompt_tokens=800, cached_tokens=80, output_tokens=16, seconds=4.0, dollars=0.002),
             judged=8,
             predictions=flat,
         ),
@@ -102,7 +103,7 @@ def _variants() -> list[VariantResult]:
             name="sentence",
             kind="lm",
             description="each sentence",
-            params={"granularity": "sentence", "seed": 0},
+            params={**ASKED, "granularity": "sentence"},
             agreement=_agreement(good),
             lm_only=_agreement(good),
             selection=0.9,
@@ -110,6 +111,7 @@ def _variants() -> list[VariantResult]:
             judged=8,
             compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
             prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
+            seed_prompts={"verify": {"instructions": "Is it so?", "demos": []}},
             predictions=good,
             weights={"lm": 1.2, "words": -0.4, "unused": 0.0},
         ),
@@ -145,7 +147,7 @@ def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyRe
     result.champion = "sentence"
     for name, kind, probabilities in (("champion", "lm", GOOD), ("baseline", "baseline", FLAT)):
         found = _rows(probabilities, "test")
-        usage = Usage(calls=8, prompt_tokens=80, output_tokens=8)
+        usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
         tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
         result.test.append(results.TestResult.model_validate(tested))
     sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in result.test]
@@ -236,6 +238,7 @@ def test_a_variants_files(here: Path) -> None:
         "plots/calibration.png",
         "plots/confusion.png",
         "plots/weights.png",
+        "prompts/diff.txt",
         "prompts/prompts.json",
         "prompts/prompts.md",
     }
@@ -245,6 +248,8 @@ def test_a_variants_files(here: Path) -> None:
     assert "unscored: parse_failed" in list(table["judge"])
     assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
     assert "Is it supported?" in _read(tracker, run_id, "prompts/prompts.md")
+    changed = _read(tracker, run_id, "prompts/diff.txt").splitlines()
+    assert {"-Is it so?", "+Is it supported?"} <= set(changed)
 
 
 def test_the_finished_study(here: Path) -> None:
@@ -263,7 +268,13 @@ def test_the_finished_study(here: Path) -> None:
     assert result.comparisons["baseline"].sentence[1:] in note
     assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    assert {"dev.png", "test.png", "test/champion/predictions.json", "learned.html"} <= _files(tracker, tracker.run_id)
+    opened = {"dev.png", "test.png", "frontier.png", "test/champion/predictions.json", "learned.html"}
+    assert opened <= _files(tracker, tracker.run_id)
+    for name in ("learned.html", "frontier.png", "test/champion/predictions.json"):
+        assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
+    # The baseline costs (720 + 3 · 16) / 8 = 96 tokens an answer, the champion 56.
+    assert run.data.tags["cheapest"] == "sentence"
+    assert run.data.metrics["dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
     assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
@@ -417,14 +428,13 @@ def test_views_show_what_is_logged(here: Path) -> None:
     tracker.finish(_conclude(result))
     logged = set()
     for run in [tracker._client.get_run(tracker.run_id), *tracker._children()]:
-        logged |= {f"metrics.`{m}`" for m in run.data.metrics} | {f"tags.`{t}`" for t in run.data.tags}
+        for kind in ("metrics", "params", "tags"):
+            logged |= {f"{kind}.`{name}`" for name in getattr(run.data, kind)}
     experiment = tracker._client.get_experiment(tracker._store.experiment_id)
     for name in ("variants", "studies"):
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])
         state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
-        # The small study here has no floor in its test.
-        unknown = set(state["selectedColumns"]) - logged - {"attributes.`Models`"}
-        assert {c for c in unknown if "floor_overlap" not in c} == set()
+        assert set(state["selectedColumns"]) - logged == {"attributes.`Models`"} & set(state["selectedColumns"])
     tracker._client.set_experiment_tag(experiment.experiment_id, "mlflow.sharedViewState.variants", "mine")
     connect()
     tags = tracker._client.get_experiment(experiment.experiment_id).tags

@@ -21,7 +21,7 @@ from faith_dspy.report.html import write_html
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .conftest import Browser
+    from chromium import Browser
 
 POLICY = [
     {"text": "Lamps can be returned within 30 days, with the receipt.", "source": "returns.md"},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -83,19 +84,34 @@ class Browser:
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, **media: str) -> None:
-        """Load a page and wait for it and all its answers."""
-        self.events.clear()
+    def size(self, width: int, height: int) -> None:
+        """Of the window."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def open(self, path: Path, width: int = 1200, height: int = 900, **media: str) -> None:
+        """Load one of our pages and wait for it and all its answers."""
+        self.size(width, height)
         self(
             "Emulation.setEmulatedMedia", features=[{"name": k.replace("_", "-"), "value": v} for k, v in media.items()]
         )
         self("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
-        self("Page.navigate", url=path.as_uri())
-        while not any(e["method"] == "Page.loadEventFired" for e in self.events):
-            self.events.append(self._receive())
+        self.visit(path.as_uri())
         wanted = "document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length"
         self.wait(wanted)
+
+    def visit(self, url: str) -> None:
+        """Load any page; what it logs is in `events`."""
+        self.events.clear()
+        self("Page.navigate", url=url)
+        while not any(e["method"] in ("Page.loadEventFired", "Page.navigatedWithinDocument") for e in self.events):
+            self.events.append(self._receive())
+
+    def picture(self) -> bytes:
+        """What the window shows, as PNG."""
+        self("Emulation.setScrollbarsHidden", hidden=True)
+        png = base64.b64decode(self("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
+        self("Emulation.setScrollbarsHidden", hidden=False)
+        return png
 
     def js(self, code: str) -> Any:
         """The value of an expression in the page."""
