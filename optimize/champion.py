@@ -10,7 +10,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
-from faith_dspy.optimize.cascade import TIE, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
 from faith_dspy.optimize.evaluate import (
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
 
+TIE = 0.01
+"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
 MARGIN = 1.15
 """Answers of train and test may cost so much more than those of dev did."""
 MIN_TESTED = 6
