@@ -17,7 +17,7 @@ from faith_dspy.optimize.evaluate import (
     Observed,
     agreement,
     fit,
-    fit_best,
+    fit_examples,
     head_example,
     judged_rows,
     observe,
@@ -109,7 +109,7 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
         seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
     usable = scorable(seen)
     examples = [head_example(o) for o in usable]
-    fitted = fit_best(examples, contest.seed, contest.aim)
+    fitted = fit_examples(examples, "joint", contest.seed, contest.aim)
     words = fit(scorable(without_lm(o.example for o in seen)), "overlap", contest.seed)
     judge = judge.copy(head=fitted.head)
     form = _form(contest, result, seen, fitted, words)
