@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.optimize.compare import NO_DIFFERENCE
 from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable, without_lm
 from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, frontier, words_first
 from faith_dspy.scoring import unasked
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from faith_dspy.calibration import Head
     from faith_dspy.optimize.head import FittedHead
     from faith_dspy.optimize.results import VariantResult
-
-TIE = 0.01
-"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
-SAME = 0.005
-"""So much less agreement than the LM asked about every answer is taken for none, in a form that asks it about fewer."""
 
 
 def points(
@@ -52,8 +48,8 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
     """Which form of the champion becomes the judge.
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse, be it words alone. Else the LM is asked about
-    every answer, unless a form that asks it about fewer is as good: within `SAME` of it, not shown worse, and with
-    `ENOUGH` answers of each label to know. The others among the points are other variants and not asked for here.
+    every answer, unless a form that asks it about fewer is as good: within `NO_DIFFERENCE` of it, not shown to be
+    worse, and with `ENOUGH` answers of each label to know. Of those the cheapest.
     """
     full = next(p for p in found if p.reference)
     forms = [p for p in found if p.band is not None]
@@ -61,7 +57,7 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
         return min([full, *(p for p in forms if p.not_worse)], key=lambda p: p.cost)
     if min(sum(labels), len(labels) - sum(labels)) < ENOUGH:
         return full
-    as_good = [p for p in forms if p.asked and p.not_worse and (p.against.value or 0.0) >= -SAME]
+    as_good = [p for p in forms if p.asked and p.not_worse and (p.against.value or 0.0) >= -NO_DIFFERENCE]
     return min([full, *as_good], key=lambda p: p.cost)
 
 

@@ -10,14 +10,14 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
-from faith_dspy.optimize.cascade import TIE, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
 from faith_dspy.optimize.evaluate import (
     Observed,
     agreement,
     fit,
-    fit_best,
+    fit_examples,
     head_example,
     judged_rows,
     observe,
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
 
+TIE = 0.01
+"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
 MARGIN = 1.15
 """Answers of train and test may cost so much more than those of dev did."""
 MIN_TESTED = 6
@@ -107,7 +109,7 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
         seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
     usable = scorable(seen)
     examples = [head_example(o) for o in usable]
-    fitted = fit_best(examples, contest.seed, contest.aim)
+    fitted = fit_examples(examples, "joint", contest.seed, contest.aim)
     words = fit(scorable(without_lm(o.example for o in seen)), "overlap", contest.seed)
     judge = judge.copy(head=fitted.head)
     form = _form(contest, result, seen, fitted, words)

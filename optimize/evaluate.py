@@ -6,8 +6,6 @@ observations, cross-fitted by group, so that no answer is judged by a head that 
 
 from __future__ import annotations
 
-import math
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.agreement import Agreement, evidence_f1, measure
@@ -97,31 +95,6 @@ def head_example(o: Observed) -> HeadExample:
 def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
     """Fit a head on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
     return fit_examples([head_example(o) for o in seen], which, seed)
-
-
-def fit_best(rows: Sequence[HeadExample], seed: int, aim: Aim = BALANCED) -> FittedHead:
-    """The head over LM and words; over the LM alone where that is shown to predict the labels better.
-
-    The prior lets six signals of words outvote one LM while labels are few. So the LM alone takes over when its
-    cross-fitted log loss is lower by more than one standard error.
-    """
-    joint = fit_examples(rows, "joint", seed, aim)
-    if not any(n.startswith("lm:") for r in rows for s in r.statements if s for n in s):
-        return joint
-    alone = fit_examples(rows, "lm", seed, aim)
-    gained = [
-        to_loss(p, r.label) - to_loss(q, r.label)
-        for p, q, r in zip(joint.probabilities, alone.probabilities, rows, strict=True)
-        if p is not None and q is not None
-    ]
-    n = len(gained)
-    shown = n > 1 and fmean(gained) > stdev(gained) / n**0.5
-    return alone if shown else joint
-
-
-def to_loss(probability: float, label: bool) -> float:
-    """Log loss of a probability, itself never 0 or 1, of being faithful."""
-    return -math.log(probability if label else 1 - probability)
 
 
 def fit_examples(rows: Sequence[HeadExample], which: str, seed: int, aim: Aim = BALANCED) -> FittedHead:

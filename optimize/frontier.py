@@ -45,7 +45,8 @@ class FrontierPoint(BaseModel):
     calls: float
     """LM calls an answer."""
     computed_tokens: float
-    """Prompt tokens an answer that the server had to read."""
+    """Prompt tokens an answer that the server had to read, as observed when every answer was asked about: where answers
+    over one document follow each other, the first that is asked about reads it."""
     output_tokens: float
     seconds: float
     """An answer; words alone take none worth counting."""

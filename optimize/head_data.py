@@ -24,6 +24,10 @@ Source = Literal["statements", "answers", "signals"]
 ENOUGH_STATEMENT_LABELS = 40
 """With fewer labelled statements, or fewer than 5 of one class, the statement head learns from the answers' labels."""
 
+LM_SAYS_AS_MUCH_AS = 3
+"""Signals of words that the LM is presumed to weigh as much as, under all its instructions together. They say much the
+same: presumed to weigh as much as each of them, the LM was outvoted where labels were few (optimize/LOG.md)."""
+
 
 class HeadExample(NamedTuple):
     """One labelled answer as the head sees it."""
@@ -85,11 +89,17 @@ class HeadData:
     def fit(self, examples: Ints, source: Source, width: float) -> Fit:
         """A statement head, not yet calibrated, on these examples."""
         rows = self.rows(examples, source)
-        ways = [direction(n) for n in self.names]
+        ways = self.presumed
         if source == "statements":
             return fit(self.x[rows], self.labels[rows], ways, width)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
         return fit(self.x[rows], self.y[owners], ways, width, bags=bags)
+
+    @property
+    def presumed(self) -> list[float]:
+        """The direction of each of the statement's signals, times what it is presumed to weigh."""
+        asked = [n for n in self.names if n not in DIRECTIONS]
+        return [direction(n) * (LM_SAYS_AS_MUCH_AS / len(asked) if n in asked else 1) for n in self.names]
 
     def columns(self, source: Source) -> tuple[str, ...]:
         """What the answer head sees."""

@@ -34,10 +34,11 @@ class Fit(NamedTuple):
         return np.asarray(z @ self.weights + self.intercept, dtype=np.float64)
 
 
-def fit(x: Floats, y: Floats, directions: Sequence[int], width: float, bags: NDArray[np.int64] | None = None) -> Fit:
+def fit(x: Floats, y: Floats, directions: Sequence[float], width: float, bags: NDArray[np.int64] | None = None) -> Fit:
     """Fit by L-BFGS-B with classes balanced; weights keep their direction.
 
-    Their prior is normal, of ``width`` around `PRIOR_WEIGHT` in their direction: few labels leave every signal a say.
+    Their prior is normal, of ``width`` around ``directions`` times `PRIOR_WEIGHT`: few labels leave every signal a say,
+    and 3 in place of 1 the say of three. 0 is a signal that may speak for either side.
     ``y`` is per row, or per bag where ``bags`` gives each row's bag number (0 … n−1, none empty): a bag's log-odds are
     the soft minimum ``−log mean exp(−z)`` of its rows'.
     """

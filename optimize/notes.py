@@ -54,7 +54,7 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
         *(_dev_row(v, result.champion) for v in result.variants),
         "",
         *([f"{result.selection.sentence} Neither is agreement with people.", ""] if result.selection else []),
-        *(f"- {sentence}" for sentence in result.frontier_in_words()),
+        *(f"- {sentence}" for sentence in result.frontier_in_words),
         "",
         "In brackets 95 % intervals; tokens and seconds are per answer.",
         "",
