@@ -5,7 +5,7 @@
 Each row is one answer of one sentence: one LM call. Every number of workers runs in a Spark of its own (``local[N]``),
 and warms its workers up on a few rows before the clock starts. What the endpoint would allow is
 ``workers * in flight / delay`` rows a second; where the measured rate falls short of it, the CPU of this machine is
-what is left: the client's work, on the cores named in the result.
+what is left: ``cpu_seconds`` is all that Spark, Java and workers used, their start included.
 """
 
 from __future__ import annotations
@@ -49,11 +49,15 @@ def measure(workers: int, in_flight: int, rows: int, base: str) -> dict[str, Any
             )
             table.repartition(4 * workers).write.parquet(f"{folder}/{name}.parquet")
         judge_file(f"{folder}/warm.parquet", judge, f"{folder}/warmed", threads=in_flight)
-        before, started = os.times(), time.monotonic()
+        started = time.monotonic()
         tally = judge_file(f"{folder}/table.parquet", judge, f"{folder}/judged", threads=in_flight)
         seconds = time.monotonic() - started
-        after = os.times()
+    gateway = spark.sparkContext._gateway
     spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # Java ends, and with it the workers: what they used is known then
+    gateway.proc.wait(60)
+    used = os.times()
     assert tally.scored == rows, tally
     ideal = workers * in_flight / DELAY
     return {
@@ -64,7 +68,7 @@ def measure(workers: int, in_flight: int, rows: int, base: str) -> dict[str, Any
         "rows_per_second": round(rows / seconds, 1),
         "endpoint_allows": round(ideal, 1),
         "of_that": round(rows / seconds / ideal, 2),
-        "driver_cpu_seconds": round(after.user + after.system - before.user - before.system, 1),
+        "cpu_seconds": round(used.user + used.system + used.children_user + used.children_system, 1),
     }
 
 
