@@ -167,9 +167,9 @@ def below(agreement: Agreement, minimum: float | None) -> list[str]:
 
 
 def _compared(now: Look, then: Look, since: str, seed: int) -> Comparison:
-    sides = [Side([v.predicted for v in s.verdicts], [v.score for v in s.verdicts]) for s in (now, then)]
+    a, b = (Side([v.predicted for v in s.verdicts], [v.score for v in s.verdicts]) for s in (now, then))
     labels, groups = [v.label for v in now.verdicts], [v.group for v in now.verdicts]
-    return compare(labels, *sides, groups, names=("the judge now", f"the {since} time"), seed=seed)
+    return compare(labels, a, b, groups, names=("the judge now", f"the {since} time"), seed=seed)
 
 
 def _flips(now: Look, then: Look) -> list[Flip]:

@@ -203,7 +203,7 @@ class FaithfulnessScorer(MlflowJudge):
 
     def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
         """A scorer of the same judge: an LM is not copied."""
-        return type(self)(
+        return FaithfulnessScorer(
             self._source,
             name=self.name,
             statements=self._statements,  # type: ignore[arg-type]

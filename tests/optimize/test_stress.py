@@ -159,7 +159,7 @@ def test_the_seed_decides(judge_at: Any) -> None:
         judge, _ = judge_at(server)
         judge.lm.cache = False
         stress(judge, _examples(*rows), seed=seed)
-        asked.append(sorted(server.statements))
+        asked.append(sorted(r["messages"][-1]["content"] for r in server.requests))
     assert asked[0] == asked[1] != asked[2]
 
 
