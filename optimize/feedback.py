@@ -1,15 +1,13 @@
-"""Labels in MLflow: what people say of traces there as a labels file, and a labels file as traces people can review.
+"""What people say of traces in MLflow, as a labels file.
 
-A trace's human assessments of one name are its label. Every person's own is kept in ``annotators``; the label is what
-the majority says. Statement labels travel as the expectation ``statements``.
+A trace's human assessments of one name are its label: every person's own is kept in ``annotators``, the label is what
+the majority says. `faith_dspy.optimize.review` brings a labels file there.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,14 +26,13 @@ if TYPE_CHECKING:
 
     from mlflow.entities import Trace
 
-    from faith_dspy.schema import LabelledExample
 
 NAME = "faithful"
 """Name of the assessments, unless another is given."""
 FILE = "labels"
 """Whom `push` names where a labels file names nobody. Its word counts only as long as nobody else has said anything, or
 where the others are split."""
-_TAG = "faith_dspy.label"
+TAG = "faith_dspy.label"
 _PAGE = 100
 
 
@@ -109,7 +106,7 @@ def _people(trace: Trace, name: str) -> dict[str, Any]:
 
 def _row(trace: Trace) -> tuple[dict[str, Any], str]:
     """Question, context and answer – and, of a trace that `push` made, what its labels file said besides."""
-    kept = json.loads(trace.info.tags.get(_TAG, "{}"))
+    kept = json.loads(trace.info.tags.get(TAG, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **kept}
     if kept:  # exactly the chunks that were pushed: people's chunk ids count them
         found = next(s for s in trace.data.spans if s.span_type == "RETRIEVER")
@@ -166,113 +163,21 @@ def traces_in(uri: str | None, experiment: str, *, make: bool = False) -> Store:
 
 def pull(store: Store, name: str = NAME, words: Mapping[str, bool] | None = None) -> Pulled:
     """`labels_of` all traces of the store's experiment. Raises `FaithDspyError` when the store does not answer."""
-    with _of(store, "give its traces"):
-        client = _client(store)
-        ids = [i.info.trace_id for i in _infos(client, store) if _people(i, name)]
+    with working(store, "give its traces"):
+        client = client_for(store)
+        ids = [i.info.trace_id for i in trace_infos(client, store) if _people(i, name)]
         traces = [t for at in range(0, len(ids), _PAGE) for t in client.batch_get_traces(ids[at : at + _PAGE])]
     return labels_of(sorted(traces, key=lambda t: (t.info.request_time, t.info.trace_id)), name, words)
 
 
-def push(store: Store, examples: Sequence[LabelledExample], name: str = NAME) -> tuple[int, int]:
-    """Make each labelled answer a trace with the labels as human assessments, for people to review in MLflow.
-
-    What is there already stays as it is, and so does what people changed: pushing the same file again does nothing.
-    Returns how many traces were made and how many assessments were added.
-    """
-    with _of(store, "take traces"):
-        client = _client(store)
-        known = {i.info.trace_id: i for i in _infos(client, store)}
-        made = added = 0
-        for example in examples:
-            trace_id = _trace_id(store.experiment_id, example)
-            there = known.get(trace_id)
-            if there is None:
-                _log_trace(client, store.experiment_id, trace_id, example)
-                made += 1
-            have = {(a.name, str(a.source.source_id)) for a in there.search_assessments()} if there else set()
-            for assessment in _assessments(example, name):
-                if (assessment.name, assessment.source.source_id) not in have:
-                    client.log_assessment(trace_id, assessment)
-                    added += 1
-    return made, added
-
-
-def _assessments(example: LabelledExample, name: str) -> list[Any]:
-    from mlflow.entities import AssessmentSource, Expectation, Feedback
-
-    given = example.annotators
-    if isinstance(given, list | tuple):
-        given = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-        given = {f"person {i + 1}": label for i, label in enumerate(given)}
-    people = {str(k): v for k, v in given.items()} if isinstance(given, dict) else {}
-    people = {k: v for k, v in people.items() if isinstance(v, bool | int | float | str)}
-    if example.label is not None and majority(meaning(v, {}) for v in people.values()) is not example.label:
-        people[FILE] = example.label
-    out: list[Any] = [Feedback(name=name, value=v, source=AssessmentSource("HUMAN", who)) for who, v in people.items()]
-    statements = [s.model_dump(mode="json", exclude_none=True) for s in example.statements]
-    for key, value in (("statements", statements), ("score", example.score)):
-        if value not in (None, []):
-            out.append(Expectation(name=key, value=value, source=AssessmentSource("HUMAN", FILE)))
-    return out
-
-
-def _log_trace(client: Any, experiment_id: str, trace_id: str, e: LabelledExample) -> None:
-    from mlflow.entities import TraceInfo, TraceLocation, TraceState
-
-    documents = [{"page_content": c.text, "metadata": {"doc_uri": c.source} if c.source else {}} for c in e.context]
-    now = time.time_ns()
-    kept = {"id": e.id, "group": e.group, "split": e.split, **e.tags}
-    tags = {_TAG: json.dumps({k: v for k, v in kept.items() if v}), "mlflow.traceName": "labelled answer"}
-    client.start_trace(
-        TraceInfo(
-            trace_id=trace_id,
-            trace_location=TraceLocation.from_experiment_id(experiment_id),
-            request_time=now // 1_000_000,
-            execution_duration=0,
-            state=TraceState.OK,
-            request_preview=(e.question or "")[:1000],
-            response_preview=e.answer[:1000],
-            tags=tags,
-        )
-    )
-    asked = {"question": e.question or ""}
-    root = _span(trace_id, "answer", "CHAIN", asked, e.answer, now)
-    client.log_spans(
-        experiment_id, [root, _span(trace_id, "context", "RETRIEVER", asked, documents, now, root.span_id)]
-    )
-
-
-def _span(trace_id: str, name: str, kind: str, inputs: Any, outputs: Any, at: int, parent: str | None = None) -> Any:
-    from mlflow.entities import Span
-
-    attributes = {"traceRequestId": trace_id, "spanType": kind, "spanInputs": inputs, "spanOutputs": outputs}
-    return Span.from_dict(
-        {
-            "trace_id": trace_id,
-            "span_id": hashlib.sha256(f"{trace_id} {name}".encode()).hexdigest()[:16],
-            "parent_span_id": parent,
-            "name": name,
-            "start_time_unix_nano": at,
-            "end_time_unix_nano": at,
-            "status": {"code": "OK", "message": ""},
-            "attributes": {f"mlflow.{k}": json.dumps(v, ensure_ascii=False) for k, v in attributes.items()},
-        }
-    )
-
-
-def _trace_id(experiment_id: str, e: LabelledExample) -> str:
-    """The same answer in the same experiment is the same trace, however often it is pushed."""
-    text = json.dumps([experiment_id, e.id, e.question, [c.text for c in e.context], e.answer], ensure_ascii=False)
-    return f"tr-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-
-
-def _client(store: Store) -> Any:
+def client_for(store: Store) -> Any:
+    """MLflow's client for traces; the store that MLflow's own functions use stays as it is."""
     from mlflow.tracing.client import TracingClient
 
-    return TracingClient(store.uri)  # leaves the store that MLflow's own functions use as it is
+    return TracingClient(store.uri)
 
 
-def _infos(client: Any, store: Store) -> Iterator[Trace]:
+def trace_infos(client: Any, store: Store) -> Iterator[Trace]:
     """All traces of the experiment, without their spans."""
     token = None
     while True:
@@ -286,7 +191,7 @@ def _infos(client: Any, store: Store) -> Iterator[Trace]:
 
 
 @contextmanager
-def _of(store: Store, what: str) -> Iterator[None]:
+def working(store: Store, what: str) -> Iterator[None]:
     """A block of work with the store; what goes wrong there is one error that names it."""
     try:
         with quiet():

@@ -77,7 +77,7 @@ def agree(
     run = None
     if track:
         from faith_dspy.optimize.store import connect
-        from faith_dspy.optimize.watch import WatchRun
+        from faith_dspy.optimize.watch_run import WatchRun
 
         run = WatchRun(connect(tracking_uri, experiment), judge or the_judge.lm_name, labels.name, labels_hash)
     preflight(the_judge.lm)

@@ -111,8 +111,8 @@ def push(
     Example: faith-dspy labels push labels.jsonl --experiment review
     """
     from faith_dspy.labels import read_labels
-    from faith_dspy.optimize.feedback import push as run
     from faith_dspy.optimize.feedback import traces_in
+    from faith_dspy.optimize.review import push as run
 
     examples = read_labels(labels, require_label=False)
     made, added = run(traces_in(tracking_uri, experiment, make=True), examples, name)

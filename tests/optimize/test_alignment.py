@@ -17,7 +17,8 @@ from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.labels import parse_example
 from faith_dspy.optimize.alignment import FaithfulnessAlignment, align
-from faith_dspy.optimize.feedback import push, traces_in
+from faith_dspy.optimize.feedback import traces_in
+from faith_dspy.optimize.review import push
 from faith_dspy.optimize.tracking import MlflowTracker
 
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")

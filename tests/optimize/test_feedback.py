@@ -16,7 +16,8 @@ from mlflow.entities.assessment_source import AssessmentSource
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.labels import parse_example, read_labels
-from faith_dspy.optimize.feedback import labels_of, pull, push, traces_in
+from faith_dspy.optimize.feedback import labels_of, pull, traces_in
+from faith_dspy.optimize.review import push
 from faith_dspy.optimize.votes import majority, meaning, parse_words
 
 KETTLE = {
