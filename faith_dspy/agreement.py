@@ -233,10 +233,10 @@ def annotator_agreement(
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := vote(x, top)) is not None]
-        for vote in votes:
-            margin = 2 * (sum(votes) - vote) - (len(votes) - 1)
+        for one in votes:
+            margin = 2 * (sum(votes) - one) - (len(votes) - 1)
             if margin:
-                opinions.append((margin > 0, vote, example.group_key))
+                opinions.append((margin > 0, one, example.group_key))
     if not opinions:
         return None
     others, ones, groups = zip(*opinions, strict=True)
@@ -260,7 +260,7 @@ def rating(label: Any) -> float | None:
 
 
 def vote(label: Any, top: float = 1.0) -> bool | None:
-    """Whether one person's label means faithful: a boolean, a verdict's name, yes/no, or a rating that reaches ``top``.
+    """Whether a person's label means faithful: a boolean, a verdict's name, yes/no, or a rating of which ``top`` does.
 
     None for any other.
     """

@@ -36,7 +36,12 @@ def agree(
         float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
     ] = None,
     track: Annotated[
-        bool, typer.Option("--track", help="Keep this look in MLflow, and compare it with the last and the first.")
+        bool,
+        typer.Option(
+            "--track",
+            help="Keep this look in MLflow, and compare it with the last and the first. --tracking-uri and "
+            "--experiment say so, too.",
+        ),
     ] = False,
     max_drift: Annotated[
         float,
@@ -48,7 +53,9 @@ def agree(
         ),
     ] = 0.2,
     tracking_uri: TrackingURI = None,
-    experiment: Annotated[str, typer.Option("--experiment", help="MLflow experiment of --track.")] = "faithfulness",
+    experiment: Annotated[
+        str | None, typer.Option("--experiment", help="MLflow experiment of --track.", show_default="faithfulness")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on.
@@ -75,13 +82,15 @@ def agree(
     labels_hash = label_set_hash(examples)
     the_judge = judge_of(judge, lm, api_base, granularity, dials)
     run = None
-    if track:
-        from faith_dspy.optimize.store import connect
-        from faith_dspy.optimize.watch import WatchRun
+    if track or tracking_uri or experiment:
+        from faith_dspy.optimize.store import EXPERIMENT, connect
+        from faith_dspy.optimize.watch_run import WatchRun
 
-        run = WatchRun(connect(tracking_uri, experiment), judge or the_judge.lm_name, labels.name, labels_hash)
+        run = WatchRun(
+            connect(tracking_uri, experiment or EXPERIMENT), judge or the_judge.lm_name, labels.name, labels_hash
+        )
     the_judge.preflight()
-    for its_lm in the_judge.lms if track else ():
+    for its_lm in the_judge.lms if run is not None else ():
         # Behind a name on the network another LM may stand by now; the embedded one is its file.
         its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
     from faith_dspy.optimize.evaluate import agreement, evidence, judged_rows, observe, usage_of

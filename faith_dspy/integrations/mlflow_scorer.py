@@ -51,8 +51,8 @@ class FaithfulnessScorer(MlflowJudge):
     **What comes back.** Of every answer a list of `Feedback`:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
-      verdict; metadata: all of the judgment but the texts of the context. Unscored: no value but an error, its code the
-      reason (``no_context``, ``lm_failed`` …).
+      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost. Unscored:
+      no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
     - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
     - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
     - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
@@ -175,7 +175,9 @@ class FaithfulnessScorer(MlflowJudge):
         """As MLflow registers scorers: code of its own that names the judge's place and nothing else.
 
         ``scorer.register()`` works where MLflow takes code of one's own: on Databricks, or with
-        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. Raises `InputError` for a judge that is not in a place: export it, or
+        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. ``scorer.start()``, which scores new traces by itself, is Databricks':
+        MLflow's own server starts only judges on its gateway (3.17). There, run `mlflow.genai.evaluate` over
+        `mlflow.search_traces` on a schedule. Raises `InputError` for a judge that is not in a place: export it, or
         register it as a model, and give that.
         """
         if isinstance(self._source, Judge):
@@ -202,7 +204,7 @@ class FaithfulnessScorer(MlflowJudge):
 
     def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
         """A scorer of the same judge: an LM is not copied."""
-        return type(self)(
+        return FaithfulnessScorer(
             self._source,
             name=self.name,
             statements=self._statements,  # type: ignore[arg-type]

@@ -32,14 +32,14 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
     return records_of(span for trace in several for span in spans(trace))
 
 
-def record_of(inputs: Any, outputs: Any, expectations: Any = None, trace: Trace | None = None) -> dict[str, Any]:
+def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None) -> dict[str, Any]:
     """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
-    The answer is what came out, the question what went in. The context is what ``inputs``, ``expectations`` or
+    The answer is what came out, the question what went in. The context is what ``inputs``, ``expected`` or
     ``outputs`` name as such (`datum.NAMES`); where they name none, what `records` finds in the trace; else what was
     said before in ``inputs["messages"]``.
     """
-    parts = [p for p in (inputs, expectations, outputs) if isinstance(p, Mapping)]
+    parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
     named = next((p[k] for p in parts for k in _CONTEXT if isinstance(p.get(k), str | list | tuple)), None)
     if named is None and trace is not None:
         try:
@@ -64,8 +64,13 @@ def record_of(inputs: Any, outputs: Any, expectations: Any = None, trace: Trace 
 def record_of_trace(trace: Trace) -> dict[str, Any]:
     """`record_of` what went into and came out of a trace, with the expectations people gave it."""
     root = next((s for s in trace.data.spans if s.parent_id is None), None)
-    told = {a.name: a.value for a in trace.search_assessments(type="expectation")}
-    return record_of(root.inputs if root else None, root.outputs if root else None, told, trace)
+    return record_of(root.inputs if root else None, root.outputs if root else None, expectations(trace), trace)
+
+
+def expectations(trace: Trace) -> dict[str, Any]:
+    """What people said to expect, by name."""
+    told: list[Any] = trace.search_assessments(type="expectation")
+    return {a.name: a.value for a in told}
 
 
 def spans(trace: Trace) -> list[Span]:

@@ -29,7 +29,9 @@ def store(tmp_path_factory):
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db")
         patch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
         patch.setenv("MLFLOW_GENAI_EVAL_MAX_WORKERS", "6")
+        mlflow.tracing.reset()  # spans go to the store that was there when the first one was made
         yield
+    mlflow.tracing.reset()
 
 
 @pytest.fixture

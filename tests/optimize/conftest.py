@@ -3,11 +3,13 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+import mlflow
 import pytest
 
 from faith_dspy.optimize.store import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -22,10 +24,12 @@ def migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder with a tracking store of its own, named by the environment: it is gone with the test."""
     shutil.copy(migrated_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
-    return tmp_path
+    mlflow.tracing.reset()  # spans go to the store that was there when the first one was made
+    yield tmp_path
+    mlflow.tracing.reset()

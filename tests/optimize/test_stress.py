@@ -11,7 +11,8 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.labels import parse_example
-from faith_dspy.optimize.stress import CHANGES, stress
+from faith_dspy.optimize.changes import CHANGES
+from faith_dspy.optimize.stress import stress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +128,9 @@ def test_a_number_of_the_context_becomes_one_that_is_not_there() -> None:
     assert made is not None
     assert re.fullmatch(r"1\. It cost 1,250\.5[1-9] \[1\]\.", made["answer"])
     assert _changed("number", {**row, "answer": "1. It cost 7 [1]."}) is None
+    made = _changed("number", {**row, "answer": "It was May 2001. It rained."})
+    assert made is not None
+    assert re.fullmatch(r"It was May 200[^1]\. It rained\.", made["answer"])
 
 
 def test_a_name_becomes_one_of_another_context() -> None:
@@ -159,7 +163,7 @@ def test_the_seed_decides(judge_at: Any) -> None:
         judge, _ = judge_at(server)
         judge.lm.cache = False
         stress(judge, _examples(*rows), seed=seed)
-        asked.append(sorted(server.statements))
+        asked.append(sorted(r["messages"][-1]["content"] for r in server.requests))
     assert asked[0] == asked[1] != asked[2]
 
 

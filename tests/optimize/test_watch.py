@@ -12,7 +12,8 @@ from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.evaluate import agreement
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.optimize.store import connect
-from faith_dspy.optimize.watch import History, Look, WatchRun, look, sentences, watched
+from faith_dspy.optimize.watch import History, Look, look, sentences, watched
+from faith_dspy.optimize.watch_run import WatchRun
 
 GOOD = [0.9] * 20 + [0.1] * 20
 """Twenty faithful answers passed, twenty unfaithful ones failed."""
