@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.store import NOTE, quiet, reason, shown
+from faith_dspy.optimize.columns import NOTE
+from faith_dspy.optimize.store import quiet, reason, shown
 from faith_dspy.optimize.watch import History, Look, Watched, sentences
 from faith_dspy.optimize.words import figure
 from faith_dspy.schema import digest

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, MissingExtraError, in_short
 from faith_dspy.integrations.rows import JudgedRow, ddl, judge_rows
-from faith_dspy.lm import preflight
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import Tally
 from faith_dspy.schema import Unscored, Usage
@@ -159,7 +158,7 @@ def _asked(_: Iterable[Any], *, here: partial[Judge]) -> Iterator[Any]:
 
     why = ""
     try:
-        preflight(here().lm)
+        here().preflight()
     except FaithDspyError as exc:
         why = str(exc)
     yield pa.RecordBatch.from_pydict({"why": [why]})
