@@ -253,11 +253,11 @@ def _write(judged: DataFrame, out: str, started: float) -> Tally:
     from pyspark.sql import functions as F
 
     found = Observation()
-    row, spent = F.col(COLUMN), F.col(COLUMN).usage
+    row, usage = F.col(COLUMN), F.col(COLUMN).usage
     counts: list[Column] = [F.count(row.score).alias("scored")]
     counts += [F.count_if(row.unscored == u.value).alias(u.value) for u in Unscored]
-    counts += [F.sum(spent[k]).alias(k) for k in Usage.model_fields]
-    counts.append(F.count_if((spent.calls > 0) & spent.dollars.isNull()).alias("unpriced"))
+    counts += [F.sum(usage[k]).alias(k) for k in Usage.model_fields]
+    counts.append(F.count_if((usage.calls > 0) & usage.dollars.isNull()).alias("unpriced"))
     try:
         judged.observe(found, *counts).write.parquet(out)
     except PySparkException as exc:
@@ -265,6 +265,6 @@ def _write(judged: DataFrame, out: str, started: float) -> Tally:
     seen = {k: v or 0 for k, v in found.get.items()}
     tally = Tally(scored=seen["scored"], seconds=time.monotonic() - started)
     tally.unscored.update({u.value: seen[u.value] for u in Unscored if seen[u.value]})
-    price = {"dollars": None} if seen["unpriced"] else {}
-    tally.usage = Usage(**{k: seen[k] for k in Usage.model_fields} | price)
+    spent = {k: seen[k] for k in Usage.model_fields}
+    tally.usage = Usage.model_validate(spent | ({"dollars": None} if seen["unpriced"] else {}))
     return tally

@@ -126,7 +126,7 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
 
     third = study("c", RIGHT)
     told, aliases = registered(third)
-    assert told.startswith("Registered as faithfulness version 3 and @champion: it is better than its own")
+    assert told.startswith("Registered as faithfulness version 3 and @champion: it is better than the present")
     assert aliases == {"champion": "3", "previous": "1"}
 
     assert rollback(tracking_uri=registered.uri).startswith("faithfulness version 1 is @champion again; version 3 is")
