@@ -51,8 +51,8 @@ class FaithfulnessScorer(MlflowJudge):
     **What comes back.** Of every answer a list of `Feedback`:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
-      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost. Unscored:
-      no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
+      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost.
+      Unscored: no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
     - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
     - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
     - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
