@@ -18,7 +18,7 @@ from faith_dspy.optimize.learned import write_learned
 from faith_dspy.optimize.registry import MODEL, register
 from faith_dspy.optimize.store import Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.store import connect as connect
-from faith_dspy.optimize.traces import log_traces
+from faith_dspy.optimize.tracing import log_traces
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import io
 import json
 import socket
 import sys
+import time
 
 import dspy
 import pytest
@@ -458,3 +459,42 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     code, _, err = run("judge", tmp_path / "x", "--lm", "openai/tiny")
     assert code == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", [["study", "rollback"], ["tune", "--rollback"]])
+def test_nothing_to_roll_back(monkeypatch, run, tmp_path, command):
+    """Without a registry both ways to undo a promotion say so, and make none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    refused(run(*command), "there is no MLflow store", "--tracking-uri")
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_tune_needs_labels(run):
+    """Without --rollback the labels are asked for."""
+    code, _, err = run("tune")
+    assert code == 2
+    assert "Missing argument 'LABELS'" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--spark-conf", "spark.master=local"], "is for --engine spark"),
+        (["--engine", "spark", "--html", "x.html"], "no --html"),
+        (["--engine", "spark", "--out", "-"], "no - for standard"),
+        (["--engine", "spark", "--spark-conf", "spark.master"], "expected KEY=VALUE"),
+    ],
+)
+def test_options_of_the_engines(run, tmp_path, options, told):
+    """What goes with one engine only is refused with the other, before Spark is started."""
+    refused(run("judge", tmp_path / "in.jsonl", "--lm", "openai/tiny", *options), told)
+
+
+def test_calls_a_second(run, at, server, tmp_path):
+    """--calls-per-second spreads the calls: the third begins a tenth of a second after the first."""
+    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
+    started = time.monotonic()
+    code, _, _ = run("judge", source, *at, "--calls-per-second", "20")
+    assert code == 0
+    assert time.monotonic() - started >= (len(server.requests) - 1) / 20

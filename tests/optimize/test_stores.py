@@ -17,7 +17,7 @@ from recorded import free_port, recorded_study, serving
 from faith_dspy import load_judge
 from faith_dspy.optimize.archive import read_study
 from faith_dspy.optimize.store import connect
-from faith_dspy.optimize.traces import log_traces
+from faith_dspy.optimize.tracing import log_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
