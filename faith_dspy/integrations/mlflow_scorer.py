@@ -42,33 +42,28 @@ if TYPE_CHECKING:
 class FaithfulnessScorer(MlflowJudge):
     """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
 
-        ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``).
+    ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``).
 
-        **What is judged.** The answer is what came out (``outputs``, of a mapping the first of answer, response, output …),
-        the question what went in. The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context,
-        contexts, retrieved_contexts …); where they name none, what the trace's RETRIEVER and tool spans found.
+    **What is judged.** The answer is what came out (``outputs``, of a mapping the first of answer, response, output …),
+    the question what went in. The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context,
+    contexts, retrieved_contexts …); where they name none, what the trace's RETRIEVER and tool spans found.
 
-        **What comes back.** Of every answer a list of `Feedback`:
+    **What comes back.** Of every answer a list of `Feedback`:
 
-        - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
-    <<<<<<< .merge_file_DY8QCf
-          verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and its cost. Unscored:
-          no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
-    =======
-          verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost.
-          Unscored: no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
-    >>>>>>> .merge_file_RMRh4E
-        - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
-        - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
-        - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
-          ``"none"``), value the verdict, rationale the statement and the reason.
+    - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
+      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost.
+      Unscored: no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
+    - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
+    - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
+    - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
+      ``"none"``), value the verdict, rationale the statement and the reason.
 
-        So the metrics of a run are ``faithfulness/mean`` over what was scored, ``faithfulness/faithful/mean`` (the share
-        that passes) and ``faithfulness/scored/mean``.
+    So the metrics of a run are ``faithfulness/mean`` over what was scored, ``faithfulness/faithful/mean`` (the share
+    that passes) and ``faithfulness/scored/mean``.
 
-        Any number of MLflow's threads may call it: each call brings its own LM into DSPy's context. An embedded LM is asked
-        by one at a time, so that documents do not push each other out of its prefix cache. ``timeout``: seconds for one
-        answer, 0 for no limit but the LM's own.
+    Any number of MLflow's threads may call it: each call brings its own LM into DSPy's context. An embedded LM is asked
+    by one at a time, so that documents do not push each other out of its prefix cache. ``timeout``: seconds for one
+    answer, 0 for no limit but the LM's own.
     """
 
     _source: Any = PrivateAttr()
