@@ -66,7 +66,7 @@ def judge_table(
     from pyspark.sql.types import DataType, StructField, StructType
 
     _check(table)
-    if is_local(judge.lm_name):
+    if any(j.asks_lm and is_local(j.lm_name) for j in judge.chain):
         table = table.coalesce(1)
     column = DataType.fromDDL(ddl(JudgedRow))
     work = partial(
@@ -144,10 +144,11 @@ def _judged(
 
 
 @lru_cache(maxsize=2)
-def _judge(files: tuple[tuple[str, bytes], ...], lm: str, api_base: str | None) -> Judge:
+def _judge(files: tuple[tuple[str, bytes], ...], lm: str | None, api_base: str | None) -> Judge:
     """The judge of this Python worker: made once, kept for all its tasks."""
     with TemporaryDirectory() as folder:
         for name, content in files:
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).write_bytes(content)
         return load_judge(folder, lm=lm, api_base=api_base)
 
@@ -169,15 +170,17 @@ def _asked(_: Iterable[Any], *, here: partial[Judge]) -> Iterator[Any]:
 
 def _packed(judge: Judge) -> partial[Judge]:
     """What an executor makes the judge of: its exported files, LM and address. No key."""
-    if not isinstance(judge._given, str):
+    if not all(isinstance(j._given, str) for j in judge.chain):
         raise ConfigError(
             "a judge on an LM object cannot be sent to executors, as the object may hold a key. Make the judge with a "
             "model string and api_base; the key comes from the executors' environment."
         )
     with TemporaryDirectory() as folder:
         judge.save(folder)
-        files = tuple((p.name, p.read_bytes()) for p in sorted(Path(folder).iterdir()))
-    return partial(_judge, files, judge.lm_name, judge._api_base)
+        found = [p for p in sorted(Path(folder).rglob("*")) if p.is_file()]
+        files = tuple((p.relative_to(folder).as_posix(), p.read_bytes()) for p in found)
+    asking = next((j for j in judge.chain if j.asks_lm), None)  # whose LM and address `load_judge` takes
+    return partial(_judge, files, asking and asking.lm_name, asking and asking._api_base)
 
 
 def _session(settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
