@@ -6,7 +6,7 @@ import pytest
 from recorded import recorded_study
 
 from faith_dspy.integrations.mlflow_traces import records
-from faith_dspy.optimize import traces
+from faith_dspy.optimize import tracing
 from faith_dspy.optimize.store import connect
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
     result = logged.result
     row = result.tested("champion").predictions[0]
     row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
-    trace = traces._Trace(row, "run", "sentence", "lm", 1)
+    trace = tracing._Trace(row, "run", "sentence", "lm", 1)
     (feedback,) = [a for a in trace.assessments if a.name == "faithful" and a.feedback is not None]
     assert feedback.feedback.value is None
     assert feedback.error.error_message == "lm_failed"
@@ -109,10 +109,10 @@ def test_what_people_added_stays(logged) -> None:
 
     said = Feedback("faithful", False, source=AssessmentSource("HUMAN", "a reader"))
     TracingClient(logged.store.uri).log_assessment(logged.found[0].info.trace_id, said)
-    traces.log_traces(logged.store, logged.run_id, logged.result)
+    tracing.log_traces(logged.store, logged.run_id, logged.result)
     now = logged.now()
     assert [t.info.trace_id for t in now] == [t.info.trace_id for t in logged.found]
     assert len(now[0].info.assessments) == len(logged.found[0].info.assessments) + 1
     changed = logged.result.model_copy(update={"champion": "another"})
-    traces.log_traces(logged.store, logged.run_id, changed)
+    tracing.log_traces(logged.store, logged.run_id, changed)
     assert {a.source.source_id for t in logged.now() for a in t.info.assessments} == {"labels", "another", "faith_dspy"}
