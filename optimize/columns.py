@@ -26,8 +26,9 @@ _COSTS = ("computed_tokens_per_answer", "output_tokens_per_answer", "seconds_per
 _DEV = ("dev_balanced_accuracy", "dev_auroc", "dev_coverage")
 _TEST = ("test_champion_balanced_accuracy", "test_baseline_balanced_accuracy")
 _ASKED = ("granularity", "optimizer", "instructions", "lm")
+_RUN_NAME = "attributes.`Run Name`"
 _WIDE = {
-    "tags.`mlflow.runName`": 270,
+    _RUN_NAME: 270,
     "tags.`study`": 220,
     "tags.`champion`": 150,
     "tags.`vs_baseline`": 150,
@@ -67,7 +68,7 @@ def furnish(client: Any, experiment_id: str, there: Mapping[str, str]) -> None:
     costs, dev, test = (_metrics(names) for names in (_COSTS, _DEV, _TEST))
     asked = [f"params.`{p}`" for p in _ASKED]
     variants = ["tags.`study`", *dev, "metrics.`dev_cohen_kappa`", *costs, *asked]
-    studies = ["tags.`champion`", *test, "tags.`vs_baseline`", *dev, *costs, "attributes.`Models`"]
+    studies = [dev[0], *test, "tags.`vs_baseline`", *costs, *dev[1:], "tags.`champion`", "attributes.`Models`"]
     tags = {
         "mlflow.experimentKind": "custom_model_development",
         NOTE: _ABOUT,
@@ -87,7 +88,7 @@ def _metrics(names: Sequence[str]) -> list[str]:
 
 def _view(name: str, columns: Sequence[str], order_by: str, search: str) -> str:
     """A saved view, as the *Views* menu of MLflow 3.17 stores it. Columns are as wide as their names."""
-    named = {c: max(110, 7 * len(c.split("`")[1]) + 36) for c in columns}
+    named = {c: max(110, 7 * len(c.split("`")[1]) + 26) for c in columns}
     state = {
         "searchFilter": search,
         "orderByKey": order_by,
@@ -97,7 +98,7 @@ def _view(name: str, columns: Sequence[str], order_by: str, search: str) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": list(columns),
-        "columnOrder": list(columns),
+        "columnOrder": [_RUN_NAME, *columns],  # only of columns in it are the widths used
         "columnWidths": named | _WIDE,
     }
     now = int(time.time() * 1000)

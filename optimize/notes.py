@@ -27,11 +27,11 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
         f"**★ {result.champion}**: balanced accuracy {figure(champion.agreement.balanced_accuracy)} on {n} answers "
         "never seen" + ("." if result.finished else ". *The study was stopped early.*"),
         "",
+        _links(here, model),
+        "",
         *(f"- {sentence}" for sentence in verdicts(result)),
         *([f"- {result.groups.sentence}"] if result.groups else []),
         *(f"- {sentence}" for sentence in result.notes),
-        "",
-        _links(here, model),
         "",
         f"### Test: agreement with people on {n} answers",
         "",

@@ -9,6 +9,7 @@ import json
 import logging
 import time
 import weakref
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import FaithDspyError
@@ -51,7 +52,7 @@ class MlflowTracker:
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
         self._since = _now()
-        self._title = f"{result.labels_file} · {result.budget}"
+        self._title = f"{PurePath(result.labels_file).stem} · {result.budget}"
         try:
             with quiet():
                 self.run_id = self._open(result)

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +82,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> Iterator[Si
 def pages(browser: Browser) -> Browser:
     """The browser, without MLflow's assistant."""
     browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
-    browser.size(1440, 900)
+    browser.size(1600, 900)
     return browser
 
 
@@ -117,8 +118,11 @@ def picture(browser: Browser, name: str) -> None:
     from PIL import Image
 
     settled = browser.picture()
-    while (now := browser.picture()) != settled:  # drawn step by step
-        settled = now
+    while True:  # drawn step by step
+        time.sleep(0.7)
+        now, settled = settled, browser.picture()
+        if now == settled:
+            break
     shown = Image.open(io.BytesIO(settled)).convert("RGB")
     assert len(shown.getcolors(1 << 24) or []) > 50
     if folder := os.environ.get("FAITH_DSPY_IMAGES"):
@@ -152,7 +156,12 @@ def test_variants_page(pages: Browser, site: Site) -> None:
 
 def test_study_page(pages: Browser, site: Site) -> None:
     """What won and by how much, in words, with links that lead to what they say."""
-    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "never seen", "Open:", name="study")
+    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "never seen", "Open:")
+    more = "[...document.querySelectorAll('button')].find((b) => b.innerText === 'Show more')"
+    pages.wait(f"{more} !== undefined")
+    pages.js(f"{more}.id = 'more'")
+    pages.point("#more", click=True)
+    picture(pages, "study")
     links = pages.js("[...document.querySelectorAll('a')].map((a) => a.href).filter((a) => a.includes('artifacts/'))")
     assert any(link.endswith(f"runs/{site.run}/artifacts/learned.html") for link in links)
 
