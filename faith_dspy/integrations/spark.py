@@ -244,7 +244,10 @@ def _preflight(spark: SparkSession, here: partial[Judge]) -> None:
     try:
         ((why,),) = spark.range(1).coalesce(1).mapInArrow(partial(_asked, here=here), "why string").collect()
     except PySparkException as exc:
-        raise FaithDspyError(f"an executor cannot make the judge ({in_short(exc)}). Is faith_dspy there?") from exc
+        last = str(exc).strip().rpartition("\n")[2][:200]
+        raise FaithDspyError(
+            f"an executor cannot make the judge ({last}). Install faith_dspy there; PYSPARK_PYTHON names its Python."
+        ) from exc
     if why:
         raise LMUnavailableError(f"from an executor: {why}")
 

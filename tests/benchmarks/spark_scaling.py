@@ -93,7 +93,7 @@ def main() -> None:
                 command += ["--rows", str(args.rows), "--in-flight", str(args.in_flight)]
                 command += ["--one", f"http://127.0.0.1:{port}/v1"]
                 surroundings = {**os.environ, "DSPY_CACHEDIR": cache, "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                                "SPARK_LOCAL_IP": "127.0.0.1"}  # fmt: skip
+                                "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}  # fmt: skip
                 done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
             line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
             if line is None:
