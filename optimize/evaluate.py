@@ -185,7 +185,7 @@ def _row(
 
 def _said(f: Finding) -> dict[str, Any]:
     """What there is of a finding beside its verdict."""
-    said = {"chunk_ids": list(f.chunk_ids), "reason": f.reason, "error": f.error}
+    said: dict[str, Any] = {"chunk_ids": list(f.chunk_ids), "reason": f.reason, "error": f.error}
     if f.usage.calls:
         said["usage"] = f.usage.model_dump(mode="json")
     return {k: v for k, v in said.items() if v}

@@ -136,24 +136,22 @@ def frontier(found: Sequence[Point], champion: str, cheapest: str) -> Any | None
     fig = matplotlib.Figure(figsize=(9.6, 4.4), dpi=110, layout="constrained")
     fig.suptitle("What agreement costs: variants on dev, to choose by", fontsize=10, x=0.01, ha="left", color=DARK)
     axes = fig.subplots(1, 2, sharey=True)
-    for ax, what, cost in ((axes[0], "computed tokens", 2), (axes[1], "seconds", 3)):
-        by_cost = sorted(known, key=lambda p: (p[cost], -float(p.agreement.value or 0)))
-        edge: list[Point] = []
-        for p in by_cost:
-            if not edge or (p.agreement.value or 0) > (edge[-1].agreement.value or 0):
-                edge.append(p)
-        ax.step([p[cost] for p in edge], [p.agreement.value for p in edge], where="post", color=GREY, linewidth=1)
-        for p in known:
-            colour = BLUE if p.name == champion else RED if p.name == cheapest else DARK
-            marker = "*" if p.name == champion else "D" if p.name == cheapest else "o"
+    for ax, what, cost in ((axes[0], "computed tokens", "tokens"), (axes[1], "seconds", "seconds")):
+        spots = sorted((float(getattr(p, cost)), -float(p.agreement.value or 0), p.name) for p in known)
+        spots = [(x, -y, name) for x, y, name in spots]
+        edge = [(x, y) for i, (x, y, _) in enumerate(spots) if all(y > before for _, before, _ in spots[:i])]
+        ax.step(*zip(*edge, strict=True), where="post", color=GREY, linewidth=1)
+        for x, y, name in spots:
+            colour = BLUE if name == champion else RED if name == cheapest else DARK
+            marker = "*" if name == champion else "D" if name == cheapest else "o"
             size, layer = (13, 4) if marker == "*" else (6, 3)
-            ax.plot(p[cost], p.agreement.value, marker, color=colour, markersize=size, zorder=layer, mec="white")
-        _named(ax, [(p[cost], float(p.agreement.value or 0), p.name) for p in known])
+            ax.plot(x, y, marker, color=colour, markersize=size, zorder=layer, mec="white")
+        _named(ax, spots)
         ax.set_xlabel(f"{what} an answer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
         ax.margins(x=0.25, y=0.15)
-        ax.set_xlim(left=-0.04 * max(p[cost] for p in known) - 1e-9)
+        ax.set_xlim(left=-0.04 * spots[-1][0] - 1e-9)
     axes[0].set_ylabel("balanced accuracy on dev")
     told = f"★ champion: {champion}"
     told += (
