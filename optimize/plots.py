@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reliability import bins
@@ -136,30 +135,25 @@ def frontier(found: Sequence[FrontierPoint]) -> Any | None:
     matplotlib = need("matplotlib.figure", "Plots of a study")
     fig = matplotlib.Figure(figsize=(9.6, 4.4), dpi=110, layout="constrained")
     fig.suptitle("What agreement costs: cross-fitted, to choose by", fontsize=10, x=0.01, ha="left", color=DARK)
+    champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("champion", "cheapest"))
     axes = fig.subplots(1, 2, sharey=True)
-    for ax, what, cost in (
-        (axes[0], "computed tokens", attrgetter("computed_tokens")),
-        (axes[1], "seconds", attrgetter("seconds")),
-    ):
-        by_cost = sorted(known, key=lambda p: (cost(p), -float(p.agreement.value or 0)))
-        edge: list[FrontierPoint] = []
-        for p in by_cost:
-            if not edge or (p.agreement.value or 0) > (edge[-1].agreement.value or 0):
-                edge.append(p)
-        ax.step([cost(p) for p in edge], [p.agreement.value for p in edge], where="post", color=GREY, linewidth=1)
-        for p in known:
-            colour = BLUE if p.champion else RED if p.cheapest else DARK
-            marker = "*" if p.champion else "D" if p.cheapest else "o"
+    for ax, what, cost in ((axes[0], "computed tokens", "computed_tokens"), (axes[1], "seconds", "seconds")):
+        spots = sorted((float(getattr(p, cost)), -float(p.agreement.value or 0), p.name) for p in known)
+        spots = [(x, -y, name) for x, y, name in spots]
+        edge = [(x, y) for i, (x, y, _) in enumerate(spots) if all(y > before for _, before, _ in spots[:i])]
+        ax.step(*zip(*edge, strict=True), where="post", color=GREY, linewidth=1)
+        for x, y, name in spots:
+            colour = BLUE if name == champion else RED if name == cheapest else DARK
+            marker = "*" if name == champion else "D" if name == cheapest else "o"
             size, layer = (13, 4) if marker == "*" else (6, 3)
-            ax.plot(cost(p), p.agreement.value, marker, color=colour, markersize=size, zorder=layer, mec="white")
-        _named(ax, [(cost(p), float(p.agreement.value or 0), p.name) for p in known])
+            ax.plot(x, y, marker, color=colour, markersize=size, zorder=layer, mec="white")
+        _named(ax, spots)
         ax.set_xlabel(f"{what} an answer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
         ax.margins(x=0.25, y=0.15)
-        ax.set_xlim(left=-0.04 * max(cost(p) for p in known) - 1e-9)
+        ax.set_xlim(left=-0.04 * spots[-1][0] - 1e-9)
     axes[0].set_ylabel("balanced accuracy")
-    champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("champion", "cheapest"))
     told = f"★ champion: {champion}"
     if cheapest:
         same = cheapest == champion

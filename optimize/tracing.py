@@ -75,7 +75,8 @@ class _Trace:
 
     def _build(self) -> None:
         r, extraction = self.row, self.row.extraction
-        asked = {"question": r.question, "answer": r.answer, "context": r.context}
+        asked: dict[str, Any] = {"question": r.question} if r.question else {}
+        asked |= {"answer": r.answer, "context": r.context}
         verified = max(0.0, r.usage.seconds - extraction.seconds)
         root = self._span("judge", "EVALUATOR", None, (0.0, r.usage.seconds), asked, self._outcome())
         texts = [s["text"] for s in r.statements]
