@@ -151,15 +151,15 @@ class _Trace:
         from mlflow.entities import AssessmentError, Expectation, Feedback
 
         r, of_judge = self.row, self._source("LLM_JUDGE", self.judge)
-        self.assessments.append(Expectation("faithful", r.label, self._source("HUMAN", "labels")))
+        self.assessments.append(Expectation("faithful", _yes(r.label), self._source("HUMAN", "labels")))
         if r.predicted is None:
             error = AssessmentError("UNSCORED", r.unscored or "no verdict")
             self.assessments.append(Feedback("faithful", error=error, source=of_judge))
             return
-        self.assessments.append(Feedback("faithful", r.predicted, source=of_judge, rationale=self._rationale()))
+        self.assessments.append(Feedback("faithful", _yes(r.predicted), source=of_judge, rationale=self._rationale()))
         if r.probability is not None:
             self.assessments.append(Feedback("probability", round(r.probability, 4), source=of_judge))
-        agrees = Feedback("agrees", r.predicted == r.label, source=self._source("CODE", "faith_dspy"))
+        agrees = Feedback("agrees", _yes(r.predicted == r.label), source=self._source("CODE", "faith_dspy"))
         self.assessments.append(agrees)
 
     def _assess_statement(self, s: Mapping[str, Any], span_id: str) -> None:
@@ -167,13 +167,13 @@ class _Trace:
 
         if s.get("verdict"):
             of_judge = self._source("LLM_JUDGE", self.judge)
-            supported = s["verdict"] == "fully_supported"
+            supported = _yes(s["verdict"] == "fully_supported")
             self.assessments.append(
                 Feedback("supported", supported, source=of_judge, span_id=span_id, rationale=s.get("reason"))
             )
         if s.get("label") is not None:
             people = self._source("HUMAN", "labels")
-            self.assessments.append(Expectation("supported", s["label"], people, span_id=span_id))
+            self.assessments.append(Expectation("supported", _yes(s["label"]), people, span_id=span_id))
 
     def _rationale(self) -> str:
         doubtful = [s for s in self.row.statements if s.get("verdict") != "fully_supported"]
@@ -210,6 +210,11 @@ class _Trace:
             tags={"mlflow.traceName": "judge", _DIGEST: self.digest, "part": r.part, **_short(r.tags)},
             assessments=self.assessments,
         )
+
+
+def _yes(value: bool) -> str:
+    """As MLflow's own judges say it; its table of traces shows nothing for an expectation that is false."""
+    return "yes" if value else "no"
 
 
 def _base64(digits: str) -> str:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlflow
 import pytest
@@ -11,6 +11,8 @@ from faith_dspy.optimize.store import connect
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from faith_dspy.optimize.results import StudyResult
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +35,11 @@ def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPa
     mlflow.tracing.reset()  # spans go to the store that was there when the first one was made
     yield tmp_path
     mlflow.tracing.reset()
+
+
+@pytest.fixture(scope="session")
+def studied(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> StudyResult:
+    """A finished study with recorded replies, logged nowhere yet; it takes a while, once is enough."""
+    from recorded import recorded_study
+
+    return recorded_study(endpoint, tmp_path_factory.mktemp("studied"))

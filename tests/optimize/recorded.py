@@ -11,7 +11,7 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from test_study import Quiet, knowing, labels
+from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy.optimize.study import Options, run
 from faith_dspy.optimize.tracking import MlflowTracker, connect
@@ -68,17 +68,22 @@ def _answers(port: int) -> bool:
         return False
 
 
-def recorded_study(endpoint: Any, uri: str, folder: Path, *variants: str) -> tuple[StudyResult, str]:
-    """A study on the labels and the recorded LM of `test_study`, logged to a store: its result and its run."""
+def recorded_study(endpoint: Any, folder: Path) -> StudyResult:
+    """A study on the labels and the recorded LM of `test_study`; its judge is in the folder."""
     server = endpoint(says=knowing)
-    made: list[MlflowTracker] = []
-
-    def tracker(result: StudyResult) -> MlflowTracker:
-        made.append(MlflowTracker(connect(uri), result))
-        return made[-1]
-
     try:
-        options = Options(lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=variants)
-        return run(labels(folder / "cities.jsonl"), options, Quiet(), tracker=tracker), made[0].run_id
+        options = Options(
+            lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=("sentence", "sentence-pooled")
+        )
+        return run(labels(folder / "cities.jsonl"), options, Quiet(), tracker=Record)
     finally:
         server.close()
+
+
+def log_study(uri: str, result: StudyResult) -> str:
+    """Log a study to a store as it would have been while it ran; the id of its run."""
+    tracker = MlflowTracker(connect(uri), result)
+    for v in result.variants:
+        tracker.variant(v)
+    tracker.finish(result)
+    return tracker.run_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from faith_dspy.cli import main
-from faith_dspy.config import JudgeConfig
+from faith_dspy.judge import Judge
 from faith_dspy.labels import parse_example
 from faith_dspy.optimize.evaluate import Observed, evidence
 from faith_dspy.schema import Finding, Observation, Verdict
@@ -40,7 +40,7 @@ def _seen(row: dict[str, Any], *chunk_ids: tuple[int, ...]) -> Observed:
 
 def test_evidence() -> None:
     """Ids named {0, 1} and {1}, people's {0} and {1, 2}, and {2} of a statement the judge has not: 2·2 / (3 + 4)."""
-    found = evidence([_seen(ROW, (0, 1), (1,))], JudgeConfig(), None)
+    found = evidence([_seen(ROW, (0, 1), (1,))], Judge("local"))
     assert found is not None
     assert found.value == pytest.approx(4 / 7)
 
@@ -50,7 +50,7 @@ def test_evidence_is_of_scored_answers_with_labelled_evidence() -> None:
     bare = {**ROW, "statements": [{"text": "The kettle is blue.", "verdict": "fully_supported"}]}
     nothing = Observation()
     failed = Observed(parse_example(ROW), nothing, unscored("lm_failed", "down", nothing))  # type: ignore[arg-type]
-    assert evidence([_seen(bare, (0,), (1,)), failed], JudgeConfig(), None) is None
+    assert evidence([_seen(bare, (0,), (1,)), failed], Judge("local")) is None
 
 
 def test_agree_reports_it(

@@ -13,11 +13,11 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from PIL import Image
-from recorded import free_port, recorded_study, serving
+from recorded import free_port, log_study, serving
 
 from faith_dspy.optimize.store import connect
 
@@ -57,14 +57,14 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Site]:
     """`make ui` over a finished study."""
     folder = tmp_path_factory.mktemp("pages")
     uri = os.environ.get("FAITH_DSPY_STORE") or f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         if "FAITH_DSPY_STORE" not in os.environ:
-            recorded_study(endpoint, uri, folder, "sentence", "sentence-pooled", "sentence-few-shot")
+            log_study(uri, request.getfixturevalue("studied"))
         store = connect(uri)
         query, newest = "tags.`faith_dspy.kind` = 'study'", ["attributes.start_time DESC"]
         runs = store.client.search_runs([store.experiment_id], query, order_by=newest)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from recorded import free_port, recorded_study, serving
+from recorded import free_port, log_study, serving
 
 from faith_dspy import load_judge
 from faith_dspy.optimize.archive import read_study
@@ -21,6 +21,8 @@ from faith_dspy.optimize.tracing import log_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from faith_dspy.optimize.results import StudyResult
 
 
 def _sqlite(folder: Path) -> Iterator[str]:
@@ -93,10 +95,9 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         yield address
 
 
-def test_a_study_is_kept_by_every_store(uri: str, tmp_path: Path, endpoint: Any) -> None:
+def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
     """Runs, figures, files, the registered champion and traces come back as they were logged; traces come once."""
-    result, run_id = recorded_study(endpoint, uri, tmp_path, "sentence")
-    store = connect(uri)
+    result, run_id, store = studied, log_study(uri, studied), connect(uri)
     run = store.client.get_run(run_id)
     tested = result.tested("champion").agreement
     assert run.info.status == "FINISHED"
@@ -105,12 +106,12 @@ def test_a_study_is_kept_by_every_store(uri: str, tmp_path: Path, endpoint: Any)
     )
     query = f"tags.`mlflow.parentRunId` = '{run_id}'"
     variants = {r.data.tags["faith_dspy.variant"] for r in store.client.search_runs([store.experiment_id], query)}
-    assert variants == {"floor-overlap", "floor-shortcut", "floor-majority", "answer", "sentence"}
+    assert variants == {v.name for v in result.variants}
     files = {f.path for f in store.client.list_artifacts(run_id)}
     assert {"learned.html", "study.json", "frontier.png", "judge", "test"} <= files
     assert read_study(run_id).champion == result.champion
     assert store.client.get_model_version_by_alias("faithfulness", "champion").run_id == run_id
-    assert load_judge("models:/faithfulness@champion").config == load_judge(tmp_path / "judge").config
+    assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
 
     def logged() -> dict[str, Any]:
         found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)

@@ -3,13 +3,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from recorded import recorded_study
+from recorded import log_study
 
 from faith_dspy.optimize import tracing
 from faith_dspy.optimize.store import connect
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult
+
+
+YES = {True: "yes", False: "no"}
 
 
 class Logged(NamedTuple):
@@ -26,16 +29,15 @@ class Logged(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> Logged:
+def logged(tmp_path_factory: pytest.TempPathFactory, studied: StudyResult) -> Logged:
     """A small study."""
     folder = tmp_path_factory.mktemp("traced")
     uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        result, run_id = recorded_study(endpoint, uri, folder, "sentence")
-        store = connect(uri)
+        run_id, store = log_study(uri, studied), connect(uri)
         found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
-    return Logged(result, list(found), store, run_id)
+    return Logged(studied, list(found), store, run_id)
 
 
 def _row(result: StudyResult, trace: Any) -> PredictionRow:
@@ -45,14 +47,13 @@ def _row(result: StudyResult, trace: Any) -> PredictionRow:
 def test_an_answer_is_a_trace_with_its_calls(logged) -> None:
     """Extraction, and verification with a span a statement; tokens of the spans sum to those of the answer."""
     result, found = logged.result, logged.found
-    assert result.champion == "sentence"
     for trace in found:
         row = _row(result, trace)
         names = [s.name for s in trace.data.spans]
         assert names[:3] == ["judge", "extract", "verify"]
         assert names[3:] == ["statement"] * len(row.statements)
         counted = [s.get_attribute("mlflow.chat.tokenUsage") for s in trace.data.spans]
-        # A hundred prompt tokens a call, one call a sentence.
+        # A hundred prompt tokens a call, one call a statement.
         assert sum(u["input_tokens"] for u in counted if u) == 100 * len(row.statements)
         assert trace.info.token_usage["input_tokens"] == row.usage.prompt_tokens == 100 * len(row.statements)
         assert trace.info.token_usage["cache_read_input_tokens"] == 60 * len(row.statements)
@@ -64,11 +65,12 @@ def test_people_and_judge_stand_side_by_side(logged) -> None:
     for trace in found:
         row = _row(result, trace)
         told = {(a.name, a.source.source_type, a.span_id is None): a for a in trace.info.assessments}
-        assert told["faithful", "HUMAN", True].value is row.label
-        assert told["faithful", "LLM_JUDGE", True].value is row.predicted
-        assert told["agrees", "CODE", True].value is (row.label is row.predicted)
+        assert told["faithful", "HUMAN", True].value == YES[row.label]
+        assert told["faithful", "LLM_JUDGE", True].value == YES[row.predicted]
+        assert told["agrees", "CODE", True].value == YES[row.label == row.predicted]
         by_span = [a for a in trace.info.assessments if a.span_id]
-        assert [a.value for a in by_span if a.source.source_type == "HUMAN"] == [s["label"] for s in row.statements]
+        labels = [a.value for a in by_span if a.source.source_type == "HUMAN"]
+        assert labels == [YES[s["label"]] for s in row.statements]
         assert {a.name for a in by_span} == {"supported"}
 
 
@@ -77,7 +79,7 @@ def test_disagreements_are_on_top(logged) -> None:
     found = logged.found
     agrees = [a.value for t in found for a in t.info.assessments if a.name == "agrees"]
     assert agrees == sorted(agrees)
-    assert False in agrees
+    assert set(agrees) == {"no", "yes"}
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
@@ -104,7 +106,7 @@ def test_what_people_added_stays(logged) -> None:
     from mlflow.entities import AssessmentSource, Feedback
     from mlflow.tracing.client import TracingClient
 
-    said = Feedback("faithful", False, source=AssessmentSource("HUMAN", "a reader"))
+    said = Feedback("faithful", "no", source=AssessmentSource("HUMAN", "a reader"))
     TracingClient(logged.store.uri).log_assessment(logged.found[0].info.trace_id, said)
     tracing.log_traces(logged.store, logged.run_id, logged.result)
     now = logged.now()
