@@ -62,7 +62,7 @@ class Meter:
         self._failed = 0
         self._refused = 0
         self._started = self._turn = time.monotonic()
-        self.limits = limits or Limits()
+        self.limits = Limits() if limits is None else limits
 
     @property
     def usage(self) -> Usage:
