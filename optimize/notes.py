@@ -27,7 +27,7 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
         f"**★ {result.champion}**: balanced accuracy {figure(champion.agreement.balanced_accuracy)} on {n} answers "
         "never seen" + ("." if result.finished else ". *The study was stopped early.*"),
         "",
-        _links(here, model),
+        _links(here, model, frontier=bool(result.frontier)),
         "",
         *(f"- {sentence}" for sentence in verdicts(result)),
         *([f"- {result.groups.sentence}"] if result.groups else []),
@@ -64,16 +64,17 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
     return "\n".join(lines)
 
 
-def _links(here: str, model: str | None) -> str:
+def _links(here: str, model: str | None, *, frontier: bool) -> str:
     """To what opens in place."""
     found = {
         "prompts before and after, what flipped, what is still wrong": f"{here}/artifacts/learned.html",
-        "what agreement costs": f"{here}/artifacts/frontier.png",
         "test": f"{here}/artifacts/test.png",
         "every test answer": f"{here}/artifacts/test/champion/predictions.json",
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",
     }
+    if frontier:
+        found["what agreement costs"] = f"{here}/artifacts/frontier.png"
     if model:
         found["model"] = f"#/models/{model}"
     return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items())

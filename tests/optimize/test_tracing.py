@@ -30,7 +30,10 @@ class Logged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory, studied: StudyResult) -> Logged:
-    """A small study."""
+    """A small study, in which people find otherwise than the champion on the last answer."""
+    studied = studied.model_copy(deep=True)
+    last = studied.tested("champion").predictions
+    last[-1] = last[-1].model_copy(update={"label": not last[-1].predicted})
     folder = tmp_path_factory.mktemp("traced")
     uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:

@@ -17,6 +17,7 @@ from faith_dspy.agreement import measure
 from faith_dspy.errors import FaithDspyError, MissingExtraError
 from faith_dspy.optimize import results
 from faith_dspy.optimize.compare import Side, compare
+from faith_dspy.optimize.frontier import Rival, frontier
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.tracking import MlflowTracker, connect
 from faith_dspy.schema import Usage
@@ -256,7 +257,10 @@ def test_the_finished_study(here: Path) -> None:
     """The study's run holds the test, the verdict in words, the judge, and everything as JSON; its champion a star."""
     result = _study()
     tracker = _track(result)
-    tracker.finish(_conclude(result))
+    _conclude(result)
+    rivals = [Rival(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "baseline"))]
+    result.frontier = frontier(rivals, "sentence")
+    tracker.finish(result)
     run = tracker._client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test_champion_balanced_accuracy"] == 0.875
@@ -272,7 +276,6 @@ def test_the_finished_study(here: Path) -> None:
     assert opened <= _files(tracker, tracker.run_id)
     for name in ("learned.html", "frontier.png", "test/champion/predictions.json"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
-    # The baseline costs (720 + 3 · 16) / 8 = 96 tokens an answer, the champion 56.
     assert run.data.tags["cheapest"] == "sentence"
     assert run.data.metrics["dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
