@@ -72,9 +72,7 @@ def recorded_study(endpoint: Any, folder: Path) -> StudyResult:
     """A study on the labels and the recorded LM of `test_study`; its judge is in the folder."""
     server = endpoint(says=knowing)
     try:
-        options = Options(
-            lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=("sentence", "sentence-pooled")
-        )
+        options = Options(lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=("sentence",))
         return run(labels(folder / "cities.jsonl"), options, Quiet(), tracker=Record)
     finally:
         server.close()

@@ -35,6 +35,8 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 """
 """MLflow opens a chat with an assistant on the first visit."""
+SHOWN = ("runs", "study", "compare", "learned", "frontier", "traces", "trace", "model")
+"""Pages whose pictures the documentation shows."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
     ".forEach((e) => { e.style.visibility = 'hidden' })"
@@ -130,7 +132,8 @@ def picture(browser: Browser, name: str) -> None:
             break
     shown = Image.open(io.BytesIO(settled)).convert("RGB")
     assert len(shown.getcolors(1 << 24) or []) > 50
-    if folder := os.environ.get("FAITH_DSPY_IMAGES"):
+    folder = os.environ.get("FAITH_DSPY_IMAGES")
+    if folder and name in SHOWN:
         path = Path(folder) / f"mlflow-{name}.png"
         shown.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
         assert path.stat().st_size < 250_000

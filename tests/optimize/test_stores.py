@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,7 +64,7 @@ def _postgresql(folder: Path) -> Iterator[str]:
                 time.sleep(0.2)
             yield f"postgresql+psycopg2://mlflow@/postgres?host={home}"
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # at once, whoever is still connected
             server.wait(60)
 
 

@@ -77,12 +77,17 @@ def test_people_and_judge_stand_side_by_side(logged) -> None:
         assert {a.name for a in by_span} == {"supported"}
 
 
-def test_disagreements_are_on_top(logged) -> None:
-    """The newest traces are those where judge and people disagree."""
-    found = logged.found
-    agrees = [a.value for t in found for a in t.info.assessments if a.name == "agrees"]
-    assert agrees == sorted(agrees)
-    assert set(agrees) == {"no", "yes"}
+def test_disagreements_come_first(logged) -> None:
+    """The worst first, then those not scored, then what judge and people agree on; the first is MLflow's newest."""
+    one = logged.result.tested("champion").predictions[0]
+    told = {"agree": (True, 0.9), "slip": (False, 0.4), "blunder": (False, 0.1), "unscored": (None, None)}
+    rows = [
+        one.model_copy(update={"id": name, "label": True, "predicted": predicted, "probability": p})
+        for name, (predicted, p) in told.items()
+    ]
+    assert [r.id for r in traces.ordered(rows)] == ["blunder", "slip", "unscored", "agree"]
+    asked = [r.id for r in traces.ordered(logged.result.tested("champion").predictions)]
+    assert [t.info.client_request_id for t in logged.found] == asked
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
