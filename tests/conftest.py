@@ -1,16 +1,26 @@
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import os
 import re
+import shutil
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-import dspy
 import pytest
 from chromium import browser as browser
+
+# Replies of other runs are not ours: a port comes back, and with it what another endpoint said there.
+if "DSPY_CACHEDIR" not in os.environ:
+    os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="faith_dspy-")
+    atexit.register(shutil.rmtree, os.environ["DSPY_CACHEDIR"], ignore_errors=True)
+
+import dspy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

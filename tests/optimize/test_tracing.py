@@ -85,8 +85,8 @@ def test_disagreements_come_first(logged) -> None:
         one.model_copy(update={"id": name, "label": True, "predicted": predicted, "probability": p})
         for name, (predicted, p) in told.items()
     ]
-    assert [r.id for r in traces.ordered(rows)] == ["blunder", "slip", "unscored", "agree"]
-    asked = [r.id for r in traces.ordered(logged.result.tested("champion").predictions)]
+    assert [r.id for r in tracing.ordered(rows)] == ["blunder", "slip", "unscored", "agree"]
+    asked = [r.id for r in tracing.ordered(logged.result.tested("champion").predictions)]
     assert [t.info.client_request_id for t in logged.found] == asked
 
 
