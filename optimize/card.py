@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from faith_dspy.optimize.words import figure, head_sentences
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.results import StudyResult, TestResult
+    from faith_dspy.optimize.results import StudyResult, TestResult, VariantResult
 
 _ROWS = (
     ("balanced accuracy", "balanced_accuracy"),
@@ -29,9 +29,7 @@ def write_card(result: StudyResult) -> str:
     lines = [
         "# Faithfulness judge",
         "",
-        f"Judges an answer {champion.params['granularity']} by {champion.params['granularity']} "
-        f"({champion.description}), asked of `{champion.params['lm']}`. Tuned on `{result.labels_file}` "
-        f"(label set {result.label_set_hash}).",
+        f"{_way(result, champion)} Tuned on `{result.labels_file}` (label set {result.label_set_hash}).",
         "",
         f"## Agreement with people on {n} answers it was not tuned on",
         "",
@@ -72,6 +70,16 @@ def write_card(result: StudyResult) -> str:
     if not result.finished:
         lines.append("\nThe study was stopped early; this is the best of the variants that were finished.")
     return "\n".join(lines) + "\n"
+
+
+def _way(result: StudyResult, champion: VariantResult) -> str:
+    """How it judges, in a sentence."""
+    form = next((p for p in result.frontier if p.champion and p.band is not None), None)
+    if form is not None and not form.asked:
+        return "Judges an answer sentence by sentence, by its words alone; no LM is asked."
+    each = f"{champion.params['granularity']} by {champion.params['granularity']} ({champion.description})"
+    told = f"Judges an answer {each}, asked of `{champion.params['lm']}`"
+    return f"{told}, where words leave it open: {form.asked:.0%} of the answers." if form else f"{told}."
 
 
 def _frontier(result: StudyResult) -> list[str]:

@@ -143,4 +143,6 @@ def test_a_study_that_prefers_the_cheapest_exports_words_alone(many, chat_server
     assert result.tested("champion").usage.calls == 0
     judge = load_judge(tmp_path / "j")
     assert judge.lms == []
-    assert "The champion asks the LM about 0% of the answers." in (tmp_path / "j" / "CARD.md").read_text()
+    card = (tmp_path / "j" / "CARD.md").read_text()
+    assert "no LM is asked" in card
+    assert "The champion asks the LM about 0% of the answers." in card
