@@ -162,11 +162,12 @@ class MeteredLM(dspy.LM):
         responses = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
         receipt = self._receipt_key(entry, responses) if call and call.cached else None
         if not entry["usage"]:  # a replay, or an endpoint that does not count
-            kept = dspy.cache.get(receipt) if receipt else None
+            hit = any(getattr(r, "cache_hit", False) for r in responses)
+            kept = _kept(receipt, hit) if receipt else None
             if kept is not None:
                 return Usage(**{"dollars": 0.0 if self.endpoint.sha256 else None, **kept}), True
             found = sum((_counts(r.usage) for r in responses if hasattr(r, "usage")), Usage())
-            if found.prompt_tokens or any(getattr(r, "cache_hit", False) for r in responses):
+            if found.prompt_tokens or hit:
                 return found.model_copy(update={"calls": 1}), True
         usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
         if receipt:
@@ -185,6 +186,17 @@ class MeteredLM(dspy.LM):
             "prompt": entry["prompt"] if isinstance(entry["prompt"], str) else None,
             "messages": entry["messages"],
         }
+
+
+def _kept(receipt: dict[str, Any], hit: bool) -> Any:
+    """What the call that paid for a reply cost. Another process may have kept the reply and not yet its receipt."""
+    kept = dspy.cache.get(receipt)
+    for pause in (0.01, 0.05, 0.2) if hit else ():
+        if kept is not None:
+            break
+        time.sleep(pause)
+        kept = dspy.cache.get(receipt)
+    return kept
 
 
 def _counts(usage: Any) -> Usage:
