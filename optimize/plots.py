@@ -151,7 +151,7 @@ def frontier(found: Sequence[FrontierPoint]) -> Any | None:
         ax.set_xlabel(f"{what} an answer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
-        ax.margins(x=0.25, y=0.15)
+        ax.margins(x=0.25, y=0.6)
         ax.set_xlim(left=-0.04 * spots[-1][0] - 1e-9)
     axes[0].set_ylabel("balanced accuracy")
     told = f"★ champion: {champion}"
@@ -169,7 +169,15 @@ def _named(ax: Any, spots: Sequence[tuple[float, float, str]]) -> None:
         together.setdefault((round(x, 6), round(y, 6)), []).append(name)
     for (x, y), names in together.items():
         ax.annotate(
-            "\n".join(names), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8, va="bottom", color=DARK
+            "\n".join(names),
+            (x, y),
+            xytext=(2, 6),
+            textcoords="offset points",
+            fontsize=7,
+            va="bottom",
+            color=DARK,
+            rotation=55,  # neighbours are mostly equal in height
+            rotation_mode="anchor",
         )
 
 
