@@ -157,7 +157,7 @@ def main() -> None:
     step(f"{args.rows:,} rows on Spark, an LM that takes 50 ms")
     big = table(args.rows, folder / "big.parquet")
     on_spark = ("--engine", "spark", "--judge", CHAMPION, "--spark-conf", "spark.ui.enabled=false")
-    with process("tests.benchmarks.fixed_delay", "0.05", cwd=ROOT) as endpoint:
+    with process("tests.benchmarks.endpoint", "0.05", cwd=ROOT) as endpoint:
         assert endpoint.stdout is not None
         at = f"http://127.0.0.1:{int(endpoint.stdout.readline())}/v1"
         run("faith_dspy", "judge", big, *on_spark, "--lm", "openai/tiny", "--api-base", at)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.fixed_delay import serving
+from tests.benchmarks.endpoint import serving
 
 RESULT = Path(__file__).parent / "results" / "spark_scaling.json"
 DELAY = 0.05

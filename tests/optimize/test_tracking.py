@@ -29,16 +29,6 @@ FLAT = [0.5] * 8
 ASKED = {"instructions": "supported", "optimizer": "none", "lm": "openai/gpt-4o-mini", "seed": 0}
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database whose migrations have run: they take seconds, once is enough."""
-    folder = tmp_path_factory.mktemp("store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        connect(f"sqlite:///{folder}/mlflow.db", "other")
-    return folder / "mlflow.db"
-
-
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of the time, and are looked for in the tests that leave this out."""
@@ -46,9 +36,9 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a store of its own."""
-    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    shutil.copy(migrated_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     return tmp_path
