@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _LOCAL_REPLY = 1024
 """Output tokens an embedded model may use: small models that lose the thread write until the window is full."""
+_ASKED_DIRECTLY = ("openai/", "hosted_vllm/")
+"""Models of which `faith_dspy.lm.direct` has to know the address; of others DSPy finds it in the environment."""
 _LOCAL_TIMEOUT = 900
 """Seconds. Calls queue for one slot, and a long document takes a minute to read on a laptop."""
 
@@ -84,6 +86,9 @@ def _remote(
     from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
 
     settings = dict(kwargs)
+    base = api_base or kwargs.get("base_url") or base_from_environment(model)
+    if model.startswith(_ASKED_DIRECTLY) and "base_url" not in kwargs:
+        api_base = base
     if api_base:
         settings["api_base"] = api_base
         api_key = api_key or _key_from_environment(model) or "none"  # servers of one's own mostly want none
@@ -91,7 +96,6 @@ def _remote(
         settings["api_key"] = api_key
     if num_ctx and model.startswith("ollama"):
         settings["num_ctx"] = num_ctx
-    base = api_base or kwargs.get("base_url") or base_from_environment(model)
     endpoint = Endpoint(salt=base_hash(base) if base else None, num_ctx=num_ctx)
     lm = MeteredLM(model, cache=cache, endpoint=endpoint, **settings)
     # Reasoning models, the ones DSPy gives this limit, take no temperature.

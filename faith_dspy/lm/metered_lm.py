@@ -7,13 +7,15 @@ DSPy's cache beside the reply.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dspy
+from dspy.clients.backend_selection import select_backend
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.exceptions import ContextWindowExceededError
 
@@ -83,12 +85,17 @@ class MeteredLM(dspy.LM):
         with self._counting(kwargs):
             kwargs = self._salted(kwargs)
             outputs = ask(self, prompt, messages, kwargs)
-            return super().__call__(prompt, messages=messages, **kwargs) if outputs is None else outputs
+            if outputs is not None:
+                return outputs
+            _load_litellm(self, kwargs)
+            return super().__call__(prompt, messages=messages, **kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
         with self._counting(kwargs):
-            return await super().acall(prompt, messages=messages, **self._salted(kwargs))
+            kwargs = self._salted(kwargs)
+            _load_litellm(self, kwargs)
+            return await super().acall(prompt, messages=messages, **kwargs)
 
     @property
     def supports_response_schema(self) -> bool:
@@ -186,6 +193,18 @@ class MeteredLM(dspy.LM):
             "prompt": entry["prompt"] if isinstance(entry["prompt"], str) else None,
             "messages": entry["messages"],
         }
+
+
+def _load_litellm(lm: MeteredLM, kwargs: dict[str, Any]) -> None:
+    """Where DSPy goes by way of it: DSPy imports it at the first call, and threads that do so together deadlock."""
+    if _loaded.is_set() or not isinstance(lm.engine, str) or select_backend(lm, kwargs).native:
+        return
+    with _loading, suppress(ImportError):
+        import litellm  # noqa: F401
+    _loaded.set()
+
+
+_loading, _loaded = threading.Lock(), threading.Event()
 
 
 def _kept(receipt: dict[str, Any], hit: bool) -> Any:

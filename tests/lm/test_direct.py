@@ -198,9 +198,9 @@ def connections(server):
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
-            made[self.number] += 1
+            made[self.number] += 1  # before the reply is out: who has it may look
             self.close_connection = made[self.number] == 3
+            self.wfile.write(data)
 
         def log_message(self, *args):
             pass

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -30,6 +31,31 @@ def test_endpoint_from_the_environment(chat_server, monkeypatch):
     for server in (one, two):
         monkeypatch.setenv("OPENAI_API_BASE", server.base)
         assert make_lm("openai/tiny")("hello") == [server.says]
+        assert server.authorization == [f"Bearer {KEY}"]
+
+
+THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from faith_dspy.lm import make_lm
+lm = make_lm("openai/tiny", api_base=sys.argv[1], headers={"left": "to LiteLLM"}, num_retries=0)
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(lambda i: lm(i) == ["Yes"], sys.argv[2])))
+"""
+
+
+def test_first_calls_at_the_same_time(chat_server, tmp_path):
+    """Threads that begin together, some with a reply that was kept, do not lock each other out of LiteLLM's import."""
+    base = chat_server().base
+    for asked in ("0123", "40516273"):
+        ran = subprocess.run(
+            [sys.executable, "-c", THREADS, base, asked],
+            env=os.environ | {"DSPY_CACHEDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.stdout.split() == [str(len(asked))], ran.stderr
 
 
 def test_endpoint_key_is_sent_nowhere(chat_server):
