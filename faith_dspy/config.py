@@ -28,7 +28,8 @@ STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1
 
 
 _CONCLUDED = {
-    "strict_mode", "verdict_scores", "threshold", "uncertain", "no_statements", "abstention", "max_statements",
+    "ask_about", "strict_mode", "verdict_scores", "threshold", "uncertain", "no_statements", "abstention",
+    "max_statements",
 }  # fmt: skip
 
 
@@ -60,6 +61,13 @@ class JudgeConfig(BaseModel):
     the verdict; all give signals. Empty: ``supported`` for binary verdicts, else the one named like `verdicts`."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict, or thoughts before it. Kept as the statement's ``reason``."""
+    ask_about: Literal["all", "novel"] = "all"
+    """``novel``: statements that words clear pass unasked, which are those with nothing in them that is not in the
+    context: no content word, name, number or quotation, no number moved to other words, no other negation."""
+    focus: int | None = Field(default=None, ge=1)
+    """Sentences of the context that the LM is shown, for each sentence it is asked about: those that share most of its
+    words. None: all of the context. Cheaper where a long context is asked about once or twice; where many statements
+    are about one context, the prefix cache makes all of it cheaper."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
     """``auto``: the label's probability where the LM tells token probabilities, else None – never samples, which cost
     `samples` times the calls. ``probability``: the same, and an LM that tells none is an error. ``samples``: the share
@@ -114,6 +122,15 @@ class JudgeConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _each_its_own_sentences(self) -> JudgeConfig:
+        if self.focus is not None and self.verification == "joint":
+            raise ValueError(
+                "focus shows each statement sentences of its own, verification='joint' asks about all at once: "
+                "set one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _uncertain_is_an_interval(self) -> JudgeConfig:
         low, high = self.uncertain
         if not 0 <= low <= high <= 1:
@@ -138,7 +155,7 @@ class JudgeConfig(BaseModel):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The dials that decide what the LM is asked and how it is heard; the others only what follows from it."""
+        """The dials that decide how the LM is asked and heard; the others about what, and what follows from it."""
         return self.model_dump(mode="json", exclude=_CONCLUDED)
 
     @property

@@ -223,7 +223,7 @@ class Judge:
         if self.program.window is None and lm.endpoint.num_ctx:
             self.program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
         with metered() as meter, dspy.context(lm=lm, trace=None):  # a trace would keep 10,000 contexts
-            prediction = self.program(context=chunks, answer=answer, question=question)
+            prediction = self.program(context=chunks, answer=answer, question=question, ask_about=self.config.ask_about)
         return Observation(
             sentences=tuple(prediction.sentences),
             findings=tuple(prediction.findings),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import dspy
 
 from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
+from faith_dspy.focus import focused
 from faith_dspy.lm.meter import counted
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import PreparedContext, prepare, statement_signals
+from faith_dspy.signals import PreparedContext, prepare, statement_signals, words_clear
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
 from faith_dspy.verifier import JointVerifier, Verifier
 
@@ -27,6 +28,9 @@ MAX_LOST = 1 / 3
 """Share of a sentence's content words that its statements may miss."""
 NUMBER_BYTES = 12
 """What a chunk's number in the prompt takes of a window: five tokens, in bytes as `Judge` counts them."""
+
+_Open: TypeAlias = tuple[Statement, list[Finding]]
+"""A statement the LM is asked about, and its readings so far."""
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +47,13 @@ class FaithfulnessProgram(dspy.Module):
         self.joint = JointVerifier(config, self.verify.ear) if config.verification == "joint" else None
         self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
 
-    def forward(self, context: Sequence[Chunk], answer: str, question: str | None = None) -> dspy.Prediction:
-        """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement."""
+    def forward(
+        self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
+    ) -> dspy.Prediction:
+        """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement.
+
+        ``ask_about``: the dial of `JudgeConfig`.
+        """
         parts = sentences(answer)
         missed = 0
         with dspy.context(adapter=CompactAdapter()):
@@ -52,17 +61,31 @@ class FaithfulnessProgram(dspy.Module):
             statements = self.statements(parts, answer, question or "")
             extraction = counted() - before
             readings: list[list[Finding]] = [[] for _ in statements]
-            # All statements of a window before the next one, so that the server reads the window's text once.
-            for window in windows(context, self._room(), NUMBER_BYTES):
-                given = self._jointly(statements, window, question or "")
+            if ask_about == "novel":
+                prepared = prepare(context, question)
+                readings = [[Finding.cleared(s)] if words_clear(s.text, prepared) else [] for s in statements]
+            todo = [(s, found) for s, found in zip(statements, readings, strict=True) if not found]
+            for window, asked in self._turns(context, todo):
+                given = self._jointly([s for s, _ in asked], window, question or "")
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
-                for statement, said, found in zip(statements, given, readings, strict=True):
+                for (statement, found), said in zip(asked, given, strict=True):
                     if not any(f.error for f in found):
                         before = counted()
                         reading = self._reading(statement, window, said, question or "")
                         found.append(reading.model_copy(update={"usage": counted() - before}))
         findings = [merged(found) for found in readings]
         return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
+
+    def _turns(self, context: Sequence[Chunk], todo: list[_Open]) -> Iterator[tuple[Window, list[_Open]]]:
+        """What is asked about one after the other: all statements of a window before the next one, so that the server
+        reads the window's text once; with `focus` each statement with sentences of its own."""
+        room = self._room()
+        if self.config.focus is None:
+            yield from ((window, todo) for window in windows(context, room, NUMBER_BYTES))
+            return
+        for one in todo:
+            shown = focused(context, one[0].text, self.config.focus)
+            yield from ((window, [one]) for window in windows(shown, room, NUMBER_BYTES))
 
     def _room(self) -> int | None:
         """Bytes of context that a call has room for beside its demos, which hold contexts of their own."""

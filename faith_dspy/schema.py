@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -227,6 +227,12 @@ class Finding(Statement):
     lm_failed: bool = False
     usage: Usage = Usage()
     """Of the calls that asked about this statement alone."""
+
+    @classmethod
+    def cleared(cls, statement: Statement) -> Self:
+        """What is found of a statement that words clear: it passes, and no LM was asked."""
+        said = {"verdict": Verdict.FULLY_SUPPORTED, "probability": 1.0, "level": 1.0}
+        return cls(text=statement.text, sentence_index=statement.sentence_index, **said)
 
 
 class Observation(_Frozen):

@@ -171,6 +171,20 @@ def statement_signals(
     }
 
 
+_DOUBTS = (
+    "novel_word_count", "novel_name_count", "novel_number_count", "novel_quotes", "moved_numbers", "negation_mismatch",
+)  # fmt: skip
+
+
+def words_clear(statement: str, prepared: PreparedContext) -> bool:
+    """Whether nothing in a statement is foreign to the context, so that no LM need be asked about it.
+
+    Words of the context put together to say something else pass too; whoever cannot have that asks about everything.
+    """
+    found = statement_signals(statement, (), prepared=prepared)
+    return not any(found[name] for name in _DOUBTS)
+
+
 _COMPARED = 400
 """Tokens compared at most for their order; only tables and unpunctuated text are longer."""
 _SOURCE = re.compile(

@@ -74,12 +74,15 @@ def write_card(result: StudyResult) -> str:
 
 def _way(result: StudyResult, champion: VariantResult) -> str:
     """How it judges, in a sentence."""
-    form = next((p for p in result.frontier if p.champion and p.band is not None), None)
+    form = next((p for p in result.frontier if p.champion and p.form), None)
     if form is not None and not form.asked:
         return "Judges an answer sentence by sentence, by its words alone; no LM is asked."
     each = f"{champion.params['granularity']} by {champion.params['granularity']} ({champion.description})"
     told = f"Judges an answer {each}, asked of `{champion.params['lm']}`"
-    return f"{told}, where words leave it open: {form.asked:.0%} of the answers." if form else f"{told}."
+    if form is None:
+        return f"{told}."
+    where = f", where words leave it open: {form.asked:.0%} of the answers" if form.band else ""
+    return f"{told}{where}. Statements that words clear pass unasked."
 
 
 def _frontier(result: StudyResult) -> list[str]:

@@ -1,45 +1,60 @@
-"""The champion asked only where words leave an answer open: what that would agree and cost, and the judge made of it.
+"""The champion asked only where words leave something open: what that would agree and cost, and the judge made of it.
 
-Both from observations already paid for. What words settle is not asked about: the LM's reply that is known all the same
-is left out of such a form's predictions and costs.
+Words can settle whole answers, and statements of the others. Both are reckoned from observations already paid for: what
+words settle is not asked about, so the LM's reply that is known all the same is left out of predictions and costs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.compare import NO_DIFFERENCE
-from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable, without_lm
+from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable
 from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, frontier, words_first
+from faith_dspy.schema import Finding, Usage
 from faith_dspy.scoring import unasked
+from faith_dspy.signals import prepare, words_clear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.calibration import Head
     from faith_dspy.optimize.head import FittedHead
     from faith_dspy.optimize.results import VariantResult
 
 
-def points(
-    name: str,
-    seen: Sequence[Observed],
-    fitted: FittedHead,
-    words: FittedHead,
-    others: Sequence[VariantResult],
-    seed: int = 0,
-) -> tuple[FrontierPoint, ...]:
-    """The frontier: the variant ``name`` with its words-first forms, and the other variants on dev.
+class Way(NamedTuple):
+    """One way of asking, as observed, and the head fitted on it."""
 
-    ``seen``: what the variant's LM said of the answers that ``fitted`` was fitted on, `scorable` or not; ``words`` is
-    the overlap head of the same answers.
-    """
-    plain = without_lm(o.example for o in seen)
-    full = Rival(name, cross_fitted_rows(seen, scorable(seen), fitted))
-    by_words = cross_fitted_rows(plain, scorable(plain), words)
-    rivals = [full, *words_first(full, by_words, words.head.threshold)]
+    seen: Sequence[Observed]
+    """The answers the head was fitted on, `scorable` or not."""
+    fitted: FittedHead
+
+
+class Ways(NamedTuple):
+    """How the answers of train and dev can be judged."""
+
+    all: Way
+    """The LM asked about everything."""
+    novel: Way
+    """The LM asked about what words do not clear, see the dial `ask_about`."""
+    words: Way
+    """No LM."""
+
+    def of(self, form: FrontierPoint) -> Way:
+        """The way whose head has the last word in a form."""
+        return self.all if form.reference else self.novel if form.asked else self.words
+
+
+def points(name: str, ways: Ways, others: Sequence[VariantResult], seed: int = 0) -> tuple[FrontierPoint, ...]:
+    """The frontier: the variant ``name`` with its thriftier forms, and the other variants on dev."""
+    full, novel, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
+    rivals = [Rival(name, full)]
+    less = Rival(f"{name}, novel only", novel, form=True)
+    if any(a.usage != b.usage for a, b in zip(full, novel, strict=True)):
+        rivals.append(less)
+    rivals += words_first(less._replace(name=name), words, ways.words.fitted.head.threshold)
     rivals += [Rival(v.name, v.predictions) for v in others if v.name != name and v.kind != "floor" and v.predictions]
     return frontier(rivals, name, seed)
 
@@ -48,11 +63,11 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
     """Which form of the champion becomes the judge.
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse, be it words alone. Else the LM is asked about
-    every answer, unless a form that asks it about fewer is as good: within `NO_DIFFERENCE` of it, not shown to be
+    everything, unless a form that asks it about less is as good: within `NO_DIFFERENCE` of it, not shown to be
     worse, and with `ENOUGH` answers of each label to know. Of those the cheapest.
     """
     full = next(p for p in found if p.reference)
-    forms = [p for p in found if p.band is not None]
+    forms = [p for p in found if p.form]
     if prefer == "cheapest":
         return min([full, *(p for p in forms if p.not_worse)], key=lambda p: p.cost)
     if min(sum(labels), len(labels) - sum(labels)) < ENOUGH:
@@ -61,22 +76,45 @@ def worth_exporting(found: Sequence[FrontierPoint], labels: Sequence[bool], *, p
     return min([full, *as_good], key=lambda p: p.cost)
 
 
-def made_of(judge: Judge, form: FrontierPoint, words: Head) -> Judge:
-    """The judge that works as ``form`` says: ``judge`` itself, words alone, or words first."""
+def made_of(judge: Judge, form: FrontierPoint, ways: Ways) -> Judge:
+    """The judge that works as ``form`` says: ``judge`` itself, novel statements only, words first, or words alone."""
+    head = ways.of(form).fitted.head
     if form.reference:
-        return judge
-    dials = judge.config.concluded
-    first = JudgeConfig.make(**dials)
-    if form.band is None or form.asked == 0:
+        return judge.copy(head=head)
+    first, words = JudgeConfig.make(**judge.config.concluded), ways.words.fitted.head
+    if form.asked == 0:
         return Judge(NO_LM, config=first, head=words)
-    return Judge(NO_LM, config=first, head=words.model_copy(update={"band": form.band}), escalate_to=judge)
+    thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"}), head=head)
+    if form.band is None:
+        return thrifty
+    return Judge(NO_LM, config=first, head=words.model_copy(update={"band": form.band}), escalate_to=thrifty)
 
 
 def seen_by(judge: Judge, o: Observed) -> Observed:
-    """What a judge of words, or words first, would have observed, from what its last judge saw. No LM call."""
+    """What a judge of words, or words first, would have observed, from what was seen of everything. No LM call."""
+    if judge.chain[-1].config.ask_about == "novel":
+        o = novel_only(o)
     if judge.asks_lm or o.unscored is not None:
         return o
     first = unasked(o.example.answer)
     if judge.escalate_to and judge.leaves_open(judge.conclude(first, o.example.context, o.example.question)):
         first = first.model_copy(update={"escalated": o.observation, "usage": o.observation.usage})
     return o._replace(observation=first)
+
+
+def novel_only(o: Observed) -> Observed:
+    """What would have been observed with ``ask_about="novel"``.
+
+    Where the call that read the context falls away, the next one has to read it.
+    """
+    seen = o.observation
+    prepared = prepare(o.example.context, o.example.question)
+    findings = [Finding.cleared(f) if words_clear(f.text, prepared) else f for f in seen.findings]
+    left_out = [f.usage for f, new in zip(seen.findings, findings, strict=True) if f is not new]
+    if not left_out:
+        return o
+    usage = seen.usage - sum(left_out, Usage())
+    rest = max((f.usage.computed_tokens for f in findings), default=0)
+    moved = max(0, max(u.computed_tokens for u in left_out) - rest) if rest else 0
+    usage = usage.model_copy(update={"cached_tokens": usage.cached_tokens - moved})
+    return o._replace(observation=seen.model_copy(update={"findings": tuple(findings), "usage": usage}))

@@ -10,7 +10,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
-from faith_dspy.optimize.cascade import made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import Way, Ways, made_of, novel_only, points, seen_by, worth_exporting
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
 from faith_dspy.optimize.evaluate import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.calibration import Head
     from faith_dspy.optimize.frontier import FrontierPoint
-    from faith_dspy.optimize.head import FittedHead
     from faith_dspy.optimize.spending import Purse
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
@@ -107,16 +106,12 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
     with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
         seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
+    ways = _ways(contest, seen)
+    form = _form(contest, result, ways)
+    judge = made_of(judge, form, ways)
+    seen, fitted = ways.of(form)
     usable = scorable(seen)
     examples = [head_example(o) for o in usable]
-    fitted = fit_examples(examples, "joint", contest.seed, contest.aim)
-    words = fit(scorable(without_lm(o.example for o in seen)), "overlap", contest.seed)
-    judge = judge.copy(head=fitted.head)
-    form = _form(contest, result, seen, fitted, words)
-    judge = made_of(judge, form, words.head)
-    if form.asked == 0:
-        fitted, usable = words, scorable(without_lm(o.example for o in seen))
-        examples = [head_example(o) for o in usable]
     result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
     with view.task(f"{name}: test", len(tested)) as advance:
@@ -139,7 +134,7 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
             examples, usable, fitted, *_by_this_head(judge, test, rows), contest.seed, advance
         )
     _add(result, "baseline", "baseline", *judged_rows(untuned, baseline), usage_of(untuned), contest.seed)
-    _floors(contest, result, test, seen, words.head)
+    _floors(contest, result, test, seen, ways.words.fitted.head)
     champion = result.tested("champion")
     for other in result.test[1:]:
         result.comparisons[other.name] = compare(
@@ -159,14 +154,25 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     return judge
 
 
-def _form(
-    contest: Contest, result: StudyResult, seen: Sequence[Observed], fitted: FittedHead, words: FittedHead
-) -> FrontierPoint:
+def _ways(contest: Contest, seen: Sequence[Observed]) -> Ways:
+    """The ways of asking the champion, each with the head fitted on what it would have observed."""
+
+    def way(seen: Sequence[Observed], which: str, aim: Aim) -> Way:
+        return Way(seen, fit_examples([head_example(o) for o in scorable(seen)], which, contest.seed, aim))
+
+    return Ways(
+        way(seen, "joint", contest.aim),
+        way([novel_only(o) for o in seen], "joint", contest.aim),
+        way(without_lm(o.example for o in seen), "overlap", BALANCED),
+    )
+
+
+def _form(contest: Contest, result: StudyResult, ways: Ways) -> FrontierPoint:
     """Write the frontier into the result, and say which of its points is to be exported."""
-    found = points(result.champion, seen, fitted, words, result.variants, contest.seed)
+    found = points(result.champion, ways, result.variants, contest.seed)
     form = next(p for p in found if p.reference)
     if contest.aim == BALANCED:  # the pass mark of words is for nothing else
-        labels = [bool(o.example.label) for o in scorable(seen)]
+        labels = [bool(o.example.label) for o in scorable(ways.all.seen)]
         form = worth_exporting(found, labels, prefer=contest.prefer)
     result.frontier = tuple(p.model_copy(update={"champion": p is form}) for p in found)
     return form

@@ -50,6 +50,8 @@ class FrontierPoint(BaseModel):
     output_tokens: float
     seconds: float
     """An answer; words alone take none worth counting."""
+    form: bool = False
+    """Whether it is the reference with less asked: about novel statements only, and perhaps with words first."""
     band: tuple[float, float] | None = None
     """Of a words-first form: an answer is settled by words alone below it, and from its upper end on. Empty for words
     alone."""
@@ -80,11 +82,12 @@ def in_words(points: Sequence[FrontierPoint]) -> list[str]:
         return []
     full, fair = (next(p for p in points if getattr(p, which)) for which in ("reference", "cheapest"))
     out = []
-    form = next((p for p in points if p.champion and p.band is not None), None)
+    form = next((p for p in points if p.champion and p.form), None)
     if form is not None:
-        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked else ""
+        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.band else ""
+        part = ", and of these about the statements that words do not clear" if form.asked else ""
         out.append(
-            f"The champion asks the LM about {form.asked:.0%} of the answers{rest}. Against asking about all: "
+            f"The champion asks the LM about {form.asked:.0%} of the answers{part}{rest}. Against asking about all: "
             f"{_points(form.against)} in the mean of balanced accuracy and AUROC, cross-fitted on {full.n} answers."
         )
     less = f"shown to be less than {100 * MARGIN:.0f} points worse than {full.name}"
@@ -109,6 +112,7 @@ class Rival(NamedTuple):
 
     name: str
     rows: Sequence[PredictionRow]
+    form: bool = False
     band: tuple[float, float] | None = None
 
 
@@ -123,14 +127,14 @@ def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> 
     away = sorted(abs(to_logit(w.probability) - centre) for w in words if w.probability is not None)
     if not away:
         return []
-    forms = [Rival(WORDS, _mixed(lm, words, (threshold, threshold)), (threshold, threshold))]
+    forms = [Rival(WORDS, _mixed(lm, words, (threshold, threshold)), True, (threshold, threshold))]
     for share in SHARES:
         k = int(share * len(away))
         reach = (away[k - 1] + away[k]) / 2 if k else 0.0
         band = (to_probability(max(-LOGIT_LIMIT, centre - reach)), to_probability(min(LOGIT_LIMIT, centre + reach)))
         rows = _mixed(lm, words, band)
         if any(r is not own for r, own in zip(rows, lm.rows, strict=True)):
-            forms.append(Rival(f"{WORDS}, then {lm.name} {share:.0%}", rows, band))
+            forms.append(Rival(f"{WORDS}, then {lm.name} {share:.0%}", rows, True, band))
     return forms[::-1]
 
 
@@ -174,6 +178,7 @@ def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
         computed_tokens=total.computed_tokens / n,
         output_tokens=total.output_tokens / n,
         seconds=total.seconds / n,
+        form=rival.form,
         band=rival.band,
         against=difference(rival.rows, standard.rows, seed),
         reference=rival is standard,

@@ -41,8 +41,8 @@ class Budget(NamedTuple):
     """No variant is begun after so many minutes; champion, baseline and test are finished all the same."""
 
 
-def _config(granularity: str, *instructions: str) -> JudgeConfig:
-    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",))
+def _config(granularity: str, *instructions: str, **dials: object) -> JudgeConfig:
+    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",), **dials)
 
 
 VARIANTS: dict[str, Variant] = {
@@ -50,6 +50,12 @@ VARIANTS: dict[str, Variant] = {
     for v in (
         Variant(BASELINE, _config("answer"), None, "whole answer, one verdict"),
         Variant("sentence", _config("sentence"), None, "each sentence as written"),
+        Variant(
+            "answer-focus",
+            _config("answer", focus=5),
+            None,
+            "whole answer, by the sentences of the context that share its words",
+        ),
         Variant("statement", _config("statement"), None, "statements the LM extracts, each verified"),
         Variant("sentence-few-shot", _config("sentence"), "labelled", "each sentence, with labelled examples shown"),
         Variant(
@@ -92,7 +98,7 @@ BUDGETS: dict[str, Budget] = {
         _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=12, train=120, test=120, words=40_000, minutes=4
     ),
     "standard": Budget(
-        (*_FIRST, "sentence-search"),
+        (*_FIRST, "answer-focus", "sentence-search"),
         Effort(demos=4, candidates=3, compare_on=40),
         dev=100,
         train=240,

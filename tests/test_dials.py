@@ -468,6 +468,7 @@ COSTS = [
     {"granularity": "answer", "verdicts": "five_level"},
     {"verdicts": "graded"},
     {"instructions": ("supported", "every_detail")},
+    {"ask_about": "novel"},
     {"verification": "joint"},
     {"verification": "joint", "cite": True, "reasoning": "after"},
     {"reasoning": "after"},

@@ -328,6 +328,24 @@ def test_windows_are_cut_between_sentences():
     assert [w.texts for w in found] == [["The first is blue. The second is red."], ["The third is green."]]
 
 
+@pytest.mark.parametrize("verification", ["each", "joint"])
+def test_what_words_clear_passes_unasked(judge_at, verification):
+    """Of four statements the LM is asked about the two with something new; the two others pass, in their places."""
+    context = ["The kettle is blue and holds 2 litres."]
+    answer = "The kettle is blue. The kettle is red. The kettle holds 2 litres. The kettle holds 3 litres."
+    replies = {"each": "No", "joint": "1. No\n2. No"}
+    judge, server = judge_at(says=replies[verification], verification=verification, ask_about="novel")
+    found = judge(context=context, answer=answer)
+    assert [s.is_supported for s in found.statements] == [True, False, True, False]
+    assert [s.confidence for s in found.statements][::2] == [1.0, 1.0]
+    assert found.score == 0.5
+    assert found.usage.calls == len(server.requests) == {"each": 2, "joint": 1}[verification]
+    asked = "".join(m["content"] for r in server.requests for m in r["messages"])
+    assert ("kettle is red" in asked, "kettle is blue.\n" in asked) == (True, False)
+    clear = judge(context=context, answer="The kettle is blue.")
+    assert (clear.faithful, clear.usage.calls) == (True, 0)
+
+
 def test_one_call_per_window_and_the_best_support_wins(judge_at):
     """Three windows, three calls; the statement is as supported as the window that supports it most."""
 

@@ -14,6 +14,7 @@ from faith_dspy.signals import (
     prepare,
     shortcut_signals,
     statement_signals,
+    words_clear,
 )
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
@@ -53,6 +54,22 @@ def test_novel_words_by_hand() -> None:
     assert found["novel_words"] == 0.5
     assert found["novel_word_count"] == found["novel_run"] == math.log1p(2)
     assert found["novel_in_window"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("statement", "clear"),
+    [
+        ("The tower is in Paris.", True),
+        ("Paris is in the tower.", True),  # the words of the context, put together otherwise
+        ("The tower is in Rome.", False),
+        ("The tower is not in Paris.", False),
+        ("The tower has 3 floors.", False),
+        ("And so on.", True),
+    ],
+)
+def test_what_words_clear(statement: str, clear: bool) -> None:
+    """Nothing new: no word, name or number, and no negation that the context has not."""
+    assert words_clear(statement, prepare([Chunk(id=0, text="The tower stands in Paris.")])) is clear
 
 
 def test_word_forms_are_not_novel() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from test_escalation import CLEAR, OPEN, WORDS
@@ -10,16 +10,28 @@ from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy import load_judge
 from faith_dspy.lm import metered
-from faith_dspy.optimize.cascade import made_of, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import Way, Ways, made_of, novel_only, seen_by, worth_exporting
 from faith_dspy.optimize.evaluate import Observed, judged_rows, observe, without_lm
+from faith_dspy.optimize.head import FittedHead
 from faith_dspy.optimize.study import Options, run
-from faith_dspy.schema import Chunk, LabelledExample
+from faith_dspy.schema import Chunk, LabelledExample, Verdict
+
+if TYPE_CHECKING:
+    from faith_dspy.calibration import Head
 
 FULL = point("sentence", reference=True)
-HALF = point("words, then sentence 50%", value=-0.004, asked=0.5, computed_tokens=50.0, band=(0.3, 0.7))
-QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, band=(0.4, 0.6))
-ALONE = point("words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, band=(0.5, 0.5))
+NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True)
+HALF = point("words, then sentence 50%", value=-0.004, asked=0.5, computed_tokens=50.0, form=True, band=(0.3, 0.7))
+QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, band=(0.4, 0.6))
+ALONE = point(
+    "words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, form=True, band=(0.5, 0.5)
+)
 MANY = [True] * 50 + [False] * 50
+
+
+def ways(asked: Head | None = None, novel: Head | None = None) -> Ways:
+    """With these heads, the last one of words."""
+    return Ways(*(Way((), FittedHead(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, WORDS)))
 
 
 def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
@@ -31,6 +43,7 @@ def test_words_come_first_where_that_is_as_good():
     """Half is a tie and surely not two points worse; a quarter is not a tie; words alone take no LM's place."""
     assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
     assert chosen([ALONE, QUARTER, FULL]) == FULL.name
+    assert chosen([ALONE, QUARTER, NOVEL, FULL]) == NOVEL.name
     unsure = HALF.model_copy(update={"against": HALF.against.model_copy(update={"low": -0.021})})
     assert chosen([ALONE, unsure, FULL]) == FULL.name
 
@@ -59,8 +72,9 @@ def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
     """What it would have seen, from replies already paid for, is what it then sees; the dials of policy are kept."""
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0, reasoning="none")
     seen = observe(judge, [example(CLEAR), example(OPEN)])
-    first = made_of(judge, point("w", asked=0.5, band=(0.2, 0.8)), WORDS)
-    assert (first.escalate_to, first.head.band, first.config.abstention) == (judge, (0.2, 0.8), 0.0)
+    first = made_of(judge, point("w", asked=0.5, form=True, band=(0.2, 0.8)), ways())
+    assert (first.head.band, first.config.abstention) == ((0.2, 0.8), 0.0)
+    assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "novel")
     asked = len(server.requests)
     expected = [seen_by(first, o).observation for o in seen]
     assert len(server.requests) == asked
@@ -72,12 +86,40 @@ def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
     assert rows == judged_rows([o._replace(observation=e) for o, e in zip(seen, expected, strict=True)], first)[0]
     assert {r.answer: r.usage.calls for r in rows} == {CLEAR: 0, OPEN: 1}
     assert None not in ranking
-    assert made_of(judge, FULL, WORDS) is judge
-    alone = made_of(judge, ALONE, WORDS)
+    full = made_of(judge, FULL, ways(asked=WORDS))
+    assert (full.program, full.config, full.head) == (judge.program, judge.config, WORDS)
+    novel = made_of(judge, NOVEL, ways(novel=WORDS))
+    assert (novel.program, novel.config.ask_about, novel.head) == (judge.program, "novel", WORDS)
+    alone = made_of(judge, ALONE, ways())
     assert (alone.lm_name, alone.escalate_to, alone.head) == ("none", None, WORDS)
     assert seen_by(alone, seen[0]).observation == without_lm([seen[0].example])[0].observation
     early = Observed(example("x"), seen[0].observation, None)
     assert seen_by(judge, early) is early
+
+
+def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
+    """The replies about two that words clear are left out, with their cost; who read the context passes that on.
+
+    The endpoint reads 40 of each 100 tokens. Had the first call read 90, it would be the second that reads 90.
+    """
+    answer = "The kettle is blue. The kettle is red."
+    judge, server = judge_at(says="No")
+    (seen,) = observe(judge, [example(answer)])
+    found = novel_only(seen).observation
+    assert [f.verdict for f in found.findings] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
+    assert [f.logits == {} for f in found.findings] == [True, False]
+    assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
+    again = observe(judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"})), [example(answer)])
+    assert again[0].observation.findings == found.findings
+    assert len(server.requests) == 2
+    first, second = seen.observation.findings
+    dear = first.model_copy(update={"usage": first.usage.model_copy(update={"cached_tokens": 10})})
+    total = dear.usage + second.usage
+    moved = seen._replace(observation=seen.observation.model_copy(update={"findings": (dear, second), "usage": total}))
+    assert novel_only(moved).observation.usage.computed_tokens == 90
+    (clear,) = observe(judge, [example("The kettle is blue.")])
+    assert novel_only(clear).observation.usage.computed_tokens == 0
+    assert novel_only(novel_only(seen)) == novel_only(seen)
 
 
 @pytest.fixture(scope="module")
