@@ -231,8 +231,13 @@ class Finding(Statement):
     @classmethod
     def cleared(cls, statement: Statement) -> Self:
         """What is found of a statement that words clear: it passes, and no LM was asked."""
-        said = {"verdict": Verdict.FULLY_SUPPORTED, "probability": 1.0, "level": 1.0}
-        return cls(text=statement.text, sentence_index=statement.sentence_index, **said)
+        return cls(
+            text=statement.text,
+            sentence_index=statement.sentence_index,
+            verdict=Verdict.FULLY_SUPPORTED,
+            probability=1.0,
+            level=1.0,
+        )
 
 
 class Observation(_Frozen):

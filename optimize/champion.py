@@ -109,8 +109,8 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     ways = _ways(contest, seen)
     form = _form(contest, result, ways)
     judge = made_of(judge, form, ways)
-    seen, fitted = ways.of(form)
-    usable = scorable(seen)
+    fitted = ways.of(form).fitted
+    usable = scorable(ways.of(form).seen)
     examples = [head_example(o) for o in usable]
     result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 

@@ -98,7 +98,7 @@ BUDGETS: dict[str, Budget] = {
         _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=12, train=120, test=120, words=40_000, minutes=4
     ),
     "standard": Budget(
-        (*_FIRST, "answer-focus", "sentence-search"),
+        (*_FIRST, "sentence-search"),
         Effort(demos=4, candidates=3, compare_on=40),
         dev=100,
         train=240,
