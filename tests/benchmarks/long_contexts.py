@@ -11,6 +11,7 @@ import datetime
 import json
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ CONTEXTS = (1000, 2000, 4000, 8000, 16000, 32000, 64000)
 STATEMENTS = (1, 4, 16, 64)
 MODEL_CONTEXTS = (1000, 2000, 4000, 8000)
 MODEL_STATEMENTS = (1, 4)
+FOCUS = 5
+"""Sentences that a judge with the dial `focus` is shown, beside one that reads all."""
 CHUNK_SENTENCES = 8
 
 
@@ -47,6 +50,7 @@ class Point(BaseModel):
     context: int
     """Tokens."""
     statements: int
+    focus: int | None = None
     windows: int
     """The context was read in so many parts."""
     calls: int
@@ -96,11 +100,11 @@ def answer(n: int) -> str:
     return " ".join(sentence(i) for i in range(n))
 
 
-def measure(lm: Any, window: int, context: list[str], size: int, statements: int) -> Point:
+def measure(lm: Any, window: int, context: list[str], size: int, statements: int, focus: int | None = None) -> Point:
     """Judge one answer, by sentence."""
     from faith_dspy import Judge
 
-    judge = Judge(lm, granularity="sentence")
+    judge = Judge(lm, granularity="sentence", focus=focus)
     began, own = time.perf_counter(), time.thread_time()
     found = judge(context=context, answer=answer(statements))
     seconds, own = time.perf_counter() - began, time.thread_time() - own
@@ -111,6 +115,7 @@ def measure(lm: Any, window: int, context: list[str], size: int, statements: int
         window=window,
         context=size,
         statements=statements,
+        focus=focus,
         windows=usage.calls // statements,
         calls=usage.calls,
         prompt_tokens=usage.prompt_tokens,
@@ -129,10 +134,10 @@ def recorded(windows: Sequence[int], contexts: Sequence[int], statements: Sequen
         for n in contexts:
             chunks = document(n, lambda text: len(tokens(text)))
             size = len(tokens("\n".join(chunks)))
-            for s in statements:
+            for s, focus in product(statements, (None, FOCUS)):
                 server = PrefixServer(window)
                 lm = make_lm("openai/tiny", api_base=server.base, num_ctx=window, cache=False, num_retries=0)
-                yield measure(lm, window, chunks, size, s)
+                yield measure(lm, window, chunks, size, s, focus)
                 server.close()
 
 
@@ -159,7 +164,7 @@ def laws(points: Sequence[Point]) -> list[Law]:
 
     found = []
     for window in dict.fromkeys(p.window for p in points):
-        here = [p for p in points if p.window == window]
+        here = [p for p in points if p.window == window and p.focus is None]
         x = np.array([[p.context, p.calls] for p in here], dtype=float)
         y = np.array([p.computed_tokens for p in here], dtype=float)
         weights = 1 / y  # relative errors: 64,000 tokens are not to drown 1,000
@@ -184,6 +189,12 @@ def markdown(points: Sequence[Point], real: Sequence[Point]) -> str:
             f"* Window {law.window:,}: computed tokens = {law.context:.2f} · context + {law.call:.0f} · calls, "
             f"off by {law.worst:.0%} at most."
         )
+    few = [p.computed_tokens / p.statements for p in points if p.focus]
+    if few:
+        lines.append(
+            f"* With `focus={FOCUS}`, whatever the window and the context: {min(few):.0f} to {max(few):.0f} tokens a "
+            "statement, one call each."
+        )
     header = (
         "window",
         "context",
@@ -193,7 +204,7 @@ def markdown(points: Sequence[Point], real: Sequence[Point]) -> str:
         f"own s ({most})",
     )
     lines += ["", "| " + " | ".join(header) + " |", "|" + "--:|" * len(header)]
-    at = {(p.window, p.context, p.statements): p for p in points}
+    at = {(p.window, p.context, p.statements): p for p in points if p.focus is None}
     for window, context in dict.fromkeys((p.window, p.context) for p in points):
         one, many = at[window, context, 1], at[window, context, most]
         cells = [f"{window:,}", f"{context:,}", str(one.windows)]
@@ -219,7 +230,7 @@ def plot(points: Sequence[Point]) -> Any:
     panels = (("calls", "LM calls"), ("computed_tokens", "computed tokens"), ("own_seconds", "own seconds (processor)"))
     for ax, (name, label) in zip(figure.subplots(1, 3), panels, strict=True):
         for s in sorted({p.statements for p in points}):
-            line = [p for p in points if p.window == window and p.statements == s]
+            line = [p for p in points if p.window == window and p.statements == s and p.focus is None]
             ax.loglog([p.context for p in line], [getattr(p, name) for p in line], "o-", markersize=4, label=f"{s}")
         ax.set_xlabel(f"tokens of context (window {window:,})")
         ax.set_title(label, loc="left", fontsize=10)
@@ -242,7 +253,7 @@ def main() -> int:
         total = len(MODEL_CONTEXTS) * len(MODEL_STATEMENTS)
         real = list(track(with_model(asked.lm), "The embedded model", total, **bar))
     else:
-        total = len(WINDOWS) * len(CONTEXTS) * len(STATEMENTS)
+        total = 2 * len(WINDOWS) * len(CONTEXTS) * len(STATEMENTS)
         points = list(track(recorded(WINDOWS, CONTEXTS, STATEMENTS), "Recorded", total, **bar))
     told: dict[str, Any] = {"recorded": [x.model_dump() for x in points], "model": [x.model_dump() for x in real]}
     told |= {"laws": [law.model_dump() for law in laws(points)]}

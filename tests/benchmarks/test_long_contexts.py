@@ -12,13 +12,21 @@ def test_cost_is_linear():
     The law fits within 5 %: context · about 1 (a little more, for the numbers of chunks and the instructions of each
     window), and under 60 tokens a call.
     """
-    points = list(recorded([1024], [500, 2000, 4000], [1, 4]))
+    points = [p for p in recorded([1024], [500, 2000, 4000], [1, 4]) if p.focus is None]
     assert all(p.calls == p.windows * p.statements for p in points)
     assert {p.windows for p in points if p.statements == 1} == {p.windows for p in points if p.statements == 4}
     (law,) = laws(points)
     assert 1.0 <= law.context < 1.15
     assert law.call < 60
     assert law.worst < 0.05
+
+
+def test_cost_with_focus_does_not_know_the_context():
+    """One call a statement, of as many tokens over 4,000 tokens of context as over 500, give or take a tenth."""
+    points = [p for p in recorded([1024], [500, 4000], [1, 4]) if p.focus]
+    assert [p.calls for p in points] == [1, 4, 1, 4]
+    for short, long in zip(points[:2], points[2:], strict=True):
+        assert long.computed_tokens == pytest.approx(short.computed_tokens, rel=0.1)
 
 
 def test_document_has_the_size_asked_for():
