@@ -28,6 +28,8 @@ from dspy.clients.execution import IGNORED_CACHE_KEYS, PreparedCall, _delay, fin
 from dspy.clients.model_metadata import model_info
 from dspy.utils.exceptions import is_retryable_lm_error
 
+from faith_dspy.concurrency import waiting
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -127,7 +129,12 @@ def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str,
     if settings.get("api_key"):
         headers["Authorization"] = f"Bearer {settings['api_key']}"
     started = time.perf_counter()
-    said = _retried(lm, lambda: _post(address, body, headers, settings.get("timeout") or _TIMEOUT))
+
+    def attempt() -> bytes | None:
+        with waiting():
+            return _post(address, body, headers, settings.get("timeout") or _TIMEOUT)
+
+    said = _retried(lm, attempt)
     try:
         reply = orjson.loads(said or b"")
         whole = isinstance(reply["choices"][0]["message"]["content"], str) and isinstance(reply["usage"], dict)
@@ -149,7 +156,8 @@ def _retried(lm: MeteredLM, attempt: Callable[[], bytes | None]) -> bytes | None
         except dspy.LMError as exc:
             if number == lm.num_retries or not is_retryable_lm_error(exc):
                 raise
-            time.sleep(_delay(exc, number))
+            with waiting():
+                time.sleep(_delay(exc, number))
     raise AssertionError("no attempt was made")
 
 
