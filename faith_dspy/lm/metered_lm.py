@@ -117,10 +117,9 @@ class MeteredLM(dspy.LM):
             call.settled = True
         for meter in open_meters():
             meter.add(usage, replayed=replayed)
-        super().update_history(entry)
-        for owner in (self, *(dspy.settings.caller_modules or ())):
-            del owner.history[:-_HISTORY]
-        del GLOBAL_HISTORY[:-_HISTORY]
+        with dspy.context(max_history_size=min(_HISTORY, dspy.settings.max_history_size)):
+            super().update_history(entry)
+        del GLOBAL_HISTORY[:-_HISTORY]  # the one list that DSPy's setting does not shorten
 
     @contextmanager
     def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:
