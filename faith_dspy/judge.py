@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from faith_dspy.concurrency import in_order, in_thread
+from faith_dspy.concurrency import Turn, in_order, in_thread, turn_of
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
@@ -248,7 +249,7 @@ class Judge:
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """As a call, without blocking the event loop; up to 256 at a time."""
-        return await in_thread(partial(self, *args, **kwargs))
+        return await in_thread(turn_of(os.getpid()).taken(partial(self, *args, **kwargs)))
 
     def observe_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
@@ -277,7 +278,7 @@ class Judge:
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
         lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
-        yield from map(work, items) if threads == 1 else in_order(work, items, threads)
+        yield from map(work, items) if threads == 1 else in_order(Turn().taken(work), items, threads)
 
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None

@@ -8,13 +8,12 @@ with its function words counted as content. Number words are read by table: the 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import snowballstemmer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 _ENGLISH = """a about above across after again all also although am among an and any are as at be became because become
 been before being below between both but by can could did do does doing down during each either else even ever every few
@@ -127,13 +126,13 @@ _SCRIPTS = {"CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANA
 
 
 _LISTED_IN = {
-    word: [language for language, listed in STOP_WORDS.items() if word in listed]
+    word: [i for i, listed in enumerate(STOP_WORDS.values()) if word in listed]
     for word in frozenset().union(*STOP_WORDS.values())
 }
-"""Languages by function word."""
+"""Languages by function word, as their places in `STOP_WORDS`."""
 
 
-def guess_language(words: Iterable[str], script: str) -> str:
+def guess_language(words: Sequence[str], script: str) -> str:
     """Name of the language whose function words occur most among lower-case ``words``; by script for the rest.
 
     ``script`` is the first word of the Unicode name of the commonest letters. ``other`` where neither tells; English
@@ -141,15 +140,14 @@ def guess_language(words: Iterable[str], script: str) -> str:
     """
     if script in _SCRIPTS:
         return _SCRIPTS[script]
-    counts = Counter(words)
-    hits = dict.fromkeys(STOP_WORDS, 0)
-    for word, n in counts.items():
-        for language in _LISTED_IN.get(word, ()):
-            hits[language] += n
-    best = max(hits, key=lambda language: hits[language])
-    if script != "LATIN" or (counts.total() >= 20 and hits[best] < 0.15 * counts.total()):
+    hits = [0] * len(STOP_WORDS)
+    for word in words:
+        for i in _LISTED_IN.get(word, ()):
+            hits[i] += 1
+    most = max(hits)
+    if script != "LATIN" or (len(words) >= 20 and most < 0.15 * len(words)):
         return "other"
-    return best if hits[best] else "english"
+    return list(STOP_WORDS)[hits.index(most)] if most else "english"
 
 
 class _Stemmer(Protocol):

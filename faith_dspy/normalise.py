@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from faith_dspy.languages import (
@@ -77,17 +77,22 @@ def language_of(text: str) -> str:
         return guess_language(_WORD.findall(text.lower()), "LATIN")
     letters = next((c for c in text if c.isalpha()), "a")
     sample = [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or [letters]
-    scripts = [unicodedata.name(c, "LATIN").split()[0] for c in sample]
-    script = max(sorted(set(scripts)), key=scripts.count)
-    return guess_language((word.lower() for word in _WORD.findall(text)), script)
+    scripts: Counter[str] = Counter()
+    for c, n in Counter(sample).items():
+        scripts[unicodedata.name(c, "LATIN").split()[0]] += n
+    script = max(sorted(scripts), key=lambda name: scripts[name])
+    return guess_language([word.lower() for word in _WORD.findall(text)], script)
 
 
 def tokenize(text: str, language: str) -> list[Token]:
     """The tokens of a `tidy` text in order, by the lists and the stemmer of ``language``."""
     tokens: list[Token] = []
+    known = _known[language]
     for match in _TOKEN.finditer(text):
         raw, start = match.group(), match.start()
-        if match.lastgroup == "number":
+        if (word := known.get(raw)) is not None:
+            tokens.append(Token(word[0], raw, start, word[1], word[2]))
+        elif match.lastgroup == "number":
             tokens.append(Token(f"#{number_value(raw, language)}", raw, start, "number"))
         elif match.lastgroup == "unspaced":
             pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
@@ -130,11 +135,20 @@ def _add_word(tokens: list[Token], raw: str, start: int, text: str, language: st
         else:
             tokens.append(Token(f"#{small}", raw, start, "number"))
     else:
-        key, kind, negates = _word(raw, language)
-        tokens.append(Token(key, raw, start, kind, negates))
+        word = _word(raw, language)
+        tokens.append(Token(word[0], raw, start, word[1], word[2]))
+        if low not in MAGNITUDES and low not in _ORDINAL:
+            known = _known[language]
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[raw] = word
 
 
-@lru_cache(maxsize=200_000)
+_known: defaultdict[str, dict[str, tuple[str, str, bool]]] = defaultdict(dict)
+"""By language: what `_word` says of words that are the same after any other; most of a text are looked up here."""
+_MOST_KNOWN = 200_000
+
+
 def _word(raw: str, language: str) -> tuple[str, str, bool]:
     """Key and kind of a word that is no number, and whether it negates."""
     low = raw.lower()

@@ -126,16 +126,23 @@ class Usage(_Frozen):
 
     def __sub__(self, other: Usage) -> Usage:
         """What came to ``other`` to make this."""
-        numbers = [k for k in type(self).model_fields if k != "dollars"]
-        dollars = None if self.dollars is None else self.dollars - (other.dollars or 0.0)
-        return Usage(**{k: getattr(self, k) - getattr(other, k) for k in numbers}, dollars=dollars)
+        return self._with(other, -1, None if self.dollars is None else self.dollars - (other.dollars or 0.0))
 
     def __add__(self, other: Usage) -> Usage:
         """The sum of both. Its price is unknown as soon as one of them made calls at an unknown price."""
-        numbers = [k for k in type(self).model_fields if k != "dollars"]
         prices = [u.dollars for u in (self, other) if u.calls or u.dollars is not None]
         dollars = None if None in prices or not prices else sum(p for p in prices if p is not None)
-        return Usage(**{k: getattr(self, k) + getattr(other, k) for k in numbers}, dollars=dollars)
+        return self._with(other, 1, dollars)
+
+    def _with(self, other: Usage, sign: int, dollars: float | None) -> Usage:
+        return Usage(
+            calls=self.calls + sign * other.calls,
+            prompt_tokens=self.prompt_tokens + sign * other.prompt_tokens,
+            cached_tokens=self.cached_tokens + sign * other.cached_tokens,
+            output_tokens=self.output_tokens + sign * other.output_tokens,
+            seconds=self.seconds + sign * other.seconds,
+            dollars=dollars,
+        )
 
 
 class Judgment(_Frozen):

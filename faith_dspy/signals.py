@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.languages import LIGHT_WORDS
@@ -25,7 +26,7 @@ from faith_dspy.segment import sentences as sentences_of
 from faith_dspy.sequences import character_grams, common_subsequence, longest_run, ngrams, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import KeysView, Mapping, Sequence
 
     from faith_dspy.schema import Chunk
 
@@ -66,15 +67,20 @@ class PreparedContext(NamedTuple):
 
     language: str
     sentences: list[_Piece]
-    chunk_keys: list[frozenset[str]]
+    chunk_keys: list[set[str]]
     chunk_ids: list[int]
-    keys: frozenset[str]
     where: dict[str, set[int]]
-    trigrams: frozenset[tuple[str, ...]]
-    pairs: frozenset[tuple[str, ...]]
-    characters: frozenset[str]
+    trigrams: set[tuple[str, ...]]
+    pairs: set[tuple[str, ...]]
+    characters: str | set[str]
+    """Where strings of five characters are looked for: a short text as it is, of a long one the set of them."""
     number_neighbours: dict[str, set[str]]
     plain: str
+
+    @property
+    def keys(self) -> KeysView[str]:
+        """Of all its content."""
+        return self.where.keys()
 
 
 def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedContext:
@@ -94,7 +100,7 @@ def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContex
     trigrams: set[tuple[str, ...]] = set()
     pairs: set[tuple[str, ...]] = set()
     neighbours: dict[str, set[str]] = defaultdict(set)
-    chunk_keys: list[frozenset[str]] = []
+    chunk_keys: list[set[str]] = []
     for text in texts:
         in_chunk: set[str] = set()
         for sentence in sentences_of(text):
@@ -109,11 +115,12 @@ def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContex
                 if token.kind == "number":
                     neighbours[token.key] |= _neighbours(tokens, i)
             in_chunk.update(content)
-        chunk_keys.append(frozenset(in_chunk))
-    joined = " ".join(texts)
+        chunk_keys.append(in_chunk)
+    joined = plain(" ".join(texts))
+    characters = joined if len(joined) < _SHORT else character_grams(joined)
     return PreparedContext(
-        language, sentences, chunk_keys, [c.id for c in context], frozenset(where), dict(where), frozenset(trigrams),
-        frozenset(pairs), frozenset(character_grams(joined)), dict(neighbours), plain(joined),
+        language, sentences, chunk_keys, [c.id for c in context], dict(where), trigrams, pairs, characters,
+        dict(neighbours), joined,
     )  # fmt: skip
 
 
@@ -129,22 +136,21 @@ def statement_signals(
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     p = prepared or prepare(context, question)
-    text = without_markers(tidy(statement))
-    tokens = tokenize(text, p.language)
+    text, tokens = _read(statement, p.language)
     content = [t.key for t in content_tokens(tokens)]
-    gap = float(bool(_SOURCE.search(text) and _NOT_TOLD.search(text)))
+    gap = float(bool(_NOT_TOLD.search(text) and _SOURCE.search(text)))
     if not content:
         return {name: float(name == "copied_run") for name in DIRECTIONS} | {"admits_gap": gap}
-    words = list(dict.fromkeys(content))
+    words = set(content)
     n = len(words)
     light = LIGHT_WORDS.get(p.language, frozenset())
     novel = {k for k in words if k not in p.keys and k not in light}
-    shared = Counter(i for k in words for i in p.where.get(k, ()))
+    shared = Counter(chain.from_iterable(p.where[k] for k in words if k in p.where))
     best = min(shared, key=lambda i: (-shared[i], len(p.sentences[i].keys), i), default=None)
     mismatch = best is not None and any(t.negates for t in tokens) != p.sentences[best].negated
     in_window, window = _best_window(words, p, shared)
     window_content = [k for i in window for k in p.sentences[i].content][:_COMPARED]
-    in_chunk = max((sum(k in keys for k in words) for keys in p.chunk_keys), default=0)
+    in_chunk = max((len(words & keys) for keys in p.chunk_keys), default=0)
     numbers = [(i, t.key) for i, t in enumerate(tokens) if t.kind == "number"]
     moved = [
         k for i, k in numbers
@@ -156,7 +162,7 @@ def statement_signals(
         "novel_word_count": math.log1p(len(novel)),
         "novel_run": math.log1p(longest_run([k in novel for k in content])),
         "novel_words": len(novel) / n,
-        "novel_characters": _share(len(grams - p.characters), len(grams)),
+        "novel_characters": _share(len([g for g in grams if g not in p.characters]), len(grams)),
         "novel_in_chunk": 1 - in_chunk / n,
         "novel_in_window": 1 - in_window / n,
         "novel_pairs": _share(sum(g not in p.pairs for g in pairs), len(pairs)),
@@ -185,6 +191,15 @@ def words_clear(statement: str, prepared: PreparedContext) -> bool:
     return not any(found[name] for name in _DOUBTS)
 
 
+@lru_cache(maxsize=16)  # its chunks are looked for right after its signals
+def _read(statement: str, language: str) -> tuple[str, list[Token]]:
+    """A statement's text without layout, and its tokens."""
+    text = without_markers(tidy(statement))
+    return text, tokenize(text, language)
+
+
+_SHORT = 2000
+"""Characters up to which a text is searched in less time than the set of its parts is made."""
 _COMPARED = 400
 """Tokens compared at most for their order; only tables and unpunctuated text are longer."""
 _SOURCE = re.compile(
@@ -207,16 +222,15 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _best_window(words: Sequence[str], p: PreparedContext, shared: Counter[int]) -> tuple[int, list[int]]:
+def _best_window(words: set[str], p: PreparedContext, shared: Counter[int]) -> tuple[int, range]:
     """How many of the words two sentences that follow each other have at most, and which two."""
-    best, window = 0, list[int]()
-    for i in sorted(shared):
-        for pair in ([i - 1, i], [i, i + 1]):
-            inside = [j for j in pair if 0 <= j < len(p.sentences)]
-            if sum(shared[j] for j in inside) > best:
-                count = sum(any(k in p.sentences[j].keys for j in inside) for k in words)
-                if count > best:
-                    best, window = count, inside
+    best, window = 0, range(0)
+    for first in sorted({first for i in shared for first in (i - 1, i)}):
+        if shared[first] + shared[first + 1] > best:
+            pair = range(max(first, 0), min(first + 2, len(p.sentences)))
+            count = len(words.intersection(chain.from_iterable(p.sentences[i].keys for i in pair)))
+            if count > best:
+                best, window = count, pair
     return best, window
 
 
@@ -244,7 +258,7 @@ def best_chunks(statement: str, prepared: PreparedContext, k: int = 2) -> tuple[
 
     A chunk that adds no word to the one before is left out.
     """
-    tokens = tokenize(without_markers(tidy(statement)), prepared.language)
+    _, tokens = _read(statement, prepared.language)
     wanted = {t.key for t in content_tokens(tokens)} & prepared.keys
     chosen: list[int] = []
     for _ in range(k):

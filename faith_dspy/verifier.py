@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter, response_format
+from faith_dspy.adapter import CompactAdapter, predicted, response_format
 from faith_dspy.calibration import to_logit, to_probability
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.replies import after_thoughts, label_probabilities, token_alternatives, token_text
@@ -64,16 +64,17 @@ class Ear:
         self.structured: bool | None = None  # whether it holds replies to a JSON schema
 
     def call(
-        self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: Mapping[str, Any], **settings: Any
+        self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: dict[str, Any], **settings: Any
     ) -> dspy.Prediction:
         """Ask with token probabilities; where the LM refuses them, or has never told any, for the label alone."""
         if roll is not None:
-            return predict(**inputs, config={"max_tokens": max(tokens, LABEL_TOKENS), **_sampled(roll), **settings})
+            config = {"max_tokens": max(tokens, LABEL_TOKENS), **_sampled(roll), **settings}
+            return predicted(predict, inputs, config)
         if self.confidence != "none" and self.told is not False:
             config = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_TOKENS, **settings}
             prediction = None
             try:
-                prediction = predict(**inputs, config=config)
+                prediction = predicted(predict, inputs, config)
             except Exception as exc:
                 if "logprob" not in str(exc).lower():
                     raise
@@ -90,7 +91,7 @@ class Ear:
             # One token that tells nothing may be a mere asterisk; a longer reply is as good as asked again.
             if prediction is not None and (_content(prediction) or tokens > 1):
                 return prediction
-        return predict(**inputs, config={"max_tokens": max(tokens, LABEL_TOKENS), **settings})
+        return predicted(predict, inputs, {"max_tokens": max(tokens, LABEL_TOKENS), **settings})
 
 
 def _sampled(roll: int) -> dict[str, Any]:
@@ -160,7 +161,7 @@ class Verifier(dspy.Module):
         side = [k for k in shares if known[k].is_supported is (probability >= self.supported_from)]
         return max(side, key=lambda k: shares[k]) if side else reply.label
 
-    def _reply(self, i: int, roll: int | None, inputs: Mapping[str, Any]) -> Reply:
+    def _reply(self, i: int, roll: int | None, inputs: dict[str, Any]) -> Reply:
         extra = self.ear.extra if i == 0 else 0
         tokens = LABEL_TOKENS + extra if extra or (self.cite and i == 0) else 1
         prediction = self.ear.call(self.ask[i], tokens, roll, inputs)
@@ -168,7 +169,7 @@ class Verifier(dspy.Module):
         if self.thinks and i == 0:
             said["label_at"] = after_thoughts(token_text(_content(prediction)))[1]
         reply = heard(prediction, said, INSTRUCTIONS[self.names[i]])
-        prediction.verdict = reply.label  # what DSPy's optimizers make demos of
+        prediction["verdict"] = reply.label  # what DSPy's optimizers make demos of
         return reply
 
 
@@ -201,7 +202,7 @@ class JointVerifier(dspy.Module):
                         found[entry["statement"] - 1][i][r] = reply
         return found
 
-    def _call(self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: Mapping[str, Any]) -> dspy.Prediction:
+    def _call(self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
         ear = self.ear
         if ear.structured is None:
             ear.structured = bool(getattr(dspy.settings.lm, "supports_response_schema", False))

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from faith_dspy.concurrency import in_order, in_thread
+from faith_dspy.concurrency import Turn, in_order, in_thread, waiting
 
 
 def test_results_are_in_order() -> None:
@@ -92,3 +92,46 @@ def test_the_process_ends_while_work_goes_on() -> None:
     started = time.monotonic()
     assert subprocess.run([sys.executable, "-c", code], timeout=40, check=False).returncode == 0
     assert time.monotonic() - started < 30
+
+
+def test_turns_are_for_work_and_not_for_waiting() -> None:
+    """Of four threads one works at a time, while all four wait together."""
+    all_there, working, most = threading.Barrier(4), 0, 0
+
+    def work(i: int) -> int:
+        nonlocal working, most
+        for _ in range(3):
+            working += 1
+            most = max(most, working)
+            time.sleep(0.002)
+            working -= 1
+            with waiting():
+                all_there.wait(60)
+        return i
+
+    assert list(in_order(Turn().taken(work), range(8), 4)) == list(range(8))
+    assert most == 1
+
+
+def test_a_turn_ends_with_an_error() -> None:
+    """What raises, at work or while it waits, holds nobody up; and what waits while it waits is no second release."""
+    turn = Turn()
+
+    def work(where: str) -> str:
+        with waiting(), waiting():
+            if where == "waiting":
+                raise ValueError(where)
+        if where == "working":
+            raise ValueError(where)
+        return where
+
+    for where in ("waiting", "working"):
+        with pytest.raises(ValueError, match=where):
+            turn.taken(work)(where)
+    assert list(in_order(turn.taken(work), ["done"] * 3, 2)) == ["done"] * 3
+
+
+def test_waiting_without_a_turn() -> None:
+    """Outside of any turn it does nothing."""
+    with waiting():
+        assert time.monotonic()

@@ -14,7 +14,7 @@ import os
 import time
 from collections import defaultdict, deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,6 +27,8 @@ from dspy.clients.errors import error_boundary
 from dspy.clients.execution import IGNORED_CACHE_KEYS, PreparedCall, _delay, finalize, prepare
 from dspy.clients.model_metadata import model_info
 from dspy.utils.exceptions import is_retryable_lm_error
+
+from faith_dspy.concurrency import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +44,9 @@ _TIMEOUT = 600.0
 """Seconds an endpoint has where the LM sets no timeout."""
 SECONDS = "faith_dspy_seconds"
 """How long a stored reply took when it was paid for."""
+
+
+_Said = TypeVar("_Said")
 
 
 class _Address(NamedTuple):
@@ -127,7 +132,12 @@ def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str,
     if settings.get("api_key"):
         headers["Authorization"] = f"Bearer {settings['api_key']}"
     started = time.perf_counter()
-    said = _retried(lm, lambda: _post(address, body, headers, settings.get("timeout") or _TIMEOUT))
+
+    def attempt() -> tuple[bytes | None, float]:
+        with waiting():  # the turn that is waited for afterwards is no time of the endpoint's
+            return _post(address, body, headers, settings.get("timeout") or _TIMEOUT), time.perf_counter()
+
+    said, ended = _retried(lm, attempt)
     try:
         reply = orjson.loads(said or b"")
         whole = isinstance(reply["choices"][0]["message"]["content"], str) and isinstance(reply["usage"], dict)
@@ -137,10 +147,10 @@ def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str,
         return None
     if reply["choices"][0].get("finish_reason") == "length":
         lm._check_truncation(reply)
-    return {**reply, "model": reply.get("model") or name, SECONDS: time.perf_counter() - started}
+    return {**reply, "model": reply.get("model") or name, SECONDS: ended - started}
 
 
-def _retried(lm: MeteredLM, attempt: Callable[[], bytes | None]) -> bytes | None:
+def _retried(lm: MeteredLM, attempt: Callable[[], _Said]) -> _Said:
     """As often and as long as DSPy does."""
     for number in range(lm.num_retries + 1):
         try:
@@ -149,7 +159,8 @@ def _retried(lm: MeteredLM, attempt: Callable[[], bytes | None]) -> bytes | None
         except dspy.LMError as exc:
             if number == lm.num_retries or not is_retryable_lm_error(exc):
                 raise
-            time.sleep(_delay(exc, number))
+            with waiting():
+                time.sleep(_delay(exc, number))
     raise AssertionError("no attempt was made")
 
 

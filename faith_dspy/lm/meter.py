@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import dspy
 
+from faith_dspy.concurrency import waiting
 from faith_dspy.errors import ConfigError, LimitReachedError
 from faith_dspy.schema import Usage
 
@@ -127,7 +128,8 @@ class Meter:
             if self.limits.calls_per_second:
                 self._turn = now + wait + 1 / self.limits.calls_per_second
         if wait:
-            time.sleep(wait)
+            with waiting():
+                time.sleep(wait)
 
     def cancel(self) -> None:
         """A call that began ends without an answer or a failure: it was never made, or stopped by Ctrl-C."""

@@ -19,6 +19,7 @@ from dspy.clients.backend_selection import select_backend
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.exceptions import ContextWindowExceededError
 
+from faith_dspy.concurrency import waiting
 from faith_dspy.lm.direct import SECONDS, ask
 from faith_dspy.lm.meter import open_meters
 from faith_dspy.schema import Usage
@@ -85,10 +86,11 @@ class MeteredLM(dspy.LM):
         with self._counting(kwargs):
             kwargs = self._salted(kwargs)
             outputs = ask(self, prompt, messages, kwargs)
-            if outputs is not None:
-                return outputs
-            _load_litellm(self, kwargs)
-            return super().__call__(prompt, messages=messages, **kwargs)
+            if outputs is None:
+                with waiting():
+                    _load_litellm(self, kwargs)
+                    outputs = super().__call__(prompt, messages=messages, **kwargs)
+            return outputs
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
