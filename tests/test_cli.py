@@ -385,7 +385,7 @@ def test_dials_are_set(run, at, server, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        (["verdicts"], ["'verdicts' sets no dial", "verdicts=graded", "abstention, cite"]),
+        (["verdicts"], ["'verdicts' sets no dial", "verdicts=graded", "abstention, ask_about, cite"]),
         (["verdict=graded"], ["'verdict=graded' sets no dial"]),
         (["verdicts=four"], ["'binary', 'graded' or 'five_level'", "got 'four'"]),
         (["cite=maybe"], ["cite", "got 'maybe'"]),

@@ -241,7 +241,7 @@ def test_wrong_dials(dials, message):
     """A dial that does not exist, or a value it cannot have, is an error that names the dials there are."""
     with pytest.raises(ConfigError, match=message) as caught:
         Judge("openai/tiny", **dials)
-    assert "config" in dials or "Dials are: abstention, cite, confidence, criteria, granularity" in str(caught.value)
+    assert "config" in dials or "Dials are: abstention, ask_about, cite, confidence" in str(caught.value)
 
 
 @pytest.mark.parametrize("names", [("nonsense",), ("supported", "nonsense")])

@@ -13,6 +13,8 @@ from faith_dspy.signatures import CiteStatement, VerifyStatement
 
 INPUTS = {"context": ["The kettle is blue."], "question": "Which colour?", "statement": "It is blue."}
 ASKED = {"max_tokens": 12, "logprobs": True, "top_logprobs": 20}
+PLAIN = {"trace": None, "callbacks": [], "track_usage": False, "send_stream": None}
+"""Nobody looks on, whatever another test has left switched on (MLflow traces DSPy from its first evaluation on)."""
 
 
 class Seen(BaseCallback):
@@ -55,7 +57,7 @@ def test_both_ways_ask_and_read_the_same(chat_server, by_dspy, signature):
     for ask in (lambda: predicted(predict, INPUTS, ASKED), lambda: predict(**INPUTS, config=ASKED)):
         lm = make_lm("openai/tiny", api_base=server.base, cache=False)
         before = len(predict.history), len(outer.history)
-        with dspy.context(lm=lm, adapter=CompactAdapter(), trace=None, caller_modules=[outer]):
+        with dspy.context(lm=lm, adapter=CompactAdapter(), **PLAIN, caller_modules=[outer]):
             prediction = ask()
         assert (len(predict.history), len(outer.history)) == (before[0] + 1, before[1] + 1)
         assert lm.history[-1] is predict.history[-1] is outer.history[-1] is GLOBAL_HISTORY[-1]
@@ -72,7 +74,7 @@ def test_an_empty_reply_fails_as_by_dspy(chat_server):
     predict = dspy.Predict(VerifyStatement)
     for ask in (lambda: predicted(predict, INPUTS, ASKED), lambda: predict(**INPUTS, config=ASKED)):
         with (
-            dspy.context(lm=lm, adapter=CompactAdapter(), trace=None),
+            dspy.context(lm=lm, adapter=CompactAdapter(), **PLAIN),
             pytest.raises(dspy.utils.exceptions.AdapterParseError, match="empty or null"),
         ):
             ask()
@@ -81,7 +83,7 @@ def test_an_empty_reply_fails_as_by_dspy(chat_server):
 def test_what_looks_on_is_told(lm, by_dspy):
     """With a callback, a trace, tokens tracked, or a predictor's own LM or settings, the way is DSPy's."""
     predict, seen, trace = dspy.Predict(VerifyStatement), Seen(), []
-    with dspy.context(lm=lm, adapter=CompactAdapter(), trace=None):
+    with dspy.context(lm=lm, adapter=CompactAdapter(), **PLAIN):
         predicted(predict, INPUTS, ASKED)
         assert by_dspy == []
         for more in ({"callbacks": [seen]}, {"trace": trace}, {"track_usage": True}, {"adapter": dspy.ChatAdapter()}):
