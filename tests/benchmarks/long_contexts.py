@@ -152,7 +152,7 @@ def with_model(model: str) -> Iterator[Point]:
     try:
         for n in MODEL_CONTEXTS:
             for s in MODEL_STATEMENTS:
-                chunks = [f"Ledger {n}, copy {s}.", *document(n, server.tokens)]
+                chunks = [f"Ledger {n}, copy {s}: {c}" for c in document(n, server.tokens)]
                 yield measure(lm, server.num_ctx, chunks, server.tokens("\n".join(chunks)), s)
     finally:
         server.stop()
