@@ -182,8 +182,8 @@ class Judge:
         ``context``: texts, `Chunk` objects or mappings with ``text``. Instead of context and answer, ``conversation``
         takes messages with ``role`` and ``content``: the last assistant message is judged against all before it.
 
-        Raises `InputError` for input of a wrong type, `LMUnavailableError` when the endpoint is not there. Whatever
-        else goes wrong with the LM ends in an unscored judgment that says why.
+        Raises `InputError` for input of a wrong type. Whatever goes wrong with the LM ends in an unscored judgment that
+        says why; `preflight` finds out before any work whether it answers.
         """
         question, chunks, answer = _record(question, context, answer, conversation)
         reason = self._not_judged(chunks, answer)
@@ -270,12 +270,17 @@ class Judge:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
 
         Only a few records are taken ahead, so that any number of them fits in memory. A record that cannot be judged
-        comes back unscored and never ends the run – an `InputError` in a record's place says what is wrong with it; an
-        endpoint that is not there ends it. Closing the stream, or Ctrl-C, begins nothing more and waits for nothing.
+        comes back unscored and never ends the run, an LM that fails likewise (see `preflight`); an `InputError` in a
+        record's place says what is wrong with it. Closing the stream, or Ctrl-C, begins nothing more and waits for
+        nothing.
         """
         return self._in_order(self._safely, records, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
+            raise ConfigError(
+                f"num_threads is {num_threads!r}, expected a whole number from 1, or None for the default."
+            )
         lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
         yield from map(work, items) if threads == 1 else in_order(Turn().taken(work), items, threads)

@@ -12,6 +12,7 @@ from faith_dspy.adapter import CompactAdapter
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.focus import focused
+from faith_dspy.lm.endpoint import redact
 from faith_dspy.lm.meter import counted
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
 from faith_dspy.segment import carries_statement, sentences
@@ -132,7 +133,7 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            return Finding(**base, error=in_short(exc), lm_failed=True)
+            return Finding(**base, error=redact(in_short(exc), dspy.settings.lm), lm_failed=True)
         if p.verdict is None:
             return Finding(**base, error="the LM's reply has no label that was asked for")
         return Finding(

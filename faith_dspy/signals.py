@@ -22,6 +22,7 @@ from faith_dspy.normalise import (
     tokenize,
     without_markers,
 )
+from faith_dspy.segment import carries_statement
 from faith_dspy.segment import sentences as sentences_of
 from faith_dspy.sequences import character_grams, common_subsequence, longest_run, ngrams, plain
 
@@ -76,6 +77,8 @@ class PreparedContext(NamedTuple):
     """Where strings of five characters are looked for: a short text as it is, of a long one the set of them."""
     number_neighbours: dict[str, set[str]]
     plain: str
+    signs: frozenset[str]
+    """Characters that are neither of words nor common punctuation."""
 
     @property
     def keys(self) -> KeysView[str]:
@@ -120,7 +123,7 @@ def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContex
     characters = joined if len(joined) < _SHORT else character_grams(joined)
     return PreparedContext(
         language, sentences, chunk_keys, [c.id for c in context], dict(where), trigrams, pairs, characters,
-        dict(neighbours), joined,
+        dict(neighbours), joined, _signs(" ".join(texts)),
     )  # fmt: skip
 
 
@@ -177,18 +180,34 @@ def statement_signals(
     }
 
 
-_DOUBTS = (
-    "novel_word_count", "novel_name_count", "novel_number_count", "novel_quotes", "moved_numbers", "negation_mismatch",
-)  # fmt: skip
+_DOUBTS = ("novel_word_count", "novel_name_count", "novel_number_count", "moved_numbers", "negation_mismatch")
+_SIGN = re.compile(r"[^\w\s.,;:!?'\"()\[\]*#…-]")
+_STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
 
 
 def words_clear(statement: str, prepared: PreparedContext) -> bool:
     """Whether nothing in a statement is foreign to the context, so that no LM need be asked about it.
 
-    Words of the context put together to say something else pass too; whoever cannot have that asks about everything.
+    Each word that carries content, name, number and quotation occurs there, no number stands beside other words, and
+    no sentence negates otherwise, and signs (``$``, ``<``, ✗) are the context's. Without content words it is not clear.
+    Words of the context put together to say something else are, and so are other small words (“after” for “before”);
+    whoever cannot have that asks about everything.
     """
+    parts = [p.text for p in sentences_of(statement) if carries_statement(p.text)]
+    if len(parts) > 1:
+        return all(words_clear(p, prepared) for p in parts)
+    text, tokens = _read(statement, prepared.language)
+    if not content_tokens(tokens) or not _signs(tidy(statement)) <= prepared.signs:
+        return False
+    literal = [*re.findall(r'"([^"]*)"', text), *_STEP.findall(tidy(statement))]
     found = statement_signals(statement, (), prepared=prepared)
-    return not any(found[name] for name in _DOUBTS)
+    return not any(found[name] for name in _DOUBTS) and all(
+        f" {plain(words)} " in f" {prepared.plain} " for words in literal
+    )
+
+
+def _signs(text: str) -> frozenset[str]:
+    return frozenset(_SIGN.findall(text))
 
 
 @lru_cache(maxsize=16)  # its chunks are looked for right after its signals

@@ -92,6 +92,7 @@ class ChatServer:
             def log_message(self, *args: Any) -> None:
                 pass
 
+        ThreadingHTTPServer.request_queue_size = 1024  # five connections wait by default; many threads call at once
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.base = f"http://127.0.0.1:{self.http.server_port}/v1"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()

@@ -228,6 +228,14 @@ def test_conversation(judge_at):
     assert "[2] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize("threads", [-1, 2.5, "4"])
+def test_a_number_of_threads_that_is_none(judge_at, threads):
+    """An error, at once: with no thread a batch would wait for ever."""
+    judge, _ = judge_at()
+    with pytest.raises(ConfigError, match="expected a whole number from 1"):
+        judge.batch([{"context": ["a"], "answer": "b"}], num_threads=threads)
+
+
 @pytest.mark.parametrize(
     ("dials", "message"),
     [

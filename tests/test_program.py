@@ -131,6 +131,17 @@ def test_a_fault_on_one_statement_leaves_it_unjudged(judge_at):
     assert found.usage.calls == 2
 
 
+def test_a_key_in_an_endpoints_error_is_not_kept(judge_at, monkeypatch):
+    """An endpoint that says the key back: the judgment says what failed, without it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret-of-ours")
+    judge, server = judge_at(says="Yes")
+    server.status, server.error = 401, "Incorrect API key provided: a-secret-of-ours"
+    found = judge(context=CONTEXT, answer="The kettle is blue.")
+    assert found.unscored == "lm_failed"
+    assert "Incorrect API key" in found.detail
+    assert "a-secret-of-ours" not in found.model_dump_json()
+
+
 def test_a_reply_without_a_label_is_unjudged(judge_at):
     """A reply that starts with no label is no verdict; when all are so, the answer is unscored as not readable."""
     judge, _ = judge_at(says=lambda r: "Perhaps" if "litres" in r["messages"][-1]["content"][-120:] else "Yes")

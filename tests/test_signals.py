@@ -59,12 +59,16 @@ def test_novel_words_by_hand() -> None:
 @pytest.mark.parametrize(
     ("statement", "clear"),
     [
-        ("The tower is in Paris.", True),
-        ("Paris is in the tower.", True),  # the words of the context, put together otherwise
-        ("The tower is in Rome.", False),
-        ("The tower is not in Paris.", False),
+        ("The tower stands in Paris.", True),
+        ("Paris stands in the tower.", True),  # the words of the context, put together otherwise
+        ("The tower stands in Rome.", False),
+        ("The tower stands not in Paris.", False),
         ("The tower has 3 floors.", False),
-        ("And so on.", True),
+        ("The tower stands before Paris.", True),  # small words are not looked at
+        ("The tower ($5) stands in Paris.", False),
+        ("No.", False),
+        ("The tower stands in Paris. The tower does not stand in Paris.", False),
+        ('The "tower in" Paris stands.', False),  # quoted, and not so in the context
     ],
 )
 def test_what_words_clear(statement: str, clear: bool) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import LMUnavailableError
+from faith_dspy.errors import ConfigError, LMUnavailableError
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered_lm import MeteredLM
@@ -44,7 +44,10 @@ def identity(lm: Any) -> LMIdentity:
 
 def shown_base(api_base: str) -> str:
     """An endpoint's address without user, password and query, which may hold keys."""
-    parts = urlsplit(api_base.strip())
+    try:
+        parts = urlsplit(api_base.strip())
+    except ValueError as exc:
+        raise ConfigError(f"{api_base!r} is no address ({exc}); expected one like http://127.0.0.1:8080/v1.") from exc
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
