@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 
 import pytest
@@ -135,3 +136,14 @@ def test_waiting_without_a_turn() -> None:
     """Outside of any turn it does nothing."""
     with waiting():
         assert time.monotonic()
+
+
+def test_work_that_waits_for_work_of_the_same_turn() -> None:
+    """What is asked for within a turn is done without waiting for the turn, which would never come."""
+    turn = Turn()
+
+    def outer() -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(turn.taken(lambda: 42)).result(timeout=10)
+
+    assert turn.taken(outer)() == 42
