@@ -117,18 +117,18 @@ def in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) ->
         todo.put((future, partial(contextvars.copy_context().run, work, item)))
         return future
 
-    waiting: deque[Future[Any]] = deque()
+    ahead: deque[Future[Any]] = deque()
     for _ in range(threads):
         threading.Thread(target=serve, daemon=True, name="faith_dspy").start()
     try:
         for item in items:
-            waiting.append(submit(item))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            ahead.append(submit(item))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
     finally:
-        for future in waiting:
+        for future in ahead:
             future.cancel()
         for _ in range(threads):
             todo.put(None)

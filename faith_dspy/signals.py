@@ -188,8 +188,8 @@ _STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{
 def words_clear(statement: str, prepared: PreparedContext) -> bool:
     """Whether nothing in a statement is foreign to the context, so that no LM need be asked about it.
 
-    Each word that carries content, name, number and quotation occurs there, no number stands beside other words, and
-    no sentence negates otherwise, and signs (``$``, ``<``, ✗) are the context's. Without content words it is not clear.
+    Each word that carries content, name, number and quotation occurs there, no number stands beside other words, no
+    sentence negates otherwise, and signs (``$``, ``<``, ✗) are the context's. Without content words it is not clear.
     Words of the context put together to say something else are, and so are other small words (“after” for “before”);
     whoever cannot have that asks about everything.
     """
