@@ -102,6 +102,22 @@ class CompactAdapter(ChatAdapter):
         return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
 
 
+ADAPTER = CompactAdapter()
+
+
+def unwatched() -> bool:
+    """Whether nobody follows DSPy's calls: no trace (optimizers), no callbacks (tracing), no streams, no tracking."""
+    s = dspy.settings
+    return s.trace is None and not (s.send_stream or s.track_usage or s.callbacks)
+
+
+def called(module: dspy.Module, **inputs: Any) -> dspy.Prediction:
+    """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference."""
+    if module.callbacks or not unwatched():
+        return module(**inputs)
+    return type(module).forward(module, **inputs)  # DSPy warns of module.forward()
+
+
 def predicted(predict: dspy.Predict, inputs: dict[str, Any], config: dict[str, Any]) -> dspy.Prediction:
     """As ``predict(**inputs, config=config)``, on a shorter way where nobody would see the difference.
 
@@ -115,8 +131,9 @@ def predicted(predict: dspy.Predict, inputs: dict[str, Any], config: dict[str, A
         type(predict) is dspy.Predict
         and type(adapter) is CompactAdapter
         and type(lm) is MeteredLM
-        and not (predict.lm or predict.config or predict.fields or settings.trace is not None or settings.send_stream)
-        and not (settings.track_usage or settings.callbacks or predict.callbacks or adapter.callbacks or lm.callbacks)
+        and unwatched()
+        and not (predict.lm or predict.config or predict.fields)
+        and not (predict.callbacks or adapter.callbacks or lm.callbacks)
         and not (lm.kwargs.keys() & {"n", "num_generations", "tools"})
         and inputs.keys() == signature.input_fields.keys()
     ):

@@ -1,17 +1,27 @@
-"""The same work on many things at a time, with the results in order."""
+"""Many things at a time in one thread: where one waits for something outside, the others go on.
+
+The interpreter runs one thread at a time anyhow, and handing it from thread to thread costs as much as the work
+between two waits. So work runs in greenlets of one thread, and whatever waits – a socket, a pause, a library that
+knows nothing of this – says so with the functions here. Outside of such a thread they simply wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 import os
+import selectors
+import socket
 import threading
+import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
 from functools import lru_cache, partial
-from queue import SimpleQueue
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,116 +29,254 @@ if TYPE_CHECKING:
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
-
 MOST = 256
-"""Things awaited by `in_thread` that are done at the same time; more wait their turn."""
+"""Things awaited that are done at the same time; more wait until one of them is done."""
+_PIECE = 1 << 16
+"""Bytes sent at once; a connection's buffer takes so many."""
 
 
-class Turn:
-    """One thread at a time works, until it waits for something outside: see `waiting`.
+class Crew:
+    """A thread that works on at most ``most`` things at a time. It never keeps a process alive."""
 
-    The interpreter runs one thread at a time anyhow. Many that want to run at once cost nearly as much in being woken
-    and put to sleep as the work itself: more than 80 times a call at 64 in flight, with turns some 15.
-    """
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: deque[Callable[[], Any]] = deque()  # from other threads, done before anything else
+        self._todo: deque[Callable[[], None]] = deque()
+        self._ready: deque[tuple[greenlet, Any]] = deque()
+        self._live: set[greenlet] = set()
+        self._times: list[tuple[float, int, list[greenlet]]] = []  # emptied lists were waited for in vain
+        self._numbers = count()
+        self._stopped = False
+        self._asleep = False
+        self._bell, self._button = socket.socketpair()
+        self._bell.setblocking(False)
+        self._button.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        threading.Thread(target=self._run, daemon=True, name="faith_dspy").start()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def submit(self, work: Callable[[], _Out]) -> Future[_Out]:
+        """Have ``work`` done, with the caller's context."""
+        future: Future[_Out] = Future()
+        context = contextvars.copy_context()
 
-    def taken(self, work: Callable[..., _Out]) -> Callable[..., _Out]:
-        """``work``, done in its turn; at once where whoever asks for it has the turn and will wait for it."""
-        if _mine.lock is self._lock:
-            return work
+        def begin() -> None:
+            if future.set_running_or_notify_cancel():
+                worker = greenlet(partial(_settle, future, work))
+                worker.gr_context = context
+                self._live.add(worker)
+                self._ready.append((worker, None))
 
-        def in_turn(*args: Any) -> _Out:
-            with self._lock:
-                _mine.lock = self._lock
-                try:
-                    return work(*args)
-                finally:
-                    _mine.lock = None
+        self._call(partial(self._todo.append, begin))
+        return future
 
-        return in_turn
+    def stop(self) -> None:
+        """Begin nothing more and leave what is going on; nothing is waited for."""
+        self._stopped = True
+        self._ring()
+
+    def _call(self, what: Callable[[], Any]) -> None:
+        self._calls.append(what)
+        if self._asleep:
+            self._ring()
+
+    def _ring(self) -> None:
+        try:
+            self._button.send(b"!")
+        except OSError:  # rung often enough, or nobody is there any more
+            return
+
+    def _run(self) -> None:
+        _mine.crew, self._hub = self, getcurrent()
+        while not self._stopped:
+            while self._calls:
+                self._calls.popleft()()
+            while self._todo and len(self._live) < self._most:
+                self._todo.popleft()()
+            # All of them before anything new is looked for, so that nobody is called twice.
+            for _ in range(len(self._ready)):
+                worker, value = self._ready.popleft()
+                worker.switch(value)
+                if worker.dead:
+                    self._live.discard(worker)
+            self._look()
+        for worker in [*self._live]:
+            worker.throw(GreenletExit)
+        self._selector.close()
+        self._bell.close()
+        self._button.close()
+
+    def _look(self) -> None:
+        """Whose wait is over; sleep until it is somebody's."""
+        self._asleep = True
+        if self._ready or self._calls or self._stopped or (self._todo and len(self._live) < self._most):
+            patience: float | None = 0.0
+        else:
+            patience = max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
+        heard = self._selector.select(patience)
+        self._asleep = False
+        now = time.perf_counter()
+        for key, _ in heard:
+            if key.data is not None:
+                self._ready.append((key.data, now))
+                continue
+            try:
+                self._bell.recv(4096)
+            except BlockingIOError:
+                continue
+        due = time.monotonic()
+        while self._times and (not self._times[0][2] or self._times[0][0] <= due):
+            self._ready += ((worker, None) for worker in heapq.heappop(self._times)[2])
+
+    # What follows is called by what works in the thread.
+
+    def until(self, event: int, sock: socket.socket, timeout: float | None) -> float:
+        """Let others go on until the socket is ready; when that was, by `time.perf_counter`. Raises TimeoutError."""
+        me = getcurrent()
+        alarm = self._alarm(me, timeout)
+        self._selector.register(sock, event, me)
+        try:
+            at: float | None = self._hub.switch()
+        finally:
+            self._selector.unregister(sock)
+            alarm.clear()
+        if at is None:
+            raise TimeoutError("timed out")
+        return at
+
+    def pause(self, seconds: float) -> None:
+        """Let others go on for so long."""
+        alarm = self._alarm(getcurrent(), seconds)
+        try:
+            self._hub.switch()
+        finally:
+            alarm.clear()
+
+    def elsewhere(self, work: Callable[[], _Out]) -> _Out:
+        """Let others go on until ``work`` is done in a thread of its own."""
+        me = getcurrent()
+        future: Future[_Out] = Future()
+
+        def do() -> None:
+            _settle(future, work)
+            self._call(partial(self._ready.append, (me, None)))
+
+        threading.Thread(target=contextvars.copy_context().run, args=(do,), daemon=True, name="faith_dspy").start()
+        self._hub.switch()
+        return future.result()
+
+    def _alarm(self, who: greenlet, seconds: float | None) -> list[greenlet]:
+        alarm = [who]
+        if seconds is not None:
+            heapq.heappush(self._times, (time.monotonic() + seconds, next(self._numbers), alarm))
+            if len(self._times) > 4 * len(self._live) + 64:
+                self._times = [t for t in self._times if t[2]]
+                heapq.heapify(self._times)
+        return alarm
+
+
+def _settle(future: Future[_Out], work: Callable[[], _Out], _at: float | None = None) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
+        future.set_exception(exc)
 
 
 class _Mine(threading.local):
-    lock: threading.Lock | None = None
-    """What the present thread holds while it is its turn."""
+    crew: Crew | None = None
+    """Whose thread this is."""
 
 
 _mine = _Mine()
 
 
-@contextmanager
-def waiting() -> Iterator[None]:
-    """Around whatever waits for something outside – a reply, a clock – so that others work in the meantime."""
-    lock = _mine.lock
-    if lock is None:
-        yield
-        return
-    _mine.lock = None
-    lock.release()
+class PatientSocket(socket.socket):
+    """A connected socket of which reading and sending let others go on. ``heard``: when something last came."""
+
+    heard = 0.0
+
+    def recv(self, *args: Any) -> bytes:
+        """As of any socket."""
+        crew = _mine.crew
+        at = crew.until(selectors.EVENT_READ, self, self.gettimeout()) if crew else None
+        data = super().recv(*args)
+        self.heard = at or time.perf_counter()
+        return data
+
+    def recv_into(self, *args: Any) -> int:
+        """As of any socket."""
+        crew = _mine.crew
+        at = crew.until(selectors.EVENT_READ, self, self.gettimeout()) if crew else None
+        n = super().recv_into(*args)
+        self.heard = at or time.perf_counter()
+        return n
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """As of any socket."""
+        crew = _mine.crew
+        if crew is None or len(data) <= _PIECE:  # so much fits into a connection's buffer
+            return super().sendall(data, flags)
+        left = memoryview(data)
+        while left:
+            crew.until(selectors.EVENT_WRITE, self, self.gettimeout())
+            left = left[super().send(left[:_PIECE], flags) :]
+        return None
+
+
+def connected(host: str, port: int, timeout: float | None) -> PatientSocket:
+    """A connection; its name is looked up and its other end waited for while others go on."""
+    plain = elsewhere(partial(socket.create_connection, (host, port), timeout))
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    patient = PatientSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+    patient.settimeout(timeout)
+    return patient
+
+
+def pause(seconds: float) -> None:
+    """As `time.sleep`, while others go on."""
+    if _mine.crew is None:
+        time.sleep(seconds)
+    else:
+        _mine.crew.pause(seconds)
+
+
+def elsewhere(work: Callable[[], _Out]) -> _Out:
+    """Do what waits in ways of its own, while others go on."""
+    return work() if _mine.crew is None else _mine.crew.elsewhere(work)
+
+
+async def awaited(work: Callable[[], _Out]) -> _Out:
+    """``work``, with the caller's context, without holding up the event loop."""
+    crew = _crew_of(os.getpid())
+    if _mine.crew is not crew:
+        return await asyncio.wrap_future(crew.submit(work))
+    _mine.crew = None  # an event loop within this very thread: it cannot be left while it runs
     try:
-        yield
+        return work()
     finally:
-        lock.acquire()
-        _mine.lock = lock
-
-
-async def in_thread(work: Callable[[], _Out]) -> _Out:
-    """``work`` in a thread, with the caller's context. `asyncio.to_thread` has six threads on two processors."""
-    return await asyncio.get_running_loop().run_in_executor(
-        _pool(os.getpid()), partial(contextvars.copy_context().run, work)
-    )
+        _mine.crew = crew
 
 
 @lru_cache(maxsize=1)
-def _pool(pid: int) -> ThreadPoolExecutor:
-    """Threads are made as they are needed; a forked child has none of its parent's."""
-    return ThreadPoolExecutor(MOST, thread_name_prefix="faith_dspy")
+def _crew_of(pid: int) -> Crew:
+    """Shared by all that is awaited in a process; a forked child has a thread of its own."""
+    return Crew(MOST)
 
 
-@lru_cache(maxsize=1)
-def turn_of(pid: int) -> Turn:
-    """Shared by all that is awaited in a process; a forked child's is free, whoever has the parent's."""
-    return Turn()
+def in_order(work: Callable[[_In], _Out], items: Iterable[_In], most: int) -> Iterator[_Out]:
+    """``work`` on each item, in the order of the items, on at most so many at a time.
 
-
-def in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
-    """``work`` on each item, in the order of the items, on so many threads.
-
-    At most ``2 * threads`` items are taken ahead of the result that is waited for. When the caller stops – closes the
-    generator, raises, presses Ctrl-C – nothing more is begun and nothing waited for: the threads are daemons, so
-    that a call in flight holds up neither the caller nor the end of the process, as `ThreadPoolExecutor` would.
+    At most ``2 * most`` items are taken ahead of the result that is waited for. When the caller stops – closes the
+    generator, raises, presses Ctrl-C – nothing more is begun and nothing waited for.
     """
-    todo: SimpleQueue[tuple[Future[_Out], Callable[[], _Out]] | None] = SimpleQueue()
-
-    def serve() -> None:
-        while (task := todo.get()) is not None:
-            future, call = task
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
-                future.set_exception(exc)
-
-    def submit(item: _In) -> Future[_Out]:
-        future: Future[_Out] = Future()
-        todo.put((future, partial(contextvars.copy_context().run, work, item)))
-        return future
-
-    ahead: deque[Future[Any]] = deque()
-    for _ in range(threads):
-        threading.Thread(target=serve, daemon=True, name="faith_dspy").start()
+    crew = Crew(most)
+    ahead: deque[Future[_Out]] = deque()
     try:
         for item in items:
-            ahead.append(submit(item))
-            if len(ahead) > 2 * threads:
+            ahead.append(crew.submit(partial(work, item)))
+            if len(ahead) > 2 * most:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
     finally:
-        for future in ahead:
-            future.cancel()
-        for _ in range(threads):
-            todo.put(None)
+        crew.stop()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from faith_dspy.concurrency import Turn, in_order, in_thread, turn_of
+from faith_dspy.concurrency import awaited, in_order
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
@@ -216,15 +215,15 @@ class Judge:
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
-        import dspy
-
+        from faith_dspy.adapter import ADAPTER, called
         from faith_dspy.lm import metered
 
-        lm = self.lm
-        if self.program.window is None and lm.endpoint.num_ctx:
-            self.program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
-        with metered() as meter, dspy.context(lm=lm, trace=None):  # a trace would keep 10,000 contexts
-            prediction = self.program(context=chunks, answer=answer, question=question, ask_about=self.config.ask_about)
+        lm, program = self.lm, self.program
+        if program.window is None and lm.endpoint.num_ctx:
+            program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
+        with metered(lm=lm, trace=None, adapter=ADAPTER) as meter:  # a trace would keep 10,000 contexts
+            inputs = {"context": chunks, "answer": answer, "question": question}
+            prediction = called(program, **inputs, ask_about=self.config.ask_about)
         return Observation(
             sentences=tuple(prediction.sentences),
             findings=tuple(prediction.findings),
@@ -249,7 +248,7 @@ class Judge:
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """As a call, without blocking the event loop; up to 256 at a time."""
-        return await in_thread(turn_of(os.getpid()).taken(partial(self, *args, **kwargs)))
+        return await awaited(partial(self, *args, **kwargs))
 
     def observe_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
@@ -283,7 +282,7 @@ class Judge:
             )
         lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
         threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
-        yield from map(work, items) if threads == 1 else in_order(Turn().taken(work), items, threads)
+        yield from map(work, items) if threads == 1 else in_order(work, items, threads)
 
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None

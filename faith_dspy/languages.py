@@ -8,6 +8,7 @@ with its function words counted as content. Number words are read by table: the 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import snowballstemmer
@@ -141,9 +142,10 @@ def guess_language(words: Sequence[str], script: str) -> str:
     if script in _SCRIPTS:
         return _SCRIPTS[script]
     hits = [0] * len(STOP_WORDS)
-    for word in words:
-        for i in _LISTED_IN.get(word, ()):
-            hits[i] += 1
+    counts = Counter(words)
+    for word in counts.keys() & _LISTED_IN.keys():
+        for i in _LISTED_IN[word]:
+            hits[i] += counts[word]
     most = max(hits)
     if script != "LATIN" or (len(words) >= 20 and most < 0.15 * len(words)):
         return "other"

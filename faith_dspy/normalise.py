@@ -89,9 +89,9 @@ def tokenize(text: str, language: str) -> list[Token]:
     tokens: list[Token] = []
     known = _known[language]
     for match in _TOKEN.finditer(text):
-        raw, start = match.group(), match.start()
-        if (word := known.get(raw)) is not None:
-            tokens.append(Token(word[0], raw, start, word[1], word[2]))
+        raw, start = match[0], match.start()
+        if (word := known.get(raw)) is not None:  # most of them: made without Token's own call, which takes longer
+            tokens.append(tuple.__new__(Token, (word[0], raw, start, word[1], word[2])))
         elif match.lastgroup == "number":
             tokens.append(Token(f"#{number_value(raw, language)}", raw, start, "number"))
         elif match.lastgroup == "unspaced":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import dspy
 
-from faith_dspy.adapter import CompactAdapter
+from faith_dspy.adapter import ADAPTER, CompactAdapter, called
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.focus import focused
@@ -57,7 +58,7 @@ class FaithfulnessProgram(dspy.Module):
         """
         parts = sentences(answer)
         missed = 0
-        with dspy.context(adapter=CompactAdapter()):
+        with nullcontext() if isinstance(dspy.settings.adapter, CompactAdapter) else dspy.context(adapter=ADAPTER):
             before = counted()
             statements = self.statements(parts, answer, question or "")
             extraction = counted() - before
@@ -129,7 +130,7 @@ class FaithfulnessProgram(dspy.Module):
         base = statement.model_dump()
         ids = window.ids
         try:
-            p = self.verify(context=window.texts, question=question, statement=statement.text, given=given)
+            p = called(self.verify, context=window.texts, question=question, statement=statement.text, given=given)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped

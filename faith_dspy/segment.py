@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from faith_dspy.normalise import language_of
 from faith_dspy.phrases import PHRASES, STATING
 from faith_dspy.schema import Sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
 _SAYINGS = [
@@ -47,12 +51,18 @@ def sentences(text: str) -> tuple[Sentence, ...]:
         piece: str = boundary["text"]
         start = text.index(piece, position)
         position = start + len(piece)
-        for line in _PIECE.finditer(piece):
-            stripped = line.group().strip()
+        for line, offset in _lines(piece):
+            stripped = line.strip()
             if stripped:
-                begin = start + line.start() + line.group().index(stripped)
+                begin = start + offset + line.index(stripped)
                 out.append(Sentence(index=len(out), start=begin, end=begin + len(stripped), text=stripped))
     return tuple(out)
+
+
+def _lines(piece: str) -> Iterable[tuple[str, int]]:
+    if piece.isascii() and "\n" not in piece and "\r" not in piece:
+        return ((piece, 0),)
+    return ((line.group(), line.start()) for line in _PIECE.finditer(piece))
 
 
 def carries_statement(sentence: str) -> bool:

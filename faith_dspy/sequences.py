@@ -16,7 +16,7 @@ def ngrams(keys: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 def plain(text: str) -> str:
     """Lower-case words with one space between, nothing else."""
-    return " ".join(re.sub(r"\W+", " ", text.lower()).split())
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def character_grams(text: str) -> set[str]:

@@ -12,7 +12,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.compare import NO_DIFFERENCE
 from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable
-from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, frontier, words_first
+from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, as_read, frontier, words_first
 from faith_dspy.schema import Finding, Usage
 from faith_dspy.scoring import unasked
 from faith_dspy.signals import prepare, words_clear
@@ -55,6 +55,7 @@ def points(name: str, ways: Ways, others: Sequence[VariantResult], seed: int = 0
     if any(a.usage != b.usage for a, b in zip(full, novel, strict=True)):
         rivals.append(less)
     rivals += words_first(less._replace(name=name), words, ways.words.fitted.head.threshold)
+    rivals = [r._replace(rows=as_read(r.rows, full)) if r.form else r for r in rivals]
     rivals += [Rival(v.name, v.predictions) for v in others if v.name != name and v.kind != "floor" and v.predictions]
     return frontier(rivals, name, seed)
 

@@ -45,8 +45,8 @@ class FrontierPoint(BaseModel):
     calls: float
     """LM calls an answer."""
     computed_tokens: float
-    """Prompt tokens an answer that the server had to read, as observed when every answer was asked about: where answers
-    over one document follow each other, the first that is asked about reads it."""
+    """Prompt tokens an answer that the server had to read; where answers over one context follow each other, the first
+    that is asked about reads it."""
     output_tokens: float
     seconds: float
     """An answer; words alone take none worth counting."""
@@ -148,6 +148,35 @@ def _mixed(lm: Rival, words: Sequence[PredictionRow], band: tuple[float, float])
         own if own.unscored is not None or asked(word.probability) else word
         for own, word in zip(lm.rows, words, strict=True)
     ]
+
+
+def as_read(rows: Sequence[PredictionRow], full: Sequence[PredictionRow]) -> list[PredictionRow]:
+    """What ``rows`` cost if nobody else were asked: each context has to be read by an answer that is asked about.
+
+    ``full``: the same answers with everything asked. Who read a context there is known by its dearest call; where that
+    call falls away, what it read more than others is put on the dearest call that is left over the same context.
+    """
+    dearest: dict[tuple[str, ...], int] = {}
+    for r in full:
+        dearest[tuple(r.context)] = max(dearest.get(tuple(r.context), 0), _dearest_call(r))
+    asked: dict[tuple[str, ...], list[int]] = {}
+    for i, r in enumerate(rows):
+        if r.usage.calls:
+            asked.setdefault(tuple(r.context), []).append(i)
+    out = list(rows)
+    for context, places in asked.items():
+        i = max(places, key=lambda i: _dearest_call(rows[i]))
+        missing = max(0, dearest.get(context, 0) - _dearest_call(rows[i]))
+        usage = rows[i].usage
+        cached = max(0, usage.cached_tokens - missing)
+        out[i] = rows[i].model_copy(update={"usage": usage.model_copy(update={"cached_tokens": cached})})
+    return out
+
+
+def _dearest_call(row: PredictionRow) -> int:
+    """Most tokens that one statement's calls had to read, with whatever else was read for the answer."""
+    each = [Usage(**s["usage"]).computed_tokens for s in row.statements if "usage" in s]
+    return row.usage.computed_tokens - sum(each) + max(each, default=0)
 
 
 def frontier(rivals: Sequence[Rival], reference: str, seed: int = 0) -> tuple[FrontierPoint, ...]:

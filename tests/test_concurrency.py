@@ -1,38 +1,61 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 import pytest
 
-from faith_dspy.concurrency import Turn, in_order, in_thread, waiting
+from faith_dspy.concurrency import Crew, awaited, connected, elsewhere, in_order, pause
+
+
+@contextmanager
+def echo(delay: float = 0.0):
+    """A server that sends back what it got, after a while; its port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            while said := connection.recv(1 << 20):
+                time.sleep(delay)
+                connection.sendall(said)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield listening.getsockname()[1]
+    listening.close()
 
 
 def test_results_are_in_order() -> None:
-    """The last to be done is not the last to come out, and no more threads are busy than were asked for."""
-    most, busy, lock = 0, 0, threading.Lock()
+    """The last to be done is not the last to come out, and no more are begun at a time than were asked for."""
+    most = busy = 0
 
     def work(i: int) -> int:
         nonlocal most, busy
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.02 if i % 3 == 0 else 0.001)
-        with lock:
-            busy -= 1
+        busy += 1
+        most = max(most, busy)
+        pause(0.02 if i % 3 == 0 else 0.001)
+        busy -= 1
         return i
 
     assert list(in_order(work, range(40), 4)) == list(range(40))
-    assert 2 <= most <= 4
+    assert most == 4
 
 
 def test_few_items_are_taken_ahead() -> None:
-    """At most twice as many as there are threads wait behind the result that is due."""
+    """At most twice as many as are done at a time wait behind the result that is due."""
     taken = []
     results = in_order(lambda i: i, (taken.append(i) or i for i in range(100)), 2)
     assert next(results) == 0
@@ -41,15 +64,22 @@ def test_few_items_are_taken_ahead() -> None:
 
 
 def test_many_are_awaited_at_a_time() -> None:
-    """A hundred things that wait for each other are all done: each has a thread, and the caller's context."""
+    """A hundred things that wait for each other are all done, each with the caller's context wherever it waits."""
     all_there = threading.Barrier(100)
-    who = ContextVar("who")
+    who: ContextVar[str] = ContextVar("who")
 
-    async def run() -> list[str]:
-        who.set("caller")
-        return await asyncio.gather(*(in_thread(lambda: (all_there.wait(60), who.get())[1]) for _ in range(100)))
+    def work() -> tuple[str, str]:
+        elsewhere(lambda: all_there.wait(60))
+        return who.get(), elsewhere(who.get)
 
-    assert asyncio.run(run()) == ["caller"] * 100
+    async def one(i: int) -> tuple[str, str]:
+        who.set(str(i))
+        return await awaited(work)
+
+    async def run() -> list[tuple[str, str]]:
+        return await asyncio.gather(*map(one, range(100)))
+
+    assert asyncio.run(run()) == [(str(i), str(i)) for i in range(100)]
 
 
 def test_closing_begins_nothing_more() -> None:
@@ -59,7 +89,7 @@ def test_closing_begins_nothing_more() -> None:
     def work(i: int) -> int:
         begun.append(i)
         if i:
-            release.wait(30)
+            elsewhere(lambda: release.wait(30))
         return i
 
     results = in_order(work, range(100), 2)
@@ -86,18 +116,30 @@ def test_a_fault_is_raised_in_its_place() -> None:
 
 def test_the_process_ends_while_work_goes_on() -> None:
     """A call that hangs does not keep the interpreter alive."""
-    code = (
-        "import time; from faith_dspy.concurrency import in_order\n"
-        "r = in_order(lambda i: time.sleep(60 * i), range(9), 2); next(r)"
-    )
+    code = """
+import asyncio, time
+from faith_dspy.concurrency import awaited, elsewhere, in_order
+
+results = in_order(lambda i: elsewhere(lambda: time.sleep(60 * i)), range(9), 2)
+next(results)
+
+async def hang():
+    await asyncio.wait_for(awaited(lambda: elsewhere(lambda: time.sleep(60))), 0.1)
+
+try:
+    asyncio.run(hang())
+except TimeoutError:
+    print("ended")
+"""
     started = time.monotonic()
-    assert subprocess.run([sys.executable, "-c", code], timeout=40, check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], timeout=40, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert time.monotonic() - started < 30
 
 
-def test_turns_are_for_work_and_not_for_waiting() -> None:
-    """Of four threads one works at a time, while all four wait together."""
-    all_there, working, most = threading.Barrier(4), 0, 0
+def test_one_thread_works_while_all_wait() -> None:
+    """Of four things one is worked on at a time, in one thread, while all four wait together."""
+    all_there, working, most, threads = threading.Barrier(4), 0, 0, set()
 
     def work(i: int) -> int:
         nonlocal working, most
@@ -105,45 +147,120 @@ def test_turns_are_for_work_and_not_for_waiting() -> None:
             working += 1
             most = max(most, working)
             time.sleep(0.002)
+            threads.add(threading.get_ident())
             working -= 1
-            with waiting():
-                all_there.wait(60)
+            elsewhere(lambda: all_there.wait(60))
         return i
 
-    assert list(in_order(Turn().taken(work), range(8), 4)) == list(range(8))
-    assert most == 1
+    assert list(in_order(work, range(8), 4)) == list(range(8))
+    assert (most, len(threads)) == (1, 1)
 
 
-def test_a_turn_ends_with_an_error() -> None:
-    """What raises, at work or while it waits, holds nobody up; and what waits while it waits is no second release."""
-    turn = Turn()
+def test_what_fails_elsewhere_fails_here() -> None:
+    """An error in the other thread is raised where the work waits, and nobody else is held up."""
 
-    def work(where: str) -> str:
-        with waiting(), waiting():
-            if where == "waiting":
-                raise ValueError(where)
-        if where == "working":
-            raise ValueError(where)
-        return where
+    def work(fails: bool) -> str:
+        try:
+            elsewhere(lambda: 1 / (not fails))
+        except ZeroDivisionError:
+            return "failed"
+        return "done"
 
-    for where in ("waiting", "working"):
-        with pytest.raises(ValueError, match=where):
-            turn.taken(work)(where)
-    assert list(in_order(turn.taken(work), ["done"] * 3, 2)) == ["done"] * 3
+    assert list(in_order(work, [True, False] * 4, 2)) == ["failed", "done"] * 4
 
 
-def test_waiting_without_a_turn() -> None:
-    """Outside of any turn it does nothing."""
-    with waiting():
-        assert time.monotonic()
+@pytest.mark.parametrize("size", [3, 3_000_000])
+def test_sockets_wait_for_each_other(size: int) -> None:
+    """Eight connections wait at the same time, for short and for long messages; each gets its own bytes back."""
+    with echo(0.2 if size < 10 else 0.0) as port:
+
+        def work(i: int) -> bool:
+            message = bytes([i]) * size
+            sock = connected("127.0.0.1", port, 30)
+            with sock:
+                # What is sent comes back at once, and has to be taken while more is sent: another connection's work.
+                for start in range(0, size, 1 << 16):
+                    part = message[start : start + (1 << 16)]
+                    sock.sendall(part)
+                    got = b""
+                    while len(got) < len(part):
+                        got += sock.recv(1 << 20)
+                    if got != part:
+                        return False
+            return sock.heard > 0
+
+        started = time.monotonic()
+        assert list(in_order(work, range(8), 8)) == [True] * 8
+        if size < 10:
+            assert time.monotonic() - started < 8 * 0.2
+        assert work(1)  # the same without a crew
 
 
-def test_work_that_waits_for_work_of_the_same_turn() -> None:
-    """What is asked for within a turn is done without waiting for the turn, which would never come."""
-    turn = Turn()
+def test_a_long_message_lets_others_go_on() -> None:
+    """While one sends what nobody reads, the other is done."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # accepts, and never reads
+
+        def work(size: int) -> str:
+            with connected("127.0.0.1", listening.getsockname()[1], 1.0) as sock:
+                try:
+                    sock.sendall(b"x" * size)
+                except TimeoutError:
+                    return "nobody reads"
+            return "sent"
+
+        assert list(in_order(work, [100_000_000, 10], 2)) == ["nobody reads", "sent"]
+
+
+def test_a_socket_that_stays_silent() -> None:
+    """A wait ends with its timeout, in a crew and without one."""
+    with echo(5) as port:
+
+        def work(_: int) -> str:
+            with connected("127.0.0.1", port, 0.2) as sock:
+                sock.sendall(b"?")
+                try:
+                    sock.recv(10)
+                except TimeoutError:
+                    return "silent"
+            return "heard"
+
+        assert list(in_order(work, range(3), 3)) == ["silent"] * 3
+        assert work(0) == "silent"
+
+
+def test_stopping_ends_what_waits() -> None:
+    """What waits is left with everything it opened closed; its result never comes."""
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            pause(60)
+        finally:
+            ended.set()
+
+    crew = Crew(1)
+    begun = crew.submit(lambda: None)
+    begun.result(10)
+    crew.submit(work)
+    crew.submit(lambda: None)  # never begun
+    time.sleep(0.1)
+    crew.stop()
+    assert ended.wait(10)
+
+
+def test_an_event_loop_within_what_is_awaited() -> None:
+    """What is awaited within the work of the same thread is done without waiting for that thread."""
 
     def outer() -> int:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(turn.taken(lambda: 42)).result(timeout=10)
+        return asyncio.run(awaited(lambda: (pause(0.01), 42)[1]))
 
-    assert turn.taken(outer)() == 42
+    async def run() -> int:
+        return await asyncio.wait_for(awaited(outer), 10)
+
+    assert asyncio.run(run()) == 42
+
+
+def test_without_a_crew() -> None:
+    """Outside of any the functions simply wait."""
+    pause(0)
+    assert elsewhere(threading.get_ident) == threading.get_ident()

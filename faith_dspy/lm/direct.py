@@ -10,10 +10,12 @@ way replays what was paid for on the other.
 from __future__ import annotations
 
 import http.client
+import io
 import os
+import re
 import time
 from collections import defaultdict, deque
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -28,7 +30,7 @@ from dspy.clients.execution import IGNORED_CACHE_KEYS, PreparedCall, _delay, fin
 from dspy.clients.model_metadata import model_info
 from dspy.utils.exceptions import is_retryable_lm_error
 
-from faith_dspy.concurrency import waiting
+from faith_dspy.concurrency import PatientSocket, connected, elsewhere, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,11 +135,8 @@ def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str,
         headers["Authorization"] = f"Bearer {settings['api_key']}"
     started = time.perf_counter()
 
-    def attempt() -> tuple[bytes | None, float]:
-        with waiting():  # the turn that is waited for afterwards is no time of the endpoint's
-            return _post(address, body, headers, settings.get("timeout") or _TIMEOUT), time.perf_counter()
-
-    said, ended = _retried(lm, attempt)
+    post = partial(_post, address, body, headers, settings.get("timeout") or _TIMEOUT)
+    said, ended = _retried(lm, partial(elsewhere, post) if address.tls else post)
     try:
         reply = orjson.loads(said or b"")
         whole = isinstance(reply["choices"][0]["message"]["content"], str) and isinstance(reply["usage"], dict)
@@ -145,7 +144,7 @@ def _answered(lm: MeteredLM, call: PreparedCall, address: _Address) -> dict[str,
         return None
     if not whole:
         return None
-    if reply["choices"][0].get("finish_reason") == "length":
+    if reply["choices"][0].get("finish_reason") == "length" and settings.get("max_tokens") != 1:  # one was all
         lm._check_truncation(reply)
     return {**reply, "model": reply.get("model") or name, SECONDS: ended - started}
 
@@ -159,26 +158,109 @@ def _retried(lm: MeteredLM, attempt: Callable[[], _Said]) -> _Said:
         except dspy.LMError as exc:
             if number == lm.num_retries or not is_retryable_lm_error(exc):
                 raise
-            with waiting():
-                time.sleep(_delay(exc, number))
+            pause(_delay(exc, number))
     raise AssertionError("no attempt was made")
 
 
-def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: float) -> bytes | None:
-    """The body of a reply with status 200; None of one that is neither that nor an error. Raises lm15's errors."""
+class _Connection(http.client.HTTPConnection):
+    """One that lets others go on while it waits."""
+
+    def connect(self) -> None:
+        self.sock: PatientSocket = connected(self.host, self.port, self.timeout)
+
+    def posted(self, head: bytes, body: bytes) -> bytes | http.client.HTTPResponse:
+        """The body of a reply with status 200 that came whole; any other reply, with nothing of its body read.
+
+        `http.client` takes as long over the headers of a short reply as everything else here together.
+        """
+        if self.sock is None:
+            self.connect()
+        self.sock.sendall(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        said = self.sock.recv(_PIECE)
+        top, found, rest = said.partition(b"\r\n\r\n")
+        top = top.lower()
+        length = _LENGTH.search(top)
+        if found and length and top.startswith(b"http/1.1 200 ") and not _ODD.search(top):
+            missing = int(length[1]) - len(rest)
+            while missing > 0 and (more := self.sock.recv(missing)):
+                rest += more
+                missing -= len(more)
+            if missing == 0:
+                return rest
+            raise http.client.IncompleteRead(rest, max(0, missing))
+        reply = http.client.HTTPResponse(_Begun(said, self.sock), method="POST")  # type: ignore[arg-type]
+        reply.begin()
+        return reply
+
+
+_PIECE = 1 << 16
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+) *(?:\r|$)")
+_ODD = re.compile(rb"\r\n(?:transfer-encoding|content-encoding):|\r\nconnection: *close")
+
+
+class _Begun(io.RawIOBase):
+    """What is left to read of a reply of which ``said`` was read already."""
+
+    def __init__(self, said: bytes, sock: PatientSocket) -> None:
+        self._said, self._sock = said, sock
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """As a socket's."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """As of any file."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """As of any file."""
+        if not self._said:
+            return self._sock.recv_into(buffer)
+        n = min(len(buffer), len(self._said))
+        buffer[:n], self._said = self._said[:n], self._said[n:]
+        return n
+
+
+@lru_cache
+def _head(address: _Address, authorization: str | None) -> bytes | None:
+    """A request up to its length; None of one that `http.client` is to refuse."""
+    lines = [
+        f"POST {address.path} HTTP/1.1",
+        f"Host: {address.netloc}",
+        "Accept-Encoding: identity",
+        "Content-Type: application/json",
+        *([f"Authorization: {authorization}"] if authorization else []),
+        "Content-Length: ",
+    ]
+    if address.tls or " " in address.path or not all(line.isascii() and line.isprintable() for line in lines):
+        return None
+    return "\r\n".join(lines).encode()
+
+
+def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: float) -> tuple[bytes | None, float]:
+    """The body of a reply with status 200, None of one that is neither that nor an error; and when it had come.
+
+    Raises lm15's errors.
+    """
     idle = _idle[os.getpid(), address.tls, address.netloc, timeout]
+    head = _head(address, headers.get("Authorization"))
     while True:
         try:
             connection, fresh = idle.pop(), False
         except IndexError:
-            kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+            kind = http.client.HTTPSConnection if address.tls else _Connection
             connection, fresh = kind(address.netloc, timeout=timeout), True
         kept = False
         try:
-            connection.request("POST", address.path, body, headers)
-            reply = connection.getresponse()
-            said = reply.read()
-            kept = not reply.will_close
+            if head is not None and isinstance(connection, _Connection):
+                reply = connection.posted(head, body)
+            else:
+                connection.request("POST", address.path, body, headers)
+                reply = connection.getresponse()
+            said = reply if isinstance(reply, bytes) else reply.read()
+            # What is waited for after it had come is no time of the endpoint's.
+            at = connection.sock.heard if isinstance(connection.sock, PatientSocket) else time.perf_counter()
+            kept = isinstance(reply, bytes) or not reply.will_close
         except TimeoutError as exc:
             raise lm15.TransportError(f"no answer within {timeout:g} s") from exc
         except (OSError, http.client.HTTPException) as exc:
@@ -190,11 +272,13 @@ def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: floa
                 idle.append(connection)
             else:
                 connection.close()
-        if reply.status >= 400:
-            error = _dialect.normalize_error(reply.status, said.decode(errors="replace"))
-            error.retry_after = retry_after_seconds(reply.headers.get("Retry-After"))
-            raise error
-        return said if reply.status == 200 else None
+        if isinstance(reply, bytes) or reply.status == 200:
+            return said, at
+        if reply.status < 400:
+            return None, at
+        error = _dialect.normalize_error(reply.status, said.decode(errors="replace"))
+        error.retry_after = retry_after_seconds(reply.headers.get("Retry-After"))
+        raise error
 
 
 _dialect = lm15.OpenAIChatLM(api_key="none")

@@ -43,11 +43,15 @@ def identity(lm: Any) -> LMIdentity:
 
 
 def shown_base(api_base: str) -> str:
-    """An endpoint's address without user, password and query, which may hold keys."""
+    """An endpoint's address without user, password and query, which may hold keys. `ConfigError` where it is none."""
     try:
         parts = urlsplit(api_base.strip())
-    except ValueError as exc:
-        raise ConfigError(f"{api_base!r} is no address ({exc}); expected one like http://127.0.0.1:8080/v1.") from exc
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        whole = False
+    if not whole:
+        shown = api_base.strip().rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"{shown!r} is no address; expected one like http://127.0.0.1:8080/v1.")
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 

@@ -10,11 +10,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.concurrency import waiting
+from faith_dspy.concurrency import pause
 from faith_dspy.errors import ConfigError, LimitReachedError
 from faith_dspy.schema import Usage
 
@@ -128,8 +128,7 @@ class Meter:
             if self.limits.calls_per_second:
                 self._turn = now + wait + 1 / self.limits.calls_per_second
         if wait:
-            with waiting():
-                time.sleep(wait)
+            pause(wait)
 
     def cancel(self) -> None:
         """A call that began ends without an answer or a failure: it was never made, or stopped by Ctrl-C."""
@@ -164,15 +163,16 @@ class Meter:
 
 
 @contextmanager
-def metered(limits: Limits | None = None) -> Iterator[Meter]:
+def metered(limits: Limits | None = None, **settings: Any) -> Iterator[Meter]:
     """Count all calls of `MeteredLM`s inside the block, in DSPy's threads and asyncio's tasks too. Blocks nest.
 
-    With ``limits`` a call beyond them raises `LimitReachedError` instead of being made.
+    With ``limits`` a call beyond them raises `LimitReachedError` instead of being made. ``settings`` are those of
+    `dspy.context`, for the same block.
 
     A plain `ThreadPoolExecutor` needs `contextvars.copy_context().run`, as for `dspy.context`, which this is.
     """
     meter = Meter(limits)
-    with dspy.context(**{_METERS: (*open_meters(), meter)}):
+    with dspy.context(**settings, **{_METERS: (*open_meters(), meter)}):
         yield meter
 
 

@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -19,7 +20,7 @@ from dspy.clients.backend_selection import select_backend
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.exceptions import ContextWindowExceededError
 
-from faith_dspy.concurrency import waiting
+from faith_dspy.concurrency import elsewhere, pause
 from faith_dspy.lm.direct import SECONDS, ask
 from faith_dspy.lm.meter import open_meters
 from faith_dspy.schema import Usage
@@ -87,10 +88,12 @@ class MeteredLM(dspy.LM):
             kwargs = self._salted(kwargs)
             outputs = ask(self, prompt, messages, kwargs)
             if outputs is None:
-                with waiting():
-                    _load_litellm(self, kwargs)
-                    outputs = super().__call__(prompt, messages=messages, **kwargs)
+                outputs = elsewhere(partial(self._by_dspy, prompt, messages, kwargs))
             return outputs
+
+    def _by_dspy(self, prompt: Any, messages: Any, kwargs: dict[str, Any]) -> Any:
+        _load_litellm(self, kwargs)
+        return super().__call__(prompt, messages=messages, **kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
@@ -117,9 +120,10 @@ class MeteredLM(dspy.LM):
             call.settled = True
         for meter in open_meters():
             meter.add(usage, replayed=replayed)
-        with dspy.context(max_history_size=min(_HISTORY, dspy.settings.max_history_size)):
-            super().update_history(entry)
-        del GLOBAL_HISTORY[:-_HISTORY]  # the one list that DSPy's setting does not shorten
+        super().update_history(entry)
+        for owner in (self, *(dspy.settings.caller_modules or ())):
+            del owner.history[:-_HISTORY]
+        del GLOBAL_HISTORY[:-_HISTORY]
 
     @contextmanager
     def _counting(self, kwargs: dict[str, Any]) -> Iterator[None]:
@@ -212,10 +216,10 @@ _loading, _loaded = threading.Lock(), threading.Event()
 def _kept(receipt: dict[str, Any], hit: bool) -> Any:
     """What the call that paid for a reply cost. Another process may have kept the reply and not yet its receipt."""
     kept = dspy.cache.get(receipt)
-    for pause in (0.01, 0.05, 0.2) if hit else ():
+    for wait in (0.01, 0.05, 0.2) if hit else ():
         if kept is not None:
             break
-        time.sleep(pause)
+        pause(wait)
         kept = dspy.cache.get(receipt)
     return kept
 

@@ -72,8 +72,8 @@ def judgment_view(judgment: Judgment) -> RenderableType:
             table.add_row("", "", Text(said, style="italic dim"), "")
     u = judgment.usage
     cost = Text(
-        f"{u.calls} calls · {u.computed_tokens} tokens read, {u.cached_tokens} from the prefix cache, "
-        f"{u.output_tokens} written · {u.seconds:.1f} s"
+        f"{u.calls} call{'s' * (u.calls != 1)} · {u.computed_tokens} tokens read, {u.cached_tokens} from the prefix "
+        f"cache, {u.output_tokens} written · {u.seconds:.1f} s"
         if u.calls
         else "no LM calls",
         style="dim",

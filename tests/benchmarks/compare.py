@@ -89,13 +89,14 @@ def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str
     from faith_dspy.optimize import tune
 
     from .answers import SEED
+    from .systems import TUNED
 
     given = {folder: load_judge(folder).manifest for folder in asked.judge}
     found: dict[str, str | None] = {}
     for one in sets:
         fits = [f for f, m in given.items() if (m.get("label_set_hash"), m.get("seed")) == (one.label_hash, SEED)]
         out = asked.out / "judges" / one.name
-        if "champion" not in asked.systems:
+        if not set(TUNED) & set(asked.systems):
             found[one.name] = None
         elif fits:
             found[one.name] = str(fits[0].absolute())
@@ -159,14 +160,14 @@ def assemble(
 ) -> Team:
     """Start the systems. One that cannot be set up keeps its row, and says why."""
     from .align import aligned_prompt
-    from .systems import Endpoint
+    from .systems import TUNED, Endpoint
 
     team = Team({}, {})
     for name in asked.systems:
         at = Endpoint(proxy.base(name), server.model, server.num_ctx, server.sha256)
         console.print(f"{one.name}: setting up {name} …")
         try:
-            prepared = judge if name == "champion" else None
+            prepared = judge if name in TUNED else None
             if name == "aligned":
                 prepared = aligned_prompt(one, at, proxy, asked)
             team.workers[name] = Worker(name, at, prepared, asked.out / "systems.log")

@@ -20,6 +20,7 @@ README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compare: generated -->", "<!-- /compare -->"
 COLOURS = {
     "champion": "#2563a8",
+    "words": "#7f8c8d",
     "sentence": "#6fa3dc",
     "answer": "#a9c8ec",
     "ragas": "#c0392b",
@@ -172,6 +173,9 @@ def plot(results: Results) -> Any:
                     continue
                 x, e = getattr(s.cost, what), s.all_answers
                 colour = COLOURS[s.system]
+                if s.cost.calls == 0:  # a logarithmic axis has no place for it
+                    ax.axhline(e.value, color=colour, linestyle="-.", linewidth=1, label=s.title)
+                    continue
                 if e.low is not None and e.high is not None:
                     ax.plot([x, x], [e.low, e.high], color=colour, alpha=0.35, linewidth=2)
                 marker, size = ("*", 13) if s.system == REFERENCE else ("o", 7)

@@ -107,6 +107,16 @@ def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Findi
     return _ours(load_judge(str(folder), lm=_lm(at)))
 
 
+def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Finding], str]:
+    """The floor: what our judge goes by before it asks the LM about anything, fitted on the same labels."""
+    from faith_dspy import load_judge
+
+    judge = load_judge(str(folder), lm=_lm(at))
+    if judge.asks_lm:
+        raise ValueError("the judge asks the LM first; no words of its own stand before it")
+    return _ours(judge.copy(escalate_to=None))
+
+
 def sentence(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
     """Our judge, untuned, sentence by sentence."""
     from faith_dspy import Judge
@@ -199,8 +209,11 @@ def make_judge(at: Endpoint, prepared: str | None) -> tuple[Callable[[Record], F
     return find, f"mlflow {version('mlflow')} {judge.instructions}"
 
 
+TUNED = ("champion", "words")
+"""Those that are made of the judge tuned on the set."""
 SYSTEMS = {
     "champion": Maker("faith_dspy, tuned", champion, "fitted on train and dev"),
+    "words": Maker("floor: its words alone, no LM", words, "fitted on train and dev"),
     "sentence": Maker("faith_dspy, untuned, by sentence", sentence, "every sentence supported", "\n"),
     "answer": Maker("faith_dspy, untuned, whole answer", whole_answer, "supported", "\n\n"),
     "ragas": Maker("RAGAS Faithfulness", ragas, "every statement supported (it has no mark of its own)"),

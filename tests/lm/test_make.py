@@ -116,6 +116,14 @@ def test_local_takes_no_address():
         make_lm("local", api_base="http://127.0.0.1:1/v1")
 
 
+@pytest.mark.parametrize("base", ["127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:80/v1?token=x"])
+def test_what_is_no_address(base):
+    """An address without http:// or a host is refused with what would do, before any call, and shows no password."""
+    with pytest.raises(ConfigError, match="is no address; expected one like http://") as found:
+        make_lm("openai/tiny", api_base=base)
+    assert not {"pass", "token"} & set(str(found.value).replace("=", " ").replace(":", " ").split())
+
+
 def test_identity_holds_no_secret(chat_server):
     """An LM's identity has its name and a hash of its address: no key, no host, no password in the address."""
     found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))

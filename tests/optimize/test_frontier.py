@@ -5,7 +5,16 @@ import pytest
 from faith_dspy.calibration import to_probability
 from faith_dspy.optimize import plots
 from faith_dspy.optimize.compare import Difference
-from faith_dspy.optimize.frontier import MARGIN, FrontierPoint, Rival, difference, frontier, in_words, words_first
+from faith_dspy.optimize.frontier import (
+    MARGIN,
+    FrontierPoint,
+    Rival,
+    as_read,
+    difference,
+    frontier,
+    in_words,
+    words_first,
+)
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.rates import Estimate
 from faith_dspy.schema import Usage
@@ -62,6 +71,26 @@ def test_what_words_cannot_judge_is_asked_and_what_nobody_was_asked_about_stays_
     assert (quarter.rows[7].predicted, alone.rows[7].unscored) == (None, "abstained")
     assert alone.rows[6].predicted is None
     assert words_first(lm, [words[6]] * 8, 0.5) == []  # words judge nothing: there is no form
+
+
+def test_who_is_left_has_to_read_the_context():
+    """Of three answers over one context the first read 90 tokens, the others 30 each, 40 with a second statement.
+
+    With the first left to words the dearest call that is left reads 60 more; another context's answer stays as it is.
+    """
+
+    def answer(i: int, context: str, *cached: int) -> PredictionRow:
+        each = [Usage(calls=1, prompt_tokens=100, cached_tokens=c) for c in cached]
+        said = [{"text": "t", "usage": u.model_dump(mode="json")} for u in each]
+        update = {"usage": sum(each, Usage()), "statements": said, "context": [context]}
+        return rows([0.5] * 4)[i].model_copy(update=update)
+
+    full = [answer(0, "a", 10), answer(1, "a", 70, 90), answer(2, "a", 70), answer(3, "b", 20)]
+    words = [r.model_copy(update={"usage": Usage(), "statements": []}) for r in full]
+    assert [r.usage.computed_tokens for r in as_read(full, full)] == [90, 40, 30, 80]
+    assert [r.usage.computed_tokens for r in as_read([words[0], *full[1:]], full)] == [0, 100, 30, 80]
+    assert [r.usage.computed_tokens for r in as_read([*words[:2], full[2], words[3]], full)] == [0, 0, 90, 0]
+    assert as_read(words, full) == words
 
 
 def test_points_hold_agreement_and_cost_an_answer():
