@@ -105,15 +105,17 @@ class CompactAdapter(ChatAdapter):
 ADAPTER = CompactAdapter()
 
 
-def unwatched() -> bool:
+def unwatched(*modules: Any) -> bool:
     """Whether nobody follows DSPy's calls: no trace (optimizers), no callbacks (tracing), no streams, no tracking."""
     s = dspy.settings
-    return s.trace is None and not (s.send_stream or s.track_usage or s.callbacks)
+    return s.trace is None and not (
+        s.send_stream or s.track_usage or s.callbacks or any(module.callbacks for module in modules)
+    )
 
 
 def called(module: dspy.Module, **inputs: Any) -> dspy.Prediction:
     """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference."""
-    if module.callbacks or not unwatched():
+    if not unwatched(module):
         return module(**inputs)
     return type(module).forward(module, **inputs)  # DSPy warns of module.forward()
 
@@ -131,9 +133,8 @@ def predicted(predict: dspy.Predict, inputs: dict[str, Any], config: dict[str, A
         type(predict) is dspy.Predict
         and type(adapter) is CompactAdapter
         and type(lm) is MeteredLM
-        and unwatched()
+        and unwatched(predict, adapter, lm)
         and not (predict.lm or predict.config or predict.fields)
-        and not (predict.callbacks or adapter.callbacks or lm.callbacks)
         and not (lm.kwargs.keys() & {"n", "num_generations", "tools"})
         and inputs.keys() == signature.input_fields.keys()
     ):

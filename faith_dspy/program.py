@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import dspy
 
-from faith_dspy.adapter import ADAPTER, CompactAdapter, called
+from faith_dspy.adapter import ADAPTER, CompactAdapter, unwatched
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.focus import focused
@@ -72,9 +72,7 @@ class FaithfulnessProgram(dspy.Module):
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
                 for (statement, found), said in zip(asked, given, strict=True):
                     if not any(f.error for f in found):
-                        before = counted()
-                        reading = self._reading(statement, window, said, question or "")
-                        found.append(reading.model_copy(update={"usage": counted() - before}))
+                        found.append(self._reading(statement, window, said, question or ""))
         findings = [merged(found) for found in readings]
         return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
 
@@ -127,27 +125,34 @@ class FaithfulnessProgram(dspy.Module):
 
     def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> Finding:
         """What the LM says about a statement by one window."""
-        base = statement.model_dump()
-        ids = window.ids
+        verify = self.verify
+        inputs = {"context": window.texts, "question": question, "statement": statement.text, "given": given}
+        found: dict[str, Any] = {"text": statement.text, "sentence_index": statement.sentence_index}
+        before = counted()
         try:
-            p = called(self.verify, context=window.texts, question=question, statement=statement.text, given=given)
+            p = verify.reading(**inputs) if unwatched(verify) else verify(**inputs)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            return Finding(**base, error=redact(in_short(exc), dspy.settings.lm), lm_failed=True)
+            found |= {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
+        else:
+            found |= self._found(p, window.ids)
+        return Finding(**found, usage=counted() - before)
+
+    def _found(self, p: Any, ids: Sequence[int]) -> dict[str, Any]:
+        """A reading as the fields of a `Finding`."""
         if p.verdict is None:
-            return Finding(**base, error="the LM's reply has no label that was asked for")
-        return Finding(
-            **base,
-            verdict=INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
-            probability=p.probability,
-            logits=p.logits,
+            return {"error": "the LM's reply has no label that was asked for"}
+        return {
+            "verdict": INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
+            "probability": p.probability,
+            "logits": p.logits,
             # An id the window does not have stays unknown: -1 is no chunk's id.
-            chunk_ids=tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids),
-            quotes=tuple(p.quotes),
-            reason=p.reason,
-            level=p.level if self.config.verdicts == "five_level" else None,
-        )
+            "chunk_ids": tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids),
+            "quotes": tuple(p.quotes),
+            "reason": p.reason,
+            "level": p.level if self.config.verdicts == "five_level" else None,
+        }
 
 
 def merged(readings: Sequence[Finding]) -> Finding:
@@ -156,6 +161,8 @@ def merged(readings: Sequence[Finding]) -> Finding:
     Where it is supported, ids and quotes of the other windows that support it stand after its own. A window that could
     not be read leaves the statement unjudged: what stands there might have been the support.
     """
+    if len(readings) == 1 and not (readings[0].chunk_ids or readings[0].quotes):
+        return readings[0]
     usage = sum((r.usage for r in readings), Usage())
     failed = next((r for r in readings if r.error), None)
     best = failed or max(readings, key=lambda r: sum(r.logits.values()))

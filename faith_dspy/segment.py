@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from faith_dspy.languages import STOP_WORDS
 from faith_dspy.normalise import language_of
 from faith_dspy.phrases import PHRASES, STATING
 from faith_dspy.schema import Sentence
@@ -36,27 +37,45 @@ _MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$�
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
 _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
+_ONLY_GERMAN = STOP_WORDS["german"] - STOP_WORDS["english"]
+"""A text without any of these has at least as many of the English function words, and is not taken for German."""
+_NO_LETTERS = {i: " " for i in range(128) if not chr(i).isalpha()}
 
 
 @lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
 def sentences(text: str) -> tuple[Sentence, ...]:
     """Split ``text`` into sentences; ``text[s.start:s.end] == s.text`` for each, white space lies between them."""
+    return tuple(
+        Sentence(index=i, start=start, end=start + len(piece), text=piece)
+        for i, (start, piece) in enumerate(sentence_texts(text))
+    )
+
+
+@lru_cache(maxsize=128)
+def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
+    """The same as offsets and texts."""
     if not text.strip():
         return ()
     from sentencex import get_sentence_boundaries
 
-    out: list[Sentence] = []
+    out: list[tuple[int, str]] = []
     position = 0
-    for boundary in get_sentence_boundaries(_RULES.get(language_of(text), "en"), text):
+    for boundary in get_sentence_boundaries(_rules(text), text):
         piece: str = boundary["text"]
         start = text.index(piece, position)
         position = start + len(piece)
         for line, offset in _lines(piece):
             stripped = line.strip()
             if stripped:
-                begin = start + offset + line.index(stripped)
-                out.append(Sentence(index=len(out), start=begin, end=begin + len(stripped), text=stripped))
+                out.append((start + offset + line.index(stripped), stripped))
     return tuple(out)
+
+
+def _rules(text: str) -> str:
+    """The language whose rules tell sentences apart. Most texts need not be looked at closely for that."""
+    if text.isascii() and _ONLY_GERMAN.isdisjoint(text.lower().translate(_NO_LETTERS).split()):
+        return "en"
+    return _RULES.get(language_of(text), "en")
 
 
 def _lines(piece: str) -> Iterable[tuple[str, int]]:

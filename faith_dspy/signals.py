@@ -22,8 +22,7 @@ from faith_dspy.normalise import (
     tokenize,
     without_markers,
 )
-from faith_dspy.segment import carries_statement
-from faith_dspy.segment import sentences as sentences_of
+from faith_dspy.segment import carries_statement, sentence_texts
 from faith_dspy.sequences import character_grams, common_subsequence, longest_run, ngrams, plain
 
 if TYPE_CHECKING:
@@ -106,8 +105,8 @@ def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContex
     chunk_keys: list[set[str]] = []
     for text in texts:
         in_chunk: set[str] = set()
-        for sentence in sentences_of(text):
-            tokens = tokenize(sentence.text, language)
+        for _, sentence in sentence_texts(text):
+            tokens = tokenize(sentence, language)
             content = [t.key for t in content_tokens(tokens)]
             for key in content:
                 where[key].add(len(sentences))
@@ -193,7 +192,7 @@ def words_clear(statement: str, prepared: PreparedContext) -> bool:
     Words of the context put together to say something else are, and so are other small words (“after” for “before”);
     whoever cannot have that asks about everything.
     """
-    parts = [p.text for p in sentences_of(statement) if carries_statement(p.text)]
+    parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
     if len(parts) > 1:
         return all(words_clear(p, prepared) for p in parts)
     text, tokens = _read(statement, prepared.language)

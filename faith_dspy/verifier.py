@@ -47,6 +47,22 @@ class Reply(NamedTuple):
     reason: str | None = None
 
 
+class Reading(NamedTuple):
+    """What the LM says about one statement: a verifier's output fields."""
+
+    verdict: str | None
+    """The label."""
+    supporting_chunk_ids: list[int]
+    quotes: list[str]
+    reason: str | None
+    level: float | None
+    """Expected support by the first instruction."""
+    logits: dict[str, float]
+    """Of the probability of support, by instruction."""
+    probability: float | None
+    """Of support; None where the LM tells none."""
+
+
 Replies = list[list[Reply | None]]
 """Of one statement: by instruction, then by sample; None where there was no reply that could be read."""
 
@@ -118,10 +134,13 @@ class Verifier(dspy.Module):
     def forward(
         self, context: list[str], question: str, statement: str, given: Replies | None = None
     ) -> dspy.Prediction:
-        """What the LM says about one statement.
+        """A `Reading` as DSPy's programs give it."""
+        return dspy.Prediction(**self.reading(context, question, statement, given)._asdict())
 
-        Verdict (label), probability of support or None, logit per instruction; chunk ids, quotes and reason as the
-        LM named them; level, the expected support by the first instruction. ``given``: replies that are there already.
+    def reading(self, context: list[str], question: str, statement: str, given: Replies | None = None) -> Reading:
+        """What the LM says about one statement: chunk ids, quotes and reason as it named them.
+
+        ``given``: replies that are there already.
         """
         inputs = {"context": context, "question": question, "statement": statement}
         logits: dict[str, float] = {}
@@ -143,7 +162,7 @@ class Verifier(dspy.Module):
         mean = sum(logits.values()) / len(logits) if logits else None
         told = any(r.shares for r in replies)
         probability = to_probability(mean) if told and mean is not None else None
-        return dspy.Prediction(
+        return Reading(
             verdict=self._verdict(first, probability),
             supporting_chunk_ids=list(first.chunk_ids),
             quotes=list(first.quotes),
