@@ -126,7 +126,12 @@ class FaithfulnessProgram(dspy.Module):
     def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> Finding:
         """What the LM says about a statement by one window."""
         verify = self.verify
-        inputs = {"context": window.texts, "question": question, "statement": statement.text, "given": given}
+        inputs: dict[str, Any] = {
+            "context": window.texts,
+            "question": question,
+            "statement": statement.text,
+            "given": given,
+        }
         found: dict[str, Any] = {"text": statement.text, "sentence_index": statement.sentence_index}
         before = counted()
         try:
