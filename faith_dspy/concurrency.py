@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -190,6 +191,19 @@ class _Mine(threading.local):
 _mine = _Mine()
 
 
+_errand: contextvars.ContextVar[list[Callable[[], Any]]] = contextvars.ContextVar("faith_dspy_errand", default=[])  # noqa: B039
+
+
+@contextmanager
+def meanwhile(work: Callable[[], Any]) -> Iterator[None]:
+    """Have ``work`` done during the first wait for a reply in the block; never, if nothing is waited for there."""
+    token = _errand.set([work])
+    try:
+        yield
+    finally:
+        _errand.reset(token)
+
+
 class PatientSocket(socket.socket):
     """A connected socket of which reading and sending let others go on. ``heard``: when something last came."""
 
@@ -197,6 +211,8 @@ class PatientSocket(socket.socket):
 
     def recv(self, *args: Any) -> bytes:
         """As of any socket."""
+        if errand := _errand.get():
+            errand.pop()()
         crew = _mine.crew
         at = crew.until(selectors.EVENT_READ, self, self.gettimeout()) if crew else None
         data = super().recv(*args)

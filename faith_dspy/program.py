@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import dspy
 
 from faith_dspy.adapter import ADAPTER, CompactAdapter, unwatched
+from faith_dspy.concurrency import meanwhile
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.focus import focused
@@ -72,7 +74,8 @@ class FaithfulnessProgram(dspy.Module):
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
                 for (statement, found), said in zip(asked, given, strict=True):
                     if not any(f.error for f in found):
-                        found.append(self._reading(statement, window, said, question or ""))
+                        with meanwhile(partial(_signals, statement.text, context, question)):
+                            found.append(self._reading(statement, window, said, question or ""))
         findings = [merged(found) for found in readings]
         return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
 
@@ -158,6 +161,11 @@ class FaithfulnessProgram(dspy.Module):
             "reason": p.reason,
             "level": p.level if self.config.verdicts == "five_level" else None,
         }
+
+
+def _signals(statement: str, context: Sequence[Chunk], question: str | None) -> None:
+    """Signals of words take no less time than the rest; they are remembered for the judgment that follows."""
+    statement_signals(statement, (), prepared=prepare(context, question))
 
 
 def merged(readings: Sequence[Finding]) -> Finding:

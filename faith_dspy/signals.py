@@ -78,6 +78,8 @@ class PreparedContext(NamedTuple):
     plain: str
     signs: frozenset[str]
     """Characters that are neither of words nor common punctuation."""
+    known: dict[str, dict[str, float]]
+    """Signals of the statements looked at so far."""
 
     @property
     def keys(self) -> KeysView[str]:
@@ -122,7 +124,7 @@ def _prepare(context: tuple[Chunk, ...], question: str | None) -> PreparedContex
     characters = joined if len(joined) < _SHORT else character_grams(joined)
     return PreparedContext(
         language, sentences, chunk_keys, [c.id for c in context], dict(where), trigrams, pairs, characters,
-        dict(neighbours), joined, _signs(" ".join(texts)),
+        dict(neighbours), joined, _signs(" ".join(texts)), {},
     )  # fmt: skip
 
 
@@ -138,6 +140,12 @@ def statement_signals(
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     p = prepared or prepare(context, question)
+    if statement not in p.known:
+        p.known[statement] = _signals(statement, p)
+    return dict(p.known[statement])
+
+
+def _signals(statement: str, p: PreparedContext) -> dict[str, float]:
     text, tokens = _read(statement, p.language)
     content = [t.key for t in content_tokens(tokens)]
     gap = float(bool(_NOT_TOLD.search(text) and _SOURCE.search(text)))

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from faith_dspy.concurrency import Crew, awaited, connected, elsewhere, in_order, pause
+from faith_dspy.concurrency import Crew, awaited, connected, elsewhere, in_order, meanwhile, pause
 
 
 @contextmanager
@@ -264,3 +264,20 @@ def test_without_a_crew() -> None:
     """Outside of any the functions simply wait."""
     pause(0)
     assert elsewhere(threading.get_ident) == threading.get_ident()
+
+
+def test_what_is_done_meanwhile() -> None:
+    """It is done once, after the question is out and before its answer is there; never where nothing is waited for."""
+    done: list[str] = []
+    with echo(0.2) as port, connected("127.0.0.1", port, 5) as sock, meanwhile(lambda: done.append("outer")):
+        with meanwhile(lambda: done.append("unused")):
+            pass
+        sock.sendall(b"?")
+        started = time.perf_counter()
+        with meanwhile(lambda: (time.sleep(0.1), done.append("inner"))):
+            sock.recv(1)
+        assert time.perf_counter() - started < 0.28
+        for _ in range(2):
+            sock.sendall(b"?")
+            sock.recv(1)
+    assert done == ["inner", "outer"]

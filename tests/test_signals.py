@@ -257,3 +257,14 @@ def test_shortcuts_are_kept_apart() -> None:
     found = shortcut_signals("One two. Three four.", 2)
     assert found == {"answer_words": math.log1p(4), "answer_sentences": math.log1p(2), "answer_words_per_sentence": 2.0}
     assert not set(found) & set(DIRECTIONS)
+
+
+def test_signals_are_made_once(monkeypatch) -> None:
+    """A statement looked at before is not looked at again, and what a caller does with its signals is the caller's."""
+    prepared = prepare([Chunk(id=0, text="The kettle is blue.")])
+    first = statement_signals("The kettle is red.", (), prepared=prepared)
+    monkeypatch.setattr("faith_dspy.signals.tokenize", None)
+    again = statement_signals("The kettle is red.", (), prepared=prepared)
+    assert again == first
+    again.clear()
+    assert statement_signals("The kettle is red.", (), prepared=prepared) == first
