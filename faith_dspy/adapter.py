@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import dspy
 from dspy.adapters import ChatAdapter
 from dspy.clients._deprecation import adapter_message_call
 
+from faith_dspy.concurrency import elsewhere
 from faith_dspy.lm import MeteredLM
 from faith_dspy.replies import from_json, from_lines, read_fields, written
 
@@ -114,9 +115,12 @@ def unwatched(*modules: Any) -> bool:
 
 
 def called(module: dspy.Module, **inputs: Any) -> dspy.Prediction:
-    """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference."""
+    """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference.
+
+    Whoever follows may wait in ways of its own, to post what it saw: others go on meanwhile.
+    """
     if not unwatched(module):
-        return module(**inputs)
+        return elsewhere(partial(module, **inputs))
     return type(module).forward(module, **inputs)  # DSPy warns of module.forward()
 
 

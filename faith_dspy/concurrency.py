@@ -11,13 +11,14 @@ import asyncio
 import contextvars
 import heapq
 import os
+import select
 import selectors
 import socket
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,8 +33,6 @@ _Out = TypeVar("_Out")
 
 MOST = 256
 """Things awaited that are done at the same time; more wait until one of them is done."""
-_PIECE = 1 << 16
-"""Bytes sent at once; a connection's buffer takes so many."""
 
 
 class Crew:
@@ -44,8 +43,8 @@ class Crew:
         self._calls: deque[Callable[[], Any]] = deque()  # from other threads, done before anything else
         self._todo: deque[Callable[[], None]] = deque()
         self._ready: deque[tuple[greenlet, Any]] = deque()
-        self._live: set[greenlet] = set()
-        self._times: list[tuple[float, int, list[greenlet]]] = []  # emptied lists were waited for in vain
+        self._live: dict[greenlet, Future[Any]] = {}
+        self._times: list[tuple[float, int, list[greenlet]]] = []  # an emptied list wakes nobody
         self._numbers = count()
         self._stopped = False
         self._asleep = False
@@ -65,11 +64,22 @@ class Crew:
             if future.set_running_or_notify_cancel():
                 worker = greenlet(partial(_settle, future, work))
                 worker.gr_context = context
-                self._live.add(worker)
+                self._live[worker] = future
                 self._ready.append((worker, None))
 
         self._call(partial(self._todo.append, begin))
         return future
+
+    def drop(self, future: Future[Any]) -> None:
+        """Leave a piece of work where it is."""
+
+        def leave() -> None:
+            for worker in [w for w, its in self._live.items() if its is future]:
+                worker.throw(GreenletExit)
+                self._live.pop(worker, None)
+
+        future.cancel()
+        self._call(leave)
 
     def stop(self) -> None:
         """Begin nothing more and leave what is going on; nothing is waited for."""
@@ -94,12 +104,12 @@ class Crew:
                 self._calls.popleft()()
             while self._todo and len(self._live) < self._most:
                 self._todo.popleft()()
-            # All of them before anything new is looked for, so that nobody is called twice.
             for _ in range(len(self._ready)):
                 worker, value = self._ready.popleft()
                 worker.switch(value)
                 if worker.dead:
-                    self._live.discard(worker)
+                    self._live.pop(worker, None)
+                self._hear(0.0)  # others' replies: when they came is told to the millisecond
             self._look()
         for worker in [*self._live]:
             worker.throw(GreenletExit)
@@ -114,40 +124,48 @@ class Crew:
             patience: float | None = 0.0
         else:
             patience = max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
-        heard = self._selector.select(patience)
+        self._hear(patience)
         self._asleep = False
-        now = time.perf_counter()
-        for key, _ in heard:
-            if key.data is not None:
-                self._ready.append((key.data, now))
-                continue
-            try:
-                self._bell.recv(4096)
-            except BlockingIOError:
-                continue
         due = time.monotonic()
         while self._times and (not self._times[0][2] or self._times[0][0] <= due):
-            self._ready += ((worker, None) for worker in heapq.heappop(self._times)[2])
+            alarm = heapq.heappop(self._times)[2]
+            self._ready += ((worker, None) for worker in alarm)
+            alarm.clear()
+
+    def _hear(self, patience: float | None) -> None:
+        heard = self._selector.select(patience)
+        now = time.perf_counter()
+        for key, _ in heard:
+            if key.data is None:
+                with suppress(BlockingIOError):
+                    self._bell.recv(4096)
+                continue
+            if key.data:  # else its time was over first
+                self._selector.unregister(key.fileobj)
+                self._ready.append((key.data.pop(), now))
 
     # What follows is called by what works in the thread.
 
     def until(self, event: int, sock: socket.socket, timeout: float | None) -> float:
         """Let others go on until the socket is ready; when that was, by `time.perf_counter`. Raises TimeoutError."""
-        me = getcurrent()
-        alarm = self._alarm(me, timeout)
-        self._selector.register(sock, event, me)
+        alarm = [getcurrent()]
+        self._selector.register(sock, event, alarm)
+        self._set(alarm, timeout)
+        at: float | None = None
         try:
-            at: float | None = self._hub.switch()
+            at = self._hub.switch()
         finally:
-            self._selector.unregister(sock)
             alarm.clear()
+            if at is None:
+                self._selector.unregister(sock)
         if at is None:
             raise TimeoutError("timed out")
         return at
 
     def pause(self, seconds: float) -> None:
         """Let others go on for so long."""
-        alarm = self._alarm(getcurrent(), seconds)
+        alarm = [getcurrent()]
+        self._set(alarm, seconds)
         try:
             self._hub.switch()
         finally:
@@ -166,14 +184,13 @@ class Crew:
         self._hub.switch()
         return future.result()
 
-    def _alarm(self, who: greenlet, seconds: float | None) -> list[greenlet]:
-        alarm = [who]
+    def _set(self, alarm: list[greenlet], seconds: float | None) -> None:
+        """Wake who is in it after so long, unless it was emptied before."""
         if seconds is not None:
             heapq.heappush(self._times, (time.monotonic() + seconds, next(self._numbers), alarm))
             if len(self._times) > 4 * len(self._live) + 64:
                 self._times = [t for t in self._times if t[2]]
                 heapq.heapify(self._times)
-        return alarm
 
 
 def _settle(future: Future[_Out], work: Callable[[], _Out], _at: float | None = None) -> None:
@@ -212,7 +229,8 @@ class PatientSocket(socket.socket):
     def recv(self, *args: Any) -> bytes:
         """As of any socket."""
         if errand := _errand.get():
-            errand.pop()()
+            with suppress(Exception):  # whoever needs what it makes meets the fault
+                errand.pop()()
         crew = _mine.crew
         at = crew.until(selectors.EVENT_READ, self, self.gettimeout()) if crew else None
         data = super().recv(*args)
@@ -230,13 +248,24 @@ class PatientSocket(socket.socket):
     def sendall(self, data: Any, flags: int = 0) -> None:
         """As of any socket."""
         crew = _mine.crew
-        if crew is None or len(data) <= _PIECE:  # so much fits into a connection's buffer
+        if crew is None:
             return super().sendall(data, flags)
         left = memoryview(data)
         while left:
-            crew.until(selectors.EVENT_WRITE, self, self.gettimeout())
-            left = left[super().send(left[:_PIECE], flags) :]
+            if not ready(self, selectors.EVENT_WRITE):
+                crew.until(selectors.EVENT_WRITE, self, self.gettimeout())
+            left = left[super().send(left, flags) :]
         return None
+
+
+def ready(sock: socket.socket, event: int) -> bool:
+    """Whether there is something to read (or the other end hung up), or room to write, at this moment."""
+    if not hasattr(select, "poll"):
+        reading = event == selectors.EVENT_READ
+        return any(select.select([sock] if reading else [], [] if reading else [sock], [], 0))
+    poll = select.poll()
+    poll.register(sock, select.POLLIN if event == selectors.EVENT_READ else select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 def connected(host: str, port: int, timeout: float | None) -> PatientSocket:
@@ -262,15 +291,24 @@ def elsewhere(work: Callable[[], _Out]) -> _Out:
 
 
 async def awaited(work: Callable[[], _Out]) -> _Out:
-    """``work``, with the caller's context, without holding up the event loop."""
-    crew = _crew_of(os.getpid())
+    """``work``, with the caller's context, without holding up the event loop. Cancelled, it is left where it waits."""
+    with _making:
+        crew = _crew_of(os.getpid())
     if _mine.crew is not crew:
-        return await asyncio.wrap_future(crew.submit(work))
+        future = crew.submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            crew.drop(future)
+            raise
     _mine.crew = None  # an event loop within this very thread: it cannot be left while it runs
     try:
         return work()
     finally:
         _mine.crew = crew
+
+
+_making = threading.Lock()
 
 
 @lru_cache(maxsize=1)
@@ -287,12 +325,22 @@ def in_order(work: Callable[[_In], _Out], items: Iterable[_In], most: int) -> It
     """
     crew = Crew(most)
     ahead: deque[Future[_Out]] = deque()
+    source, fault = iter(items), None
     try:
-        for item in items:
+        while True:
+            try:
+                item = next(source)
+            except StopIteration:
+                break
+            except Exception as exc:  # noqa: BLE001 - what was begun before it comes out first
+                fault = exc
+                break
             ahead.append(crew.submit(partial(work, item)))
-            if len(ahead) > 2 * most:
+            while ahead and (len(ahead) > 2 * most or ahead[0].done()):
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+        if fault is not None:
+            raise fault
     finally:
         crew.stop()

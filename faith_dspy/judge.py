@@ -298,16 +298,19 @@ class Judge:
         return [judged[i] for i in range(len(records))]
 
     def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
+        def unread(why: object) -> Judgment:
+            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {why}", Observation())
+
+        if isinstance(record, InputError):
+            return unread(record)
+        if not isinstance(record, Mapping):
+            return unread(f"record is {type(record).__name__}, expected a mapping with context and answer")
+        if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
+            return unread(record["error"])  # of a loader that could not read it
         try:
-            if isinstance(record, InputError):
-                raise record
-            if not isinstance(record, Mapping):
-                raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
-            if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
-                raise InputError(record["error"])  # of a loader that could not read it
             return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})
         except InputError as exc:
-            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", Observation())
+            return unread(exc)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run

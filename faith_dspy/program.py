@@ -122,7 +122,8 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", in_short(exc))
+            said = redact(in_short(exc), dspy.settings.lm)
+            log.warning("extraction failed (%s); judging sentences as written", said)
             lines = []
         return assign(lines, carrying, question)
 

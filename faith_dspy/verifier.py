@@ -11,6 +11,7 @@ import dspy
 from faith_dspy.adapter import CompactAdapter, predicted, response_format
 from faith_dspy.calibration import to_logit, to_probability
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
+from faith_dspy.lm.endpoint import redact
 from faith_dspy.replies import after_thoughts, label_probabilities, token_alternatives, token_text
 from faith_dspy.signatures import INSTRUCTIONS, asked_by
 
@@ -213,7 +214,8 @@ class JointVerifier(dspy.Module):
                 except FaithDspyError:
                     raise
                 except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                    log.warning("joint verification failed (%s); asking statement by statement", in_short(exc))
+                    said = redact(in_short(exc), dspy.settings.lm)
+                    log.warning("joint verification failed (%s); asking statement by statement", said)
                     continue
                 for entry in prediction.verdicts:
                     reply = heard(prediction, entry, INSTRUCTIONS[name])

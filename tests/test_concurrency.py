@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 import pytest
@@ -20,7 +20,7 @@ def echo(delay: float = 0.0):
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
-        with connection:
+        with connection, suppress(ConnectionError):
             while said := connection.recv(1 << 20):
                 time.sleep(delay)
                 connection.sendall(said)
@@ -56,11 +56,80 @@ def test_results_are_in_order() -> None:
 
 def test_few_items_are_taken_ahead() -> None:
     """At most twice as many as are done at a time wait behind the result that is due."""
-    taken = []
-    results = in_order(lambda i: i, (taken.append(i) or i for i in range(100)), 2)
+    taken: list[int] = []
+    results = in_order(lambda i: pause(0.3 * (i == 0)) or i, (taken.append(i) or i for i in range(100)), 2)
     assert next(results) == 0
     assert len(taken) == 5
     results.close()
+
+
+def test_a_result_does_not_wait_for_more_items() -> None:
+    """From a slow source each result comes before the next item is asked for."""
+    done: list[int] = []
+
+    def source():
+        for i in range(4):
+            time.sleep(0.05)
+            assert len(done) >= i - 1
+            yield i
+
+    done.extend(i for i in in_order(lambda i: done.append(i) or i, source(), 8) if i < 0)
+    assert done == [0, 1, 2, 3]
+
+
+def test_a_source_that_fails() -> None:
+    """What was begun before comes out, and then the source's fault."""
+
+    def source():
+        yield from range(5)
+        raise LookupError("torn")
+
+    results = in_order(lambda i: pause(0.05) or i, source(), 4)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(LookupError, match="torn"):
+        next(results)
+
+
+def test_a_wait_that_is_over_twice_ends_once() -> None:
+    """A reply that comes while its deadline passes is no timeout of the next wait."""
+    with echo(0.05) as port:
+
+        def work(_: int) -> str:
+            with connected("127.0.0.1", port, 0.05) as sock:
+                sock.sendall(b"?")
+                try:
+                    sock.recv(1)
+                except TimeoutError:
+                    return "late"
+                time.sleep(0.06)  # the others' deadlines pass while nobody looks
+                sock.settimeout(5)
+                sock.sendall(b"!")
+                sock.recv(1)
+            return "done"
+
+        assert set(in_order(work, range(24), 12)) <= {"late", "done"}
+
+
+def test_what_is_cancelled_is_left() -> None:
+    """A cancelled wait gives its place free at once, and goes no further."""
+    steps: list[str] = []
+
+    def work() -> None:
+        steps.append("begun")
+        try:
+            pause(30)
+        finally:
+            steps.append("left")
+        steps.append("went on")
+
+    async def run() -> None:
+        waits = [asyncio.wait_for(awaited(work), 0.2) for _ in range(256)]
+        found = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(f) for f in found} == {TimeoutError}
+        assert await asyncio.wait_for(awaited(lambda: "next"), 5) == "next"
+
+    asyncio.run(run())
+    assert sorted(set(steps)) == ["begun", "left"]
 
 
 def test_many_are_awaited_at_a_time() -> None:

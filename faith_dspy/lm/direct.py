@@ -13,8 +13,10 @@ import http.client
 import io
 import os
 import re
+import selectors
 import time
 from collections import defaultdict, deque
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -30,7 +32,8 @@ from dspy.clients.execution import IGNORED_CACHE_KEYS, PreparedCall, _delay, fin
 from dspy.clients.model_metadata import model_info
 from dspy.utils.exceptions import is_retryable_lm_error
 
-from faith_dspy.concurrency import PatientSocket, connected, elsewhere, pause
+from faith_dspy.concurrency import PatientSocket, connected, elsewhere, pause, ready
+from faith_dspy.errors import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,20 +184,21 @@ class _Connection(http.client.HTTPConnection):
         top = top.lower()
         length = _LENGTH.search(top)
         if found and length and top.startswith(b"http/1.1 200 ") and not _ODD.search(top):
-            missing = int(length[1]) - len(rest)
-            while missing > 0 and (more := self.sock.recv(missing)):
-                rest += more
+            size, parts = int(length[1]), [rest]
+            missing = size - len(rest)
+            while missing > 0 and (more := self.sock.recv(min(missing, _PIECE))):
+                parts.append(more)
                 missing -= len(more)
-            if missing == 0:
-                return rest
-            raise http.client.IncompleteRead(rest, max(0, missing))
+            if missing > 0:
+                raise http.client.IncompleteRead(b"".join(parts), missing)
+            return b"".join(parts)[:size]  # what comes after it is found before the connection is used again
         reply = http.client.HTTPResponse(_Begun(said, self.sock), method="POST")  # type: ignore[arg-type]
         reply.begin()
         return reply
 
 
 _PIECE = 1 << 16
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+) *(?:\r|$)")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,15}) *(?:\r|$)")
 _ODD = re.compile(rb"\r\n(?:transfer-encoding|content-encoding):|\r\nconnection: *close")
 
 
@@ -237,6 +241,17 @@ def _head(address: _Address, authorization: str | None) -> bytes | None:
     return "\r\n".join(lines).encode()
 
 
+def _kept(idle: deque[http.client.HTTPConnection]) -> http.client.HTTPConnection | None:
+    """A connection that waits for a request: not one on which the endpoint hung up, or said more than it was asked."""
+    while idle:
+        with suppress(IndexError):  # another thread took it
+            connection = idle.pop()
+            if connection.sock is not None and not ready(connection.sock, selectors.EVENT_READ):
+                return connection
+            connection.close()
+    return None
+
+
 def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: float) -> tuple[bytes | None, float]:
     """The body of a reply with status 200, None of one that is neither that nor an error; and when it had come.
 
@@ -244,14 +259,15 @@ def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: floa
     """
     idle = _idle[os.getpid(), address.tls, address.netloc, timeout]
     head = _head(address, headers.get("Authorization"))
+    again = False
     while True:
-        try:
-            connection, fresh = idle.pop(), False
-        except IndexError:
-            kind = http.client.HTTPSConnection if address.tls else _Connection
-            connection, fresh = kind(address.netloc, timeout=timeout), True
+        connection = None if again else _kept(idle)
+        fresh = connection is None
         kept = False
         try:
+            if connection is None:
+                kind = http.client.HTTPSConnection if address.tls else _Connection
+                connection = kind(address.netloc, timeout=timeout)
             if head is not None and isinstance(connection, _Connection):
                 reply = connection.posted(head, body)
             else:
@@ -263,15 +279,14 @@ def _post(address: _Address, body: bytes, headers: dict[str, str], timeout: floa
             kept = isinstance(reply, bytes) or not reply.will_close
         except TimeoutError as exc:
             raise lm15.TransportError(f"no answer within {timeout:g} s") from exc
-        except (OSError, http.client.HTTPException) as exc:
+        except (OSError, http.client.HTTPException, ValueError, OverflowError, MemoryError) as exc:
             if fresh or not isinstance(exc, ConnectionError):
-                raise lm15.TransportError(f"no answer from {address.netloc}: {exc}") from exc
-            continue  # the endpoint had hung up in the meantime
+                raise lm15.TransportError(f"no answer from {address.netloc}: {in_short(exc)}") from exc
+            again = True  # the endpoint may have hung up in the meantime: once more, on a connection of its own
+            continue
         finally:
-            if kept:
-                idle.append(connection)
-            else:
-                connection.close()
+            if connection is not None:
+                idle.append(connection) if kept else connection.close()
         if isinstance(reply, bytes) or reply.status == 200:
             return said, at
         if reply.status < 400:

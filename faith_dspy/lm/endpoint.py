@@ -46,7 +46,7 @@ def shown_base(api_base: str) -> str:
     """An endpoint's address without user, password and query, which may hold keys. `ConfigError` where it is none."""
     try:
         parts = urlsplit(api_base.strip())
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         whole = False
     if not whole:
@@ -158,6 +158,7 @@ def redact(text: str, lm: MeteredLM) -> str:
     for secret in secrets:
         if isinstance(secret, str) and len(secret) >= 6:
             text = text.replace(secret, "***")
+    text = re.sub(r"(://)[^/\s@]+@", r"\1***@", text)
     text = re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
     return " ".join(text.split())[:300].rstrip(". ")
 

@@ -86,6 +86,7 @@ def _remote(
     from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
 
     settings = dict(kwargs)
+    api_base = api_base and api_base.strip()
     base = api_base or kwargs.get("base_url") or base_from_environment(model)
     if model.startswith(_ASKED_DIRECTLY) and "base_url" not in kwargs:
         api_base = base
@@ -93,7 +94,7 @@ def _remote(
         settings["api_base"] = api_base
         api_key = api_key or _key_from_environment(model) or "none"  # servers of one's own mostly want none
     if api_key:
-        settings["api_key"] = api_key
+        settings["api_key"] = _sendable(api_key)
     if num_ctx and model.startswith("ollama"):
         settings["num_ctx"] = num_ctx
     endpoint = Endpoint(salt=base_hash(base) if base else None, num_ctx=num_ctx)
@@ -102,6 +103,14 @@ def _remote(
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
         lm.kwargs["temperature"] = 0.0
     return lm
+
+
+def _sendable(api_key: str) -> str:
+    """A key as read from a file, perhaps with its last line break; `ConfigError` where no header can carry it."""
+    key = api_key.strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError("the API key holds a line break or a character beyond ASCII, which no request can carry.")
+    return key
 
 
 def _key_from_environment(model: str) -> str | None:

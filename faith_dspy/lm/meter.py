@@ -43,11 +43,12 @@ class Limits:
 
     def words(self, name: str) -> str:
         """One of them as people say it."""
+        seconds = self.seconds or 0.0
         return {
             "calls": f"{self.calls or 0:,} LM calls",
             "tokens": f"{self.tokens or 0:,} tokens",
             "dollars": f"${self.dollars or 0:.2f}",
-            "seconds": f"{(self.seconds or 0) / 60:.3g} minutes",
+            "seconds": f"{seconds / 60:.3g} minutes" if seconds >= 60 else f"{seconds:.3g} seconds",
         }[name]
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import dspy
@@ -219,3 +221,78 @@ def test_connections_are_kept_and_renewed(connections, not_by_dspy):
     for i in range(7):
         assert lm(f"Question {i}") == ["Yes"]
     assert made == [3, 3, 1]
+
+
+@pytest.fixture
+def scripted():
+    """An endpoint on sockets that does what a test says for its n-th request: (address, requests so far, script)."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    body = json.dumps(
+        {
+            "model": "tiny",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 1},
+        }
+    ).encode()
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    asked: list[bytes] = []
+    script: dict[int, object] = {}
+
+    def serve(connection):
+        with connection:
+            while said := connection.recv(1 << 20):
+                while b"\r\n\r\n" not in said or not said.endswith(b"}"):
+                    said += connection.recv(1 << 20)
+                asked.append(said)
+                reply = script.get(len(asked), whole)
+                if callable(reply):
+                    reply = reply(whole)
+                if reply is None:
+                    return
+                connection.sendall(reply)
+
+    def accept():
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", asked, script
+    listening.close()
+
+
+def test_a_prompt_is_sent_twice_at_most(scripted, not_by_dspy):
+    """A prompt on which the endpoint hangs up is sent once more, on a connection of its own, whatever is kept."""
+    base, asked, script = scripted
+    lm = make_lm("openai/tiny", api_base=base, num_retries=0, cache=False)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lm, [f"Question {i}" for i in range(16)]))
+    script.update(dict.fromkeys(range(17, 40)))
+    with pytest.raises(dspy.LMError):
+        lm("Crash.")
+    assert len(asked) in (17, 18)
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
+def test_what_nobody_asked_for_is_no_answer(scripted, not_by_dspy, more):
+    """A connection on which more came than a reply is not used again."""
+    base, _, script = scripted
+    script[1] = lambda whole: whole + more
+    lm = make_lm("openai/tiny", api_base=base, num_retries=0, cache=False)
+    for i in range(3):
+        assert lm(f"Question {i}") == ["Yes"]
+
+
+@pytest.mark.parametrize("length", [b"9" * 18, b"9" * 40])
+def test_a_length_that_cannot_be(scripted, not_by_dspy, length):
+    """A reply that claims to be endless, and ends, is an endpoint's fault."""
+    base, _, script = scripted
+    script.update(
+        dict.fromkeys((1, 2), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + length + b"\r\n\r\n{")
+    )
+    lm = make_lm("openai/tiny", api_base=base, num_retries=0, cache=False, timeout=0.5)
+    with pytest.raises(dspy.LMError):
+        lm("Question")

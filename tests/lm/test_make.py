@@ -124,6 +124,14 @@ def test_what_is_no_address(base):
     assert not {"pass", "token"} & set(str(found.value).replace("=", " ").replace(":", " ").split())
 
 
+def test_a_key_as_a_file_holds_it(chat_server):
+    """White space around a key is no part of it; a key that no header can carry is refused and not shown."""
+    assert make_lm("openai/tiny", api_base="http://a.test/v1", api_key=f"{KEY}\n").kwargs["api_key"] == KEY
+    with pytest.raises(ConfigError, match="no request can carry") as found:
+        make_lm("openai/tiny", api_base="http://a.test/v1", api_key="sk-abc\nsecret")
+    assert "secret" not in str(found.value)
+
+
 def test_identity_holds_no_secret(chat_server):
     """An LM's identity has its name and a hash of its address: no key, no host, no password in the address."""
     found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))

@@ -54,7 +54,7 @@ def test_findings_in_words() -> None:
     assert "unscored: abstained – the answer only declines to answer" in view
     assert "no LM calls" in view
     view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
-    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 calls · 9 tokens read"):
+    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 call · 9 tokens read"):
         assert said in view
     assert "None" not in view
 
