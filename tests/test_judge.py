@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 
+import dspy
 import pytest
 
 from faith_dspy import Chunk, Judge, JudgeConfig, Unscored
@@ -295,3 +297,20 @@ def test_half_a_character_is_an_input_error():
     """An unpaired surrogate, which no endpoint can be sent, is the caller's fault and told as such."""
     with pytest.raises(InputError, match="half a character"):
         Judge("openai/tiny")(context=["x"], answer="a \ud800 b is here.")
+
+
+def test_who_looks_on_holds_nobody_up(judge_at):
+    """A callback that waits, as one does that posts what it saw, waits for its own judgment only."""
+
+    class Posts(dspy.utils.callback.BaseCallback):
+        def on_module_end(self, call_id, outputs, exception):
+            time.sleep(0.1)
+
+    judge, server = judge_at()
+    with dspy.context(callbacks=[Posts()]):
+        started = time.monotonic()
+        found = list(judge.stream(map(record, range(16)), num_threads=16))
+    # three modules each – program, verifier, predictor: 4.8 s one after the other
+    assert time.monotonic() - started < 3
+    assert [f.statements[0].text for f in found] == [record(i)["answer"] for i in range(16)]
+    assert len(server.requests) == 16
