@@ -247,7 +247,10 @@ class Judge:
         return None
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """As a call, without blocking the event loop; up to 256 at a time."""
+        """As a call, without blocking the event loop; up to 256 at a time in a process.
+
+        Cancelled, it asks nothing more.
+        """
         return await awaited(partial(self, *args, **kwargs))
 
     def observe_all(
@@ -268,10 +271,10 @@ class Judge:
     ) -> Iterator[Judgment]:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
 
-        Only a few records are taken ahead, so that any number of them fits in memory. A record that cannot be judged
-        comes back unscored and never ends the run, an LM that fails likewise (see `preflight`); an `InputError` in a
-        record's place says what is wrong with it. Closing the stream, or Ctrl-C, begins nothing more and waits for
-        nothing.
+        At most twice ``num_threads`` records are taken ahead, so that any number of them fits in memory. A record that
+        cannot be judged comes back unscored and never ends the run, an LM that fails likewise (see `preflight`); an
+        `InputError` in a record's place says what is wrong with it. Closing the stream, or Ctrl-C, begins nothing more
+        and waits for nothing.
         """
         return self._in_order(self._safely, records, num_threads)
 
