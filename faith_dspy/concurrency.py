@@ -35,6 +35,10 @@ MOST = 256
 """Things awaited that are done at the same time; more wait until one of them is done."""
 
 
+_OFTEN = 0.005
+"""Seconds after which it is looked who has heard something, while others work: so precisely is told when it came."""
+
+
 class Crew:
     """A thread that works on at most ``most`` things at a time. It never keeps a process alive."""
 
@@ -48,6 +52,7 @@ class Crew:
         self._numbers = count()
         self._stopped = False
         self._asleep = False
+        self._heard = 0.0
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
         self._button.setblocking(False)
@@ -109,7 +114,8 @@ class Crew:
                 worker.switch(value)
                 if worker.dead:
                     self._live.pop(worker, None)
-                self._hear(0.0)  # others' replies: when they came is told to the millisecond
+                if time.perf_counter() - self._heard > _OFTEN:
+                    self._hear(0.0)
             self._look()
         for worker in [*self._live]:
             worker.throw(GreenletExit)
@@ -134,7 +140,7 @@ class Crew:
 
     def _hear(self, patience: float | None) -> None:
         heard = self._selector.select(patience)
-        now = time.perf_counter()
+        self._heard = now = time.perf_counter()
         for key, _ in heard:
             if key.data is None:
                 with suppress(BlockingIOError):
