@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.languages import LIGHT_WORDS
 from faith_dspy.normalise import (
@@ -92,7 +93,20 @@ def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedCo
 
     The question only helps to tell the language: what it says is no evidence.
     """
-    return _prepare(tuple(context), question)
+    key = (tuple(context), question)
+    own = _own.get()
+    if own is not None and own[0] == key:
+        return own[1]
+    prepared = _prepare(*key)
+    if len(prepared.plain) < _KEPT:
+        _own.set((key, prepared))
+    return prepared
+
+
+_own: ContextVar[tuple[Any, PreparedContext] | None] = ContextVar("faith_dspy_prepared", default=None)
+"""What this piece of work looked at last: with many going on at a time, others have taken its place in the cache."""
+_KEPT = 50_000
+"""Characters of a context that is kept for as long as the work on it goes on."""
 
 
 @lru_cache(maxsize=4)  # few: a long document's takes tens of megabytes

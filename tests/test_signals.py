@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 
@@ -268,3 +269,17 @@ def test_signals_are_made_once(monkeypatch) -> None:
     assert again == first
     again.clear()
     assert statement_signals("The kettle is red.", (), prepared=prepared) == first
+
+
+def test_a_context_is_kept_for_its_own_work() -> None:
+    """Work that comes back to its context after many others' finds it as it left it."""
+    mine = [Chunk(id=0, text="The kettle is blue.")]
+
+    def work() -> tuple[object, object]:
+        before = prepare(mine)
+        for i in range(10):
+            copy_context().run(prepare, [Chunk(id=0, text=f"Kettle {i} is blue.")])
+        return before, prepare(mine)
+
+    before, after = copy_context().run(work)
+    assert before is after
