@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import math
 import os
 import re
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -197,6 +199,32 @@ def judge_at(chat_server):
         return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **dials), server
 
     return make
+
+
+@pytest.fixture
+def on_sockets():
+    """Makes a server that treats each connection as it is told, in a thread of its own: its port."""
+    listening = []
+
+    def make(serve) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        listening.append(server)
+
+        def treat(connection):
+            with connection, contextlib.suppress(ConnectionError):
+                serve(connection)
+
+        def accept():
+            with contextlib.suppress(OSError):  # closed
+                while True:
+                    threading.Thread(target=treat, args=(server.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return server.getsockname()[1]
+
+    yield make
+    for server in listening:
+        server.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 import pytest
@@ -14,28 +13,19 @@ import pytest
 from faith_dspy.concurrency import Crew, awaited, connected, elsewhere, in_order, meanwhile, pause
 
 
-@contextmanager
-def echo(delay: float = 0.0):
-    """A server that sends back what it got, after a while; its port."""
-    listening = socket.create_server(("127.0.0.1", 0))
+@pytest.fixture
+def echo(on_sockets):
+    """Makes a server that sends back what it got, after a while; its port."""
 
-    def serve(connection: socket.socket) -> None:
-        with connection, suppress(ConnectionError):
+    def make(delay: float = 0.0) -> int:
+        def serve(connection: socket.socket) -> None:
             while said := connection.recv(1 << 20):
                 time.sleep(delay)
                 connection.sendall(said)
 
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+        return on_sockets(serve)
 
-    threading.Thread(target=accept, daemon=True).start()
-    yield listening.getsockname()[1]
-    listening.close()
+    return make
 
 
 def test_results_are_in_order() -> None:
@@ -64,17 +54,18 @@ def test_few_items_are_taken_ahead() -> None:
 
 
 def test_a_result_does_not_wait_for_more_items() -> None:
-    """From a slow source each result comes before the next item is asked for."""
-    done: list[int] = []
+    """From a slow source a result comes out before the item after the next is asked for."""
+    came: list[int] = []
 
     def source():
         for i in range(4):
+            assert len(came) >= i - 1
             time.sleep(0.05)
-            assert len(done) >= i - 1
             yield i
 
-    done.extend(i for i in in_order(lambda i: done.append(i) or i, source(), 8) if i < 0)
-    assert done == [0, 1, 2, 3]
+    for result in in_order(lambda i: i, source(), 8):
+        came.append(result)
+    assert came == [0, 1, 2, 3]
 
 
 def test_a_source_that_fails() -> None:
@@ -90,24 +81,24 @@ def test_a_source_that_fails() -> None:
         next(results)
 
 
-def test_a_wait_that_is_over_twice_ends_once() -> None:
+def test_a_wait_that_is_over_twice_ends_once(echo) -> None:
     """A reply that comes while its deadline passes is no timeout of the next wait."""
-    with echo(0.05) as port:
+    port = echo(0.05)
 
-        def work(_: int) -> str:
-            with connected("127.0.0.1", port, 0.05) as sock:
-                sock.sendall(b"?")
-                try:
-                    sock.recv(1)
-                except TimeoutError:
-                    return "late"
-                time.sleep(0.06)  # the others' deadlines pass while nobody looks
-                sock.settimeout(5)
-                sock.sendall(b"!")
+    def work(_: int) -> str:
+        with connected("127.0.0.1", port, 0.05) as sock:
+            sock.sendall(b"?")
+            try:
                 sock.recv(1)
-            return "done"
+            except TimeoutError:
+                return "late"
+            time.sleep(0.06)  # the others' deadlines pass while nobody looks
+            sock.settimeout(5)
+            sock.sendall(b"!")
+            sock.recv(1)
+        return "done"
 
-        assert set(in_order(work, range(24), 12)) <= {"late", "done"}
+    assert set(in_order(work, range(24), 12)) <= {"late", "done"}
 
 
 def test_what_is_cancelled_is_left() -> None:
@@ -239,30 +230,30 @@ def test_what_fails_elsewhere_fails_here() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 3_000_000])
-def test_sockets_wait_for_each_other(size: int) -> None:
+def test_sockets_wait_for_each_other(echo, size: int) -> None:
     """Eight connections wait at the same time, for short and for long messages; each gets its own bytes back."""
-    with echo(0.2 if size < 10 else 0.0) as port:
+    port = echo(0.2 if size < 10 else 0.0)
 
-        def work(i: int) -> bool:
-            message = bytes([i]) * size
-            sock = connected("127.0.0.1", port, 30)
-            with sock:
-                # What is sent comes back at once, and has to be taken while more is sent: another connection's work.
-                for start in range(0, size, 1 << 16):
-                    part = message[start : start + (1 << 16)]
-                    sock.sendall(part)
-                    got = b""
-                    while len(got) < len(part):
-                        got += sock.recv(1 << 20)
-                    if got != part:
-                        return False
-            return sock.heard > 0
+    def work(i: int) -> bool:
+        message = bytes([i]) * size
+        sock = connected("127.0.0.1", port, 30)
+        with sock:
+            # What is sent comes back at once, and has to be taken while more is sent: another connection's work.
+            for start in range(0, size, 1 << 16):
+                part = message[start : start + (1 << 16)]
+                sock.sendall(part)
+                got = b""
+                while len(got) < len(part):
+                    got += sock.recv(1 << 20)
+                if got != part:
+                    return False
+        return sock.heard > 0
 
-        started = time.monotonic()
-        assert list(in_order(work, range(8), 8)) == [True] * 8
-        if size < 10:
-            assert time.monotonic() - started < 8 * 0.2
-        assert work(1)  # the same without a crew
+    started = time.monotonic()
+    assert list(in_order(work, range(8), 8)) == [True] * 8
+    if size < 10:
+        assert time.monotonic() - started < 8 * 0.2
+    assert work(1)  # the same without a crew
 
 
 def test_a_long_message_lets_others_go_on() -> None:
@@ -280,21 +271,21 @@ def test_a_long_message_lets_others_go_on() -> None:
         assert list(in_order(work, [100_000_000, 10], 2)) == ["nobody reads", "sent"]
 
 
-def test_a_socket_that_stays_silent() -> None:
+def test_a_socket_that_stays_silent(echo) -> None:
     """A wait ends with its timeout, in a crew and without one."""
-    with echo(5) as port:
+    port = echo(5)
 
-        def work(_: int) -> str:
-            with connected("127.0.0.1", port, 0.2) as sock:
-                sock.sendall(b"?")
-                try:
-                    sock.recv(10)
-                except TimeoutError:
-                    return "silent"
-            return "heard"
+    def work(_: int) -> str:
+        with connected("127.0.0.1", port, 0.2) as sock:
+            sock.sendall(b"?")
+            try:
+                sock.recv(10)
+            except TimeoutError:
+                return "silent"
+        return "heard"
 
-        assert list(in_order(work, range(3), 3)) == ["silent"] * 3
-        assert work(0) == "silent"
+    assert list(in_order(work, range(3), 3)) == ["silent"] * 3
+    assert work(0) == "silent"
 
 
 def test_stopping_ends_what_waits() -> None:
@@ -335,10 +326,10 @@ def test_without_a_crew() -> None:
     assert elsewhere(threading.get_ident) == threading.get_ident()
 
 
-def test_what_is_done_meanwhile() -> None:
+def test_what_is_done_meanwhile(echo) -> None:
     """It is done once, after the question is out and before its answer is there; never where nothing is waited for."""
     done: list[str] = []
-    with echo(0.2) as port, connected("127.0.0.1", port, 5) as sock, meanwhile(lambda: done.append("outer")):
+    with connected("127.0.0.1", echo(0.2), 5) as sock, meanwhile(lambda: done.append("outer")):
         with meanwhile(lambda: done.append("unused")):
             pass
         sock.sendall(b"?")

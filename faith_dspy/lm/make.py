@@ -87,7 +87,7 @@ def _remote(
 
     settings = dict(kwargs)
     api_base = api_base and api_base.strip()
-    base = api_base or kwargs.get("base_url") or base_from_environment(model)
+    base = api_base or kwargs.get("base_url") or (base_from_environment(model) or "").strip() or None
     if model.startswith(_ASKED_DIRECTLY) and "base_url" not in kwargs:
         api_base = base
     if api_base:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -224,9 +223,8 @@ def test_connections_are_kept_and_renewed(connections, not_by_dspy):
 
 
 @pytest.fixture
-def scripted():
+def scripted(on_sockets):
     """An endpoint on sockets that does what a test says for its n-th request: (address, requests so far, script)."""
-    listening = socket.create_server(("127.0.0.1", 0))
     body = json.dumps(
         {
             "model": "tiny",
@@ -239,29 +237,18 @@ def scripted():
     script: dict[int, object] = {}
 
     def serve(connection):
-        with connection:
-            while said := connection.recv(1 << 20):
-                while b"\r\n\r\n" not in said or not said.endswith(b"}"):
-                    said += connection.recv(1 << 20)
-                asked.append(said)
-                reply = script.get(len(asked), whole)
-                if callable(reply):
-                    reply = reply(whole)
-                if reply is None:
-                    return
-                connection.sendall(reply)
-
-    def accept():
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
+        while said := connection.recv(1 << 20):
+            while b"\r\n\r\n" not in said or not said.endswith(b"}"):
+                said += connection.recv(1 << 20)
+            asked.append(said)
+            reply = script.get(len(asked), whole)
+            if callable(reply):
+                reply = reply(whole)
+            if reply is None:
                 return
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+            connection.sendall(reply)
 
-    threading.Thread(target=accept, daemon=True).start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", asked, script
-    listening.close()
+    return f"http://127.0.0.1:{on_sockets(serve)}/v1", asked, script
 
 
 def test_a_prompt_is_sent_twice_at_most(scripted, not_by_dspy):
