@@ -19,7 +19,7 @@ from faith_dspy.lm.endpoint import redact
 from faith_dspy.lm.meter import counted
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import PreparedContext, prepare, statement_signals, words_clear
+from faith_dspy.signals import PreparedContext, novelty, prepare, statement_signals, words_clear
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
 from faith_dspy.verifier import JointVerifier, Verifier
 
@@ -64,11 +64,10 @@ class FaithfulnessProgram(dspy.Module):
             before = counted()
             statements = self.statements(parts, answer, question or "")
             extraction = counted() - before
-            readings: list[list[Finding]] = [[] for _ in statements]
-            if ask_about == "novel":
-                prepared = prepare(context, question)
-                readings = [[Finding.cleared(s)] if words_clear(s.text, prepared) else [] for s in statements]
-            todo = [(s, found) for s, found in zip(statements, readings, strict=True) if not found]
+            passed: list[Finding | None] = [None] * len(statements)
+            if ask_about != "all":
+                passed = passed_over(statements, prepare(context, question), ask_about)
+            todo: list[_Open] = [(s, []) for s, p in zip(statements, passed, strict=True) if p is None]
             for window, asked in self._turns(context, todo):
                 given = self._jointly([s for s, _ in asked], window, question or "")
                 missed += sum(any(None in row for row in replies) for replies in given if replies)
@@ -76,7 +75,7 @@ class FaithfulnessProgram(dspy.Module):
                     if not any(f.error for f in found):
                         with meanwhile(partial(_signals, statement.text, context, question)):
                             found.append(self._reading(statement, window, said, question or ""))
-        findings = [merged(found) for found in readings]
+        findings = completed(passed, [merged(found) for _, found in todo])
         return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
 
     def _turns(self, context: Sequence[Chunk], todo: list[_Open]) -> Iterator[tuple[Window, list[_Open]]]:
@@ -162,6 +161,32 @@ class FaithfulnessProgram(dspy.Module):
             "reason": p.reason,
             "level": p.level if self.config.verdicts == "five_level" else None,
         }
+
+
+def passed_over(statements: Sequence[Statement], prepared: PreparedContext, ask_about: str) -> list[Finding | None]:
+    """What stands for the statements that the LM is not asked about; None for those it is.
+
+    ``ask_about``: the dial of `JudgeConfig`, ``novel`` or ``weakest``.
+    """
+    found = [Finding.cleared(s) if words_clear(s.text, prepared) else None for s in statements]
+    left = [i for i, f in enumerate(found) if f is None]
+    if ask_about == "weakest" and left:
+        left.remove(max(left, key=lambda i: novelty(statements[i].text, prepared)))
+        for i in left:
+            found[i] = Finding.presumed(statements[i])
+    return found
+
+
+def completed(passed: Sequence[Finding | None], asked: Sequence[Finding]) -> list[Finding]:
+    """All findings, in the answer's order. Where the weakest statement cannot be judged, none is presumed by it."""
+    told = iter(asked)
+    lost = next((f for f in asked if f.verdict is None), None)
+    return [
+        next(told) if p is None
+        else p if lost is None or p.probability is not None
+        else lost.model_copy(update={"text": p.text, "sentence_index": p.sentence_index, "usage": Usage()})
+        for p in passed
+    ]  # fmt: skip
 
 
 def _signals(statement: str, context: Sequence[Chunk], question: str | None) -> None:

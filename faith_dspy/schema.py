@@ -246,6 +246,11 @@ class Finding(Statement):
             level=1.0,
         )
 
+    @classmethod
+    def presumed(cls, statement: Statement) -> Self:
+        """What stands for a statement that no LM was asked about, because another one of the answer is weaker."""
+        return cls(text=statement.text, sentence_index=statement.sentence_index, verdict=Verdict.FULLY_SUPPORTED)
+
 
 class Observation(_Frozen):
     """All that cost LM calls about one answer. Heads and thresholds can be fitted and applied to it again for free."""

@@ -227,6 +227,12 @@ def words_clear(statement: str, prepared: PreparedContext) -> bool:
     )
 
 
+def novelty(statement: str, prepared: PreparedContext) -> float:
+    """How much of a statement is new to the context, from 0: the sum of those `HEAD_SIGNALS` that are about it."""
+    found = statement_signals(statement, (), prepared=prepared)
+    return math.fsum(found[name] for name in HEAD_SIGNALS if DIRECTIONS[name] < 0)
+
+
 def _signs(text: str) -> frozenset[str]:
     return frozenset(_SIGN.findall(text))
 

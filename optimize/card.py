@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.optimize.frontier import ASKED_ABOUT
 from faith_dspy.optimize.words import figure, head_sentences
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _way(result: StudyResult, champion: VariantResult) -> str:
     if form is None:
         return f"{told}."
     where = f", where words leave it open: {form.asked:.0%} of the answers" if form.band else ""
-    return f"{told}{where}. Statements that words clear pass unasked."
+    what = f" Of an answer it is asked about {ASKED_ABOUT[form.ask_about]}."
+    return f"{told}{where}.{what}"
 
 
 def _frontier(result: StudyResult) -> list[str]:

@@ -12,16 +12,17 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.compare import NO_DIFFERENCE
 from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable
-from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, as_read, frontier, words_first
-from faith_dspy.schema import Finding, Usage
+from faith_dspy.optimize.frontier import ASKED_ABOUT, ENOUGH, FrontierPoint, Rival, as_read, frontier, words_first
+from faith_dspy.program import completed, passed_over
+from faith_dspy.schema import Usage
 from faith_dspy.scoring import unasked
-from faith_dspy.signals import prepare, words_clear
+from faith_dspy.signals import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.head import FittedHead
-    from faith_dspy.optimize.results import VariantResult
+    from faith_dspy.optimize.results import PredictionRow, VariantResult
 
 
 class Way(NamedTuple):
@@ -39,23 +40,29 @@ class Ways(NamedTuple):
     """The LM asked about everything."""
     novel: Way
     """The LM asked about what words do not clear, see the dial `ask_about`."""
+    weakest: Way
+    """The LM asked about one statement of an answer at most, likewise."""
     words: Way
     """No LM."""
 
     def of(self, form: FrontierPoint) -> Way:
         """The way whose head has the last word in a form."""
-        return self.all if form.reference else self.novel if form.asked else self.words
+        if form.reference:
+            return self.all
+        return {"novel": self.novel, "weakest": self.weakest}[form.ask_about] if form.asked else self.words
 
 
 def points(name: str, ways: Ways, others: Sequence[VariantResult], seed: int = 0) -> tuple[FrontierPoint, ...]:
     """The frontier: the variant ``name`` with its thriftier forms, and the other variants on dev."""
-    full, novel, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
-    rivals = [Rival(name, full)]
-    less = Rival(f"{name}, novel only", novel, form=True)
-    if any(a.usage != b.usage for a, b in zip(full, novel, strict=True)):
-        rivals.append(less)
-    rivals += words_first(less._replace(name=name), words, ways.words.fitted.head.threshold)
-    rivals = [r._replace(rows=as_read(r.rows, full)) if r.form else r for r in rivals]
+    full, novel, weakest, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
+    forms = words_first(Rival(name, novel, ask_about="novel"), words, ways.words.fitted.head.threshold)
+    if _cost_differs(novel, full):
+        forms.append(Rival(f"{name}, novel only", novel, ask_about="novel"))
+    if _cost_differs(weakest, novel):
+        less = Rival(name, weakest, ask_about="weakest")
+        forms += words_first(less, words, ways.words.fitted.head.threshold)[:-1]  # words alone are there
+        forms.append(less._replace(name=f"{name}, weakest only"))
+    rivals = [Rival(name, full), *(r._replace(rows=as_read(r.rows, full), form=True) for r in forms)]
     rivals += [Rival(v.name, v.predictions) for v in others if v.name != name and v.kind != "floor" and v.predictions]
     return frontier(rivals, name, seed)
 
@@ -85,7 +92,8 @@ def made_of(judge: Judge, form: FrontierPoint, ways: Ways) -> Judge:
     first, words = JudgeConfig.make(**judge.config.concluded), ways.words.fitted.head
     if form.asked == 0:
         return Judge(NO_LM, config=first, head=words)
-    thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"}), head=head)
+    least = max(form.ask_about, judge.config.ask_about, key=[*ASKED_ABOUT].index)
+    thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": least}), head=head)
     if form.band is None:
         return thrifty
     return Judge(NO_LM, config=first, head=words.model_copy(update={"band": form.band}), escalate_to=thrifty)
@@ -93,8 +101,8 @@ def made_of(judge: Judge, form: FrontierPoint, ways: Ways) -> Judge:
 
 def seen_by(judge: Judge, o: Observed) -> Observed:
     """What a judge of words, or words first, would have observed, from what was seen of everything. No LM call."""
-    if judge.chain[-1].config.ask_about == "novel":
-        o = novel_only(o)
+    if (which := judge.chain[-1].config.ask_about) != "all":
+        o = less_asked(o, which)
     if judge.asks_lm or o.unscored is not None:
         return o
     first = unasked(o.example.answer)
@@ -103,19 +111,24 @@ def seen_by(judge: Judge, o: Observed) -> Observed:
     return o._replace(observation=first)
 
 
-def novel_only(o: Observed) -> Observed:
-    """What would have been observed with ``ask_about="novel"``.
+def less_asked(o: Observed, ask_about: str) -> Observed:
+    """What would have been observed with that dial, ``novel`` or ``weakest``.
 
     Where the call that read the context falls away, the next one has to read it.
     """
     seen = o.observation
-    prepared = prepare(o.example.context, o.example.question)
-    findings = [Finding.cleared(f) if words_clear(f.text, prepared) else f for f in seen.findings]
-    left_out = [f.usage for f, new in zip(seen.findings, findings, strict=True) if f is not new]
+    passed = passed_over(seen.findings, prepare(o.example.context, o.example.question), ask_about)
+    asked = [f for f, p in zip(seen.findings, passed, strict=True) if p is None]
+    left_out = [f.usage for f, p in zip(seen.findings, passed, strict=True) if p is not None]
     if not left_out:
         return o
     usage = seen.usage - sum(left_out, Usage())
-    rest = max((f.usage.computed_tokens for f in findings), default=0)
+    rest = max((f.usage.computed_tokens for f in asked), default=0)
     moved = max(0, max(u.computed_tokens for u in left_out) - rest) if rest else 0
     usage = usage.model_copy(update={"cached_tokens": usage.cached_tokens - moved})
-    return o._replace(observation=seen.model_copy(update={"findings": tuple(findings), "usage": usage}))
+    findings = tuple(completed(passed, asked))
+    return o._replace(observation=seen.model_copy(update={"findings": findings, "usage": usage}))
+
+
+def _cost_differs(rows: Sequence[PredictionRow], others: Sequence[PredictionRow]) -> bool:
+    return any(a.usage != b.usage for a, b in zip(rows, others, strict=True))

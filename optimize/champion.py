@@ -10,7 +10,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.card import write_card
-from faith_dspy.optimize.cascade import Way, Ways, made_of, novel_only, points, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.compare import Side, compare
 from faith_dspy.optimize.compile import demo_ids
 from faith_dspy.optimize.evaluate import (
@@ -162,7 +162,8 @@ def _ways(contest: Contest, seen: Sequence[Observed]) -> Ways:
 
     return Ways(
         way(seen, "joint", contest.aim),
-        way([novel_only(o) for o in seen], "joint", contest.aim),
+        way([less_asked(o, "novel") for o in seen], "joint", contest.aim),
+        way([less_asked(o, "weakest") for o in seen], "joint", contest.aim),
         way(without_lm(o.example for o in seen), "overlap", BALANCED),
     )
 

@@ -26,6 +26,11 @@ to count as not worse."""
 ENOUGH = 50
 """Answers of each label from which on a words-first form may take the champion's place: its band is fitted on them."""
 WORDS = "words"
+ASKED_ABOUT = {  # from much to little
+    "all": "every statement",
+    "novel": "the statements that words do not clear",
+    "weakest": "one statement that words do not clear, the one with most in it that is new",
+}
 _RESAMPLES = 1000
 
 
@@ -51,7 +56,9 @@ class FrontierPoint(BaseModel):
     seconds: float
     """An answer; words alone take none worth counting."""
     form: bool = False
-    """Whether it is the reference with less asked: about novel statements only, and perhaps with words first."""
+    """Whether it is the reference with less asked: not about all statements, and perhaps with words first."""
+    ask_about: str = "all"
+    """Which statements of an answer the LM is asked about: the dial of `JudgeConfig`."""
     band: tuple[float, float] | None = None
     """Of a words-first form: an answer is settled by words alone below it, and from its upper end on. Empty for words
     alone."""
@@ -85,7 +92,7 @@ def in_words(points: Sequence[FrontierPoint]) -> list[str]:
     form = next((p for p in points if p.champion and p.form), None)
     if form is not None:
         rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.band else ""
-        part = ", and of these about the statements that words do not clear" if form.asked else ""
+        part = f", and of these about {ASKED_ABOUT[form.ask_about]}" if form.asked else ""
         out.append(
             f"The champion asks the LM about {form.asked:.0%} of the answers{part}{rest}. Against asking about all: "
             f"{_points(form.against)} in the mean of balanced accuracy and AUROC, cross-fitted on {full.n} answers."
@@ -114,6 +121,7 @@ class Rival(NamedTuple):
     rows: Sequence[PredictionRow]
     form: bool = False
     band: tuple[float, float] | None = None
+    ask_about: str = "all"
 
 
 def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> list[Rival]:
@@ -127,15 +135,16 @@ def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> 
     away = sorted(abs(to_logit(w.probability) - centre) for w in words if w.probability is not None)
     if not away:
         return []
-    forms = [Rival(WORDS, _mixed(lm, words, (threshold, threshold)), True, (threshold, threshold))]
+    forms = [lm._replace(name=WORDS, rows=_mixed(lm, words, (threshold, threshold)), band=(threshold, threshold))]
+    part = ", weakest only" if lm.ask_about == "weakest" else ""
     for share in SHARES:
         k = int(share * len(away))
         reach = (away[k - 1] + away[k]) / 2 if k else 0.0
         band = (to_probability(max(-LOGIT_LIMIT, centre - reach)), to_probability(min(LOGIT_LIMIT, centre + reach)))
         rows = _mixed(lm, words, band)
         if any(r is not own for r, own in zip(rows, lm.rows, strict=True)):
-            forms.append(Rival(f"{WORDS}, then {lm.name} {share:.0%}", rows, True, band))
-    return forms[::-1]
+            forms.append(lm._replace(name=f"{WORDS}, then {lm.name} {share:.0%}{part}", rows=rows, band=band))
+    return [f._replace(form=True) for f in forms[::-1]]
 
 
 def _mixed(lm: Rival, words: Sequence[PredictionRow], band: tuple[float, float]) -> list[PredictionRow]:
@@ -208,6 +217,7 @@ def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
         output_tokens=total.output_tokens / n,
         seconds=total.seconds / n,
         form=rival.form,
+        ask_about=rival.ask_about,
         band=rival.band,
         against=difference(rival.rows, standard.rows, seed),
         reference=rival is standard,

@@ -469,6 +469,7 @@ COSTS = [
     {"verdicts": "graded"},
     {"instructions": ("supported", "every_detail")},
     {"ask_about": "novel"},
+    {"ask_about": "weakest"},
     {"verification": "joint"},
     {"verification": "joint", "cite": True, "reasoning": "after"},
     {"reasoning": "after"},

@@ -357,6 +357,30 @@ def test_what_words_clear_passes_unasked(judge_at, verification):
     assert (clear.faithful, clear.usage.calls) == (True, 0)
 
 
+@pytest.mark.parametrize("verification", ["each", "joint"])
+def test_the_weakest_statement_alone_is_asked_about(judge_at, verification):
+    """Of three with something new the one with most of it; the answer stands or falls with it, the others pass."""
+    context = ["The kettle is blue and holds 2 litres."]
+    answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome. It holds 3 litres."
+    judge, server = judge_at(says="No", verification=verification, ask_about="weakest")
+    found = judge(context=context, answer=answer)
+    assert [s.is_supported for s in found.statements] == [True, True, False, True]
+    assert [s.confidence is None for s in found.statements] == [False, True, False, True]
+    assert (found.faithful, found.score, found.usage.calls, len(server.requests)) == (False, 0.75, 1, 1)
+    assert "Seven dragons" in server.requests[0]["messages"][-1]["content"]
+
+
+def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
+    """With no verdict on the weakest there is none on the others; what words clear still passes."""
+    judge, _ = judge_at(says="?", ask_about="weakest")
+    context = ["The kettle is blue."]
+    lost = judge(context=context, answer="The kettle is red. Seven dragons guard the kettle.")
+    assert (lost.unscored, [s.verdict for s in lost.statements]) == (Unscored.PARSE_FAILED, [None, None])
+    half = judge(context=context, answer="The kettle is blue. The kettle is red. Seven dragons guard the kettle.")
+    assert [s.is_supported for s in half.statements] == [True, None, None]
+    assert half.faithful is False
+
+
 def test_one_call_per_window_and_the_best_support_wins(judge_at):
     """Three windows, three calls; the statement is as supported as the window that supports it most."""
 

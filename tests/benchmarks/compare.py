@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .served import Served
 
 HERE = Path(__file__).parent
+CHAMPIONS = HERE / "champions"
 console = Console(stderr=True)
 
 
@@ -83,7 +84,10 @@ def measure(asked: argparse.Namespace) -> None:
 
 
 def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str | None]:
-    """The judge tuned on each set: one of those given, one that lies there from an earlier run, or tuned now."""
+    """The judge tuned on each set: one of those given or shipped, one from an earlier run, or tuned now.
+
+    Those that are shipped were tuned by the command in the README, on all of the set but its test part.
+    """
     from faith_dspy import load_judge
     from faith_dspy.errors import InputError
     from faith_dspy.optimize import tune
@@ -91,10 +95,11 @@ def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str
     from .answers import SEED
     from .systems import TUNED
 
-    given = {folder: load_judge(folder).manifest for folder in asked.judge}
+    shipped = [] if asked.tune or asked.lm != "local" else [f.parent for f in CHAMPIONS.glob("*/judge.json")]
+    known = {folder: load_judge(folder).manifest for folder in [*asked.judge, *shipped]}
     found: dict[str, str | None] = {}
     for one in sets:
-        fits = [f for f, m in given.items() if (m.get("label_set_hash"), m.get("seed")) == (one.label_hash, SEED)]
+        fits = [f for f, m in known.items() if (m.get("label_set_hash"), m.get("seed")) == (one.label_hash, SEED)]
         out = asked.out / "judges" / one.name
         if not set(TUNED) & set(asked.systems):
             found[one.name] = None
@@ -106,7 +111,7 @@ def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str
                 store = f"sqlite:///{(asked.out / 'mlflow.db').absolute()}"
                 tune(one.path, lm=asked.lm, budget=asked.budget, seed=SEED, out=out, tracking_uri=store, register=False)
             found[one.name] = str(out.absolute())
-    if unused := [f for f in given if str(f.absolute()) not in found.values()]:
+    if unused := [f for f in asked.judge if str(f.absolute()) not in found.values()]:
         names = ", ".join(one.name for one in sets)
         raise InputError(
             f"{unused[0]}: was not tuned on {names} with seed {SEED}, so it may have seen the answers it would be "
@@ -204,10 +209,11 @@ def _arguments() -> argparse.Namespace:
     p.add_argument(
         "--judge", type=Path, action="append", default=[], help="a judge tuned on one of the sets; repeatable"
     )
+    p.add_argument("--tune", action="store_true", help="tune the judges anew instead of taking the shipped ones")
     p.add_argument("--answers", type=int, help="so many of each set's test part (default: all)")
     p.add_argument("--minutes", type=float, help="end cleanly after so many minutes; tuning counts")
     p.add_argument("--timeout", type=float, default=180, help="seconds a system may take over an answer")
-    p.add_argument("--budget", default="standard", help="of the tuning, where no --judge is given")
+    p.add_argument("--budget", default="standard", help="of the tuning, where it is done")
     p.add_argument("--align-steps", type=int, default=1, help="SIMBA's steps for judge.align")
     p.add_argument("--align-labels", type=int, default=12, help="labelled answers for judge.align")
     p.add_argument("--align-minutes", type=float, default=30, help="time for judge.align, once per set")

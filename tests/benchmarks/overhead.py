@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.overhead [--in-flight 1 16 64 256] [--seconds 5] [--records 100000]
 
-Every answer is one statement about a document of its own, the dearest case: nothing is shared between calls. The
-endpoint answers after 50 ms, so that N calls in flight are N / 50 ms at best (`ideal`).
+Every answer is one statement about a document of its own, the dearest case: nothing is shared between calls. With
+``--whole`` answers are whole, of about two statements. The endpoint answers after 50 ms, so that N calls in flight are
+N / 50 ms at best (`ideal`).
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class Row:
     """Milliseconds by the clock that a call takes beyond the endpoint's own time."""
 
 
-def records() -> Iterator[dict[str, Any]]:
-    """Records without end: documents, questions and first sentences of the shipped set, each with its own number."""
+def records(whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Records without end: documents, questions and first sentences, or whole answers, of the shipped set.
+
+    Each document has a number of its own.
+    """
     import faith_dspy.eval_sets.quickstart as shipped
     from faith_dspy.segment import carries_statement, sentences
 
@@ -66,7 +70,9 @@ def records() -> Iterator[dict[str, Any]]:
     texts = []
     for row in map(json.loads, lines):
         first = next((s.text for s in sentences(row["answer"]) if carries_statement(s.text)), None)
-        if first:
+        if first and whole:
+            texts.append((row["question"], row["context"], row["answer"]))
+        elif first:
             texts.append((row["question"], row["context"], first))
     for question, context, answer in cycle(texts):
         n = next(_numbers)
@@ -105,13 +111,13 @@ WAYS: dict[str, Callable[[Judge, list[dict[str, Any]], int], int]] = {
 }
 
 
-def measure(way: str, judge: Judge, port: int, in_flight: int, seconds: float) -> Row:
+def measure(way: str, judge: Judge, port: int, in_flight: int, seconds: float, whole: bool) -> Row:
     """One row, of about so many seconds. A first round, in which connections are made, does not count."""
     started = time.perf_counter()
     warm = 10 * in_flight
-    WAYS[way](judge, list(islice(records(), warm)), in_flight)
+    WAYS[way](judge, list(islice(records(whole), warm)), in_flight)
     pace = warm / (time.perf_counter() - started)
-    given = list(islice(records(), max(2 * warm, int(pace * seconds))))
+    given = list(islice(records(whole), max(2 * warm, int(pace * seconds))))
     raw = raw_rate(port, in_flight, min(seconds, 2))
     wall, cpu = time.perf_counter(), time.process_time()
     calls = WAYS[way](judge, given, in_flight)
@@ -216,6 +222,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--seconds", type=float, default=5, help="of each row")
     parser.add_argument("--records", type=int, default=100_000, help="of the memory measurement; 0: none")
+    parser.add_argument("--whole", action="store_true", help="whole answers instead of their first statements")
     parser.add_argument("--no-cache", action="store_true", help="without DSPy's cache of replies")
     parser.add_argument("--out", type=Path, default=RESULTS / "overhead.json")
     options = parser.parse_args()
@@ -227,7 +234,7 @@ def main() -> None:
         judge = make_judge(port, cache=not options.no_cache)
         for way in options.ways:
             for in_flight in options.in_flight:
-                rows.append(measure(way, judge, port, in_flight, options.seconds))
+                rows.append(measure(way, judge, port, in_flight, options.seconds, options.whole))
                 console.print(rows[-1])
     console.print(table(rows, where))
     taken: list[tuple[int, float]] = []
@@ -243,6 +250,7 @@ def main() -> None:
         **where,
         "delay": DELAY,
         "cache": not options.no_cache,
+        "whole": options.whole,
         "rows": [asdict(r) for r in rows],
         "memory_mb": taken,
     }

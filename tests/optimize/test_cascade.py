@@ -10,7 +10,7 @@ from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy import load_judge
 from faith_dspy.lm import metered
-from faith_dspy.optimize.cascade import Way, Ways, made_of, novel_only, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import Way, Ways, less_asked, made_of, seen_by, worth_exporting
 from faith_dspy.optimize.evaluate import Observed, judged_rows, observe, without_lm
 from faith_dspy.optimize.head import FittedHead
 from faith_dspy.optimize.study import Options, run
@@ -20,8 +20,16 @@ if TYPE_CHECKING:
     from faith_dspy.calibration import Head
 
 FULL = point("sentence", reference=True)
-NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True)
-HALF = point("words, then sentence 50%", value=-0.004, asked=0.5, computed_tokens=50.0, form=True, band=(0.3, 0.7))
+NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True, ask_about="novel")
+HALF = point(
+    "words, then sentence 50%",
+    value=-0.004,
+    asked=0.5,
+    computed_tokens=50.0,
+    form=True,
+    band=(0.3, 0.7),
+    ask_about="novel",
+)
 QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, band=(0.4, 0.6))
 ALONE = point(
     "words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, form=True, band=(0.5, 0.5)
@@ -29,9 +37,9 @@ ALONE = point(
 MANY = [True] * 50 + [False] * 50
 
 
-def ways(asked: Head | None = None, novel: Head | None = None) -> Ways:
+def ways(asked: Head | None = None, novel: Head | None = None, weakest: Head | None = None) -> Ways:
     """With these heads, the last one of words."""
-    return Ways(*(Way((), FittedHead(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, WORDS)))
+    return Ways(*(Way((), FittedHead(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, weakest, WORDS)))
 
 
 def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
@@ -72,7 +80,7 @@ def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
     """What it would have seen, from replies already paid for, is what it then sees; the dials of policy are kept."""
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0, reasoning="none")
     seen = observe(judge, [example(CLEAR), example(OPEN)])
-    first = made_of(judge, point("w", asked=0.5, form=True, band=(0.2, 0.8)), ways())
+    first = made_of(judge, point("w", asked=0.5, form=True, band=(0.2, 0.8), ask_about="novel"), ways())
     assert (first.head.band, first.config.abstention) == ((0.2, 0.8), 0.0)
     assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "novel")
     asked = len(server.requests)
@@ -105,7 +113,7 @@ def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
     answer = "The kettle is blue. The kettle is red."
     judge, server = judge_at(says="No")
     (seen,) = observe(judge, [example(answer)])
-    found = novel_only(seen).observation
+    found = less_asked(seen, "novel").observation
     assert [f.verdict for f in found.findings] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
     assert [f.logits == {} for f in found.findings] == [True, False]
     assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
@@ -116,10 +124,29 @@ def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
     dear = first.model_copy(update={"usage": first.usage.model_copy(update={"cached_tokens": 10})})
     total = dear.usage + second.usage
     moved = seen._replace(observation=seen.observation.model_copy(update={"findings": (dear, second), "usage": total}))
-    assert novel_only(moved).observation.usage.computed_tokens == 90
+    assert less_asked(moved, "novel").observation.usage.computed_tokens == 90
     (clear,) = observe(judge, [example("The kettle is blue.")])
-    assert novel_only(clear).observation.usage.computed_tokens == 0
-    assert novel_only(novel_only(seen)) == novel_only(seen)
+    assert less_asked(clear, "novel").observation.usage.computed_tokens == 0
+    assert less_asked(less_asked(seen, "novel"), "novel") == less_asked(seen, "novel")
+
+
+def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
+    """Of two with something new the one with more new words; a judge with that dial sees the same, and is made of it.
+
+    A variant that asks about the weakest alone is not made into a judge that asks about more.
+    """
+    answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome."
+    judge, server = judge_at(says="No")
+    (seen,) = observe(judge, [example(answer)])
+    found = less_asked(seen, "weakest").observation
+    assert [f.verdict.is_supported for f in found.findings] == [True, True, False]
+    assert [f.probability is None for f in found.findings] == [False, True, False]
+    assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
+    form = point("w", asked=0.9, form=True, ask_about="weakest")
+    weakest = made_of(judge, form, ways(weakest=WORDS))
+    assert (weakest.config.ask_about, weakest.head, len(server.requests)) == ("weakest", WORDS, 3)
+    assert observe(weakest, [example(answer)])[0].observation.findings == found.findings
+    assert made_of(weakest, NOVEL, ways(novel=WORDS)).config.ask_about == "weakest"
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,15 @@ def point(name: str, *, value: float = 0.0, **more) -> FrontierPoint:
 def test_a_frontier_in_words():
     """What the champion asks, and what would be cheaper; nothing of none."""
     full = point("sentence", reference=True, champion=True)
-    half = point("words, then sentence 50%", value=-0.004, asked=0.5, computed_tokens=50.0, form=True, band=(0.3, 0.7))
+    half = point(
+        "words, then sentence 50%",
+        value=-0.004,
+        asked=0.5,
+        computed_tokens=50.0,
+        form=True,
+        band=(0.3, 0.7),
+        ask_about="novel",
+    )
     assert in_words(()) == []
     assert in_words([full.model_copy(update={"cheapest": True})]) == [
         "Nothing cheaper is shown to be less than 2 points worse than sentence."
@@ -177,7 +185,7 @@ def test_a_frontier_in_words():
         "words settle the other 50%. Against asking about all: -0.4 points, 90 % interval -1.4 to +0.6 in the mean of "
         "balanced accuracy and AUROC, cross-fitted on 200 answers."
     ]
-    novel = point("sentence, novel only", asked=0.9, form=True, champion=True)
+    novel = point("sentence, novel only", asked=0.9, form=True, champion=True, ask_about="novel")
     assert in_words([novel, full.model_copy(update={"champion": False, "cheapest": True})])[0].startswith(
         "The champion asks the LM about 90% of the answers, and of these about the statements that words do not clear. "
         "Against asking about all: +0.0 points"
