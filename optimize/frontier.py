@@ -136,14 +136,14 @@ def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> 
     if not away:
         return []
     forms = [lm._replace(name=WORDS, rows=_mixed(lm, words, (threshold, threshold)), band=(threshold, threshold))]
-    part = ", weakest only" if lm.ask_about == "weakest" else ""
+    asked = "weakest" if lm.ask_about == "weakest" else lm.name
     for share in SHARES:
         k = int(share * len(away))
         reach = (away[k - 1] + away[k]) / 2 if k else 0.0
         band = (to_probability(max(-LOGIT_LIMIT, centre - reach)), to_probability(min(LOGIT_LIMIT, centre + reach)))
         rows = _mixed(lm, words, band)
         if any(r is not own for r, own in zip(rows, lm.rows, strict=True)):
-            forms.append(lm._replace(name=f"{WORDS}, then {lm.name} {share:.0%}{part}", rows=rows, band=band))
+            forms.append(lm._replace(name=f"{WORDS}, then {asked} {share:.0%}", rows=rows, band=band))
     return [f._replace(form=True) for f in forms[::-1]]
 
 

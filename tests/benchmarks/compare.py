@@ -68,7 +68,7 @@ def measure(asked: argparse.Namespace) -> None:
 
     began = time.monotonic()
     asked.out.mkdir(parents=True, exist_ok=True)
-    sets = [read_set(path, asked.answers) for path in find_sets(asked.data, asked.sets)]
+    sets = [read_set(path, asked.answers or None) for path in find_sets(asked.data, asked.sets)]
     judges = champions(sets, asked)
     server = serve(asked.lm)
     proxy = MeteringProxy(server.url, {name: s.mark for name, s in SYSTEMS.items()})
@@ -210,7 +210,7 @@ def _arguments() -> argparse.Namespace:
         "--judge", type=Path, action="append", default=[], help="a judge tuned on one of the sets; repeatable"
     )
     p.add_argument("--tune", action="store_true", help="tune the judges anew instead of taking the shipped ones")
-    p.add_argument("--answers", type=int, help="so many of each set's test part (default: all)")
+    p.add_argument("--answers", type=int, default=40, help="so many of each set's test part (default: 40; 0: all)")
     p.add_argument("--minutes", type=float, help="end cleanly after so many minutes; tuning counts")
     p.add_argument("--timeout", type=float, default=180, help="seconds a system may take over an answer")
     p.add_argument("--budget", default="standard", help="of the tuning, where it is done")

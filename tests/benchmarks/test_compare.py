@@ -15,6 +15,7 @@ from benchmarks.served import Served
 from benchmarks.summary import summarise
 from benchmarks.systems import SYSTEMS
 from benchmarks.worker import NotReadyError, Worker, in_a_line
+from faith_dspy import load_judge
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize.splits import split
 
@@ -149,3 +150,29 @@ def test_report(run):
     assert "| faith_dspy, untuned, by sentence |" in text
     assert "floor" in text
     assert "faith_dspy, tuned took no part" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "tuned"), [({}, False), ({"tune": True}, True), ({"lm": "local:x.gguf"}, True), ({"hash": "0"}, True)]
+)
+def test_whose_judge(tmp_path, monkeypatch, changed, tuned):
+    """A shipped judge stands for its own labels and the embedded model alone, unless tuning is asked for."""
+    calls = []
+    monkeypatch.setattr("faith_dspy.optimize.tune", lambda *args, **kwargs: calls.append(args))
+    shipped = compare.CHAMPIONS / "ragtruth_qa"
+    label_hash = changed.pop("hash", load_judge(shipped).manifest["label_set_hash"])
+    given = {"judge": [], "tune": False, "lm": "local", "out": tmp_path, "budget": "quick", "systems": ["champion"]}
+    one = AnswerSet("ragtruth_qa", tmp_path / "labels.jsonl", None, label_hash, [])
+    found = compare.champions([one], argparse.Namespace(**given | changed))
+    assert found == {"ragtruth_qa": str(tmp_path / "judges" / "ragtruth_qa" if tuned else shipped)}
+    assert len(calls) == tuned
+
+
+def test_shipped_judges_hold_no_labelled_texts():
+    """Numbers and prompts only: the labels are not ours to pass on."""
+    files = [*compare.CHAMPIONS.glob("*/judge.json")]
+    assert files
+    for file in files:
+        judge = load_judge(file.parent)
+        assert not judge.manifest.get("reference")
+        assert not any(p.demos for j in judge.chain if j.asks_lm for p in j.program.predictors())
