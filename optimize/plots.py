@@ -133,10 +133,12 @@ def frontier(found: Sequence[FrontierPoint]) -> Any | None:
     if not known:
         return None
     matplotlib = need("matplotlib.figure", "Plots of a study")
-    fig = matplotlib.Figure(figsize=(9.6, 4.4), dpi=110, layout="constrained")
+    fig = matplotlib.Figure(figsize=(11, 4), dpi=110, layout="constrained")
     fig.suptitle("What agreement costs: cross-fitted, to choose by", fontsize=10, x=0.01, ha="left", color=DARK)
     champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("champion", "cheapest"))
-    axes = fig.subplots(1, 2, sharey=True)
+    *axes, names = fig.subplots(1, 3, width_ratios=[1, 1, 0.7])
+    axes[1].sharey(axes[0])
+    number = {p.name: i for i, p in enumerate(known, 1)}  # names would hide each other: many points lie close together
     for ax, what, cost in ((axes[0], "computed tokens", "computed_tokens"), (axes[1], "seconds", "seconds")):
         spots = sorted((float(getattr(p, cost)), -float(p.agreement.value or 0), p.name) for p in known)
         spots = [(x, -y, name) for x, y, name in spots]
@@ -147,37 +149,39 @@ def frontier(found: Sequence[FrontierPoint]) -> Any | None:
             marker = "*" if name == champion else "D" if name == cheapest else "o"
             size, layer = (13, 4) if marker == "*" else (6, 3)
             ax.plot(x, y, marker, color=colour, markersize=size, zorder=layer, mec="white")
-        _named(ax, spots)
+        _numbered(ax, spots, number)
         ax.set_xlabel(f"{what} an answer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
-        ax.margins(x=0.25, y=0.6)
-        ax.set_xlim(left=-0.04 * spots[-1][0] - 1e-9)
+        ax.margins(x=0.1, y=0.35)
+        ax.set_xlim(left=-0.06 * spots[-1][0] - 1e-9)
     axes[0].set_ylabel("balanced accuracy")
-    told = f"★ champion: {champion}"
-    if cheapest:
-        same = cheapest == champion
-        told += " (no cheaper one that is not shown worse)" if same else f"     ◆ not shown worse: {cheapest}"
-    fig.supxlabel(told, fontsize=9, color=DARK)
+    names.axis("off")
+    mark = {cheapest: "  ◆", champion: "  ★"}
+    lines = [f"{i}  {name}{mark.get(name, '')}" for name, i in number.items()]
+    lines += ["", "★ champion"] + ["◆ cheapest not shown worse"] * (cheapest not in (None, champion))
+    if cheapest is not None and cheapest == champion:
+        lines.append("no cheaper one that is not shown worse")
+    names.text(0, 1, "\n".join(lines), va="top", fontsize=8, linespacing=1.6, color=DARK, transform=names.transAxes)
     return fig
 
 
-def _named(ax: Any, spots: Sequence[tuple[float, float, str]]) -> None:
-    """Names beside their points, those of equal points under each other."""
+def _numbered(ax: Any, spots: Sequence[tuple[float, float, str]], number: Mapping[str, int]) -> None:
+    """Numbers over their points, those of equal points together."""
     together: dict[tuple[float, float], list[str]] = {}
     for x, y, name in spots:
-        together.setdefault((round(x, 6), round(y, 6)), []).append(name)
-    for (x, y), names in together.items():
+        together.setdefault((round(x, 6), round(y, 6)), []).append(str(number[name]))
+    for i, ((x, y), numbers) in enumerate(together.items()):
+        up = i % 2 == 0  # neighbours are mostly equal in height
         ax.annotate(
-            "\n".join(names),
+            ", ".join(numbers),
             (x, y),
-            xytext=(2, 6),
+            xytext=(0, 7 if up else -7),
             textcoords="offset points",
-            fontsize=7,
-            va="bottom",
+            fontsize=8,
+            ha="center",
+            va="bottom" if up else "top",
             color=DARK,
-            rotation=55,  # neighbours are mostly equal in height
-            rotation_mode="anchor",
         )
 
 

@@ -193,9 +193,14 @@ def test_a_frontier_in_words():
 
 
 def test_the_plot_marks_champion_and_cheapest():
-    """Both panels name every point, and the line below says which is which; without points there is no plot."""
+    """Both panels number every point, the list beside them says which is which; without points there is no plot."""
     found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
     figure = plots.frontier([p.model_copy(update={"champion": p.reference}) for p in found])
-    assert [{t.get_text() for t in ax.texts} for ax in figure.axes] == [{p.name for p in found}] * 2
-    assert "champion: sentence" in figure._supxlabel.get_text()
+    *panels, names = figure.axes
+    numbers = [{n for t in ax.texts for n in t.get_text().split(", ")} for ax in panels]
+    assert numbers == [{str(i) for i in range(1, len(found) + 1)}] * 2
+    listed = names.texts[0].get_text().split("\n")
+    assert [line.rstrip(" ★◆") for line in listed[: len(found)]] == [f"{i}  {p.name}" for i, p in enumerate(found, 1)]
+    champion, cheapest = (next(line for line in listed if mark in line) for mark in "★◆")
+    assert ("sentence" in champion, next(p.name for p in found if p.cheapest) in cheapest) == (True, True)
     assert plots.frontier([]) is None
