@@ -13,9 +13,10 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.compare import NO_DIFFERENCE
 from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable
 from faith_dspy.optimize.frontier import ENOUGH, FrontierPoint, Rival, as_read, frontier, words_first
+from faith_dspy.prepared import prepare
 from faith_dspy.schema import Finding, Usage
 from faith_dspy.scoring import unasked
-from faith_dspy.signals import prepare, words_clear
+from faith_dspy.signals import words_clear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
