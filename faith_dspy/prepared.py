@@ -40,11 +40,12 @@ class PreparedContext:
         self.chunk_ids = [c.id for c in context]
         self._chunks = [[self._piece(sentence) for _, sentence in sentence_texts(text)] for text in texts]
         self.sentences = [*chain.from_iterable(self._chunks)]
-        self.where: dict[str, set[int]] = {}
-        """The sentences that each key occurs in."""
+        where: defaultdict[str, list[int]] = defaultdict(list)
         for i, piece in enumerate(self.sentences):
             for key in piece.keys:
-                self.where.setdefault(key, set()).add(i)
+                where[key].append(i)
+        self.where = dict(where)
+        """The sentences that each key occurs in."""
         self.known: defaultdict[str, dict[str, float]] = defaultdict(dict)
         """By statement: its signals looked at so far."""
 

@@ -39,7 +39,7 @@ def unasked(answer: str) -> Observation:
 def all_signals(
     observation: Observation, prepared: PreparedContext, names: Collection[str] = DIRECTIONS.keys()
 ) -> list[dict[str, float]]:
-    """Signals of each statement: those of words (of ``names``), and ``lm:<instruction>`` logits where the LM answered."""
+    """Signals of each statement: of words those of ``names``, and ``lm:<instruction>`` logits where the LM answered."""
     return [
         statement_signals(f.text, (), prepared=prepared, names=names) | {f"lm:{k}": v for k, v in f.logits.items()}
         for f in observation.findings
