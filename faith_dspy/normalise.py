@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import NamedTuple
 
 from faith_dspy.languages import (
@@ -81,13 +82,19 @@ def language_of(text: str) -> str:
     text = text[:20_000]
     if text.isascii():
         return guess_language(ascii_words(text), "LATIN")
-    letters = next((c for c in text if c.isalpha()), "a")
-    sample = [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or [letters]
     scripts: Counter[str] = Counter()
-    for c, n in Counter(sample).items():
-        scripts[unicodedata.name(c, "LATIN").split()[0]] += n
+    for c, n in Counter(text[:: max(1, len(text) // 200)]).items():
+        if c.isalpha():
+            scripts[_script(c)] += n
+    if not scripts:
+        scripts[_script(next((c for c in text if c.isalpha()), "a"))] = 1
     script = max(sorted(scripts), key=lambda name: scripts[name])
     return guess_language([word.lower() for word in _WORD.findall(text)], script)
+
+
+@lru_cache(maxsize=1024)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "LATIN").split()[0]
 
 
 def tokenize(text: str, language: str) -> list[Token]:

@@ -144,9 +144,9 @@ class _Compared:
         return math.log1p(len({k for _, k in self.numbers if k not in self.context.keys}))
 
     def moved_numbers(self) -> float:
-        known = self.context.number_neighbours
         near = [(k, neighbours(self.tokens, i)) for i, k in self.numbers if k in self.context.keys]
-        return _share(sum(bool(words) and not words & known.get(k, set()) for k, words in near), len(self.numbers))
+        moved = [k for k, words in near if words and not words & self.context.number_neighbours.get(k, set())]
+        return _share(len(moved), len(self.numbers))
 
     def novel_quotes(self) -> float:
         quotes = [plain(q) for q in _QUOTED.findall(self.text)]
