@@ -163,13 +163,11 @@ def response_format(signature: type[Signature]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
 
 
-@lru_cache(maxsize=64)  # DSPy looks through all of a signature's fields each time it is asked for some
-def _fields(signature: type[Signature]) -> Mapping[str, Any]:
+def _fields(signature: type[Signature]) -> dict[str, Any]:
     return {name: field.annotation for name, field in signature.output_fields.items()}
 
 
-@lru_cache(maxsize=64)
-def _entry(signature: type[Signature]) -> Mapping[str, Any] | None:
+def _entry(signature: type[Signature]) -> dict[str, Any] | None:
     """Fields of one verdict where the signature asks for several."""
     field = signature.output_fields.get("verdicts")
     return field and {n: f.annotation for n, f in get_args(field.annotation)[0].model_fields.items()}
