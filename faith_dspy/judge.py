@@ -233,17 +233,15 @@ class Judge:
         )
 
     def _not_judged(self, chunks: Sequence[Chunk], answer: str) -> Judgment | None:
-        nothing = Observation(sentences=sentences(answer))
+        parts = sentences(answer)
         if not any(c.text.strip() for c in chunks):
-            return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", nothing)
+            why = "there is no context to judge the answer by"
+            return unscored(Unscored.NO_CONTEXT, why, Observation(sentences=parts))
         if declines(answer):
-            return by_policy(Unscored.ABSTAINED, self.config.abstention, nothing)
-        if len(nothing.sentences) > self.config.max_statements:
-            return unscored(
-                Unscored.TOO_LONG,
-                f"the answer has {len(nothing.sentences)} sentences, max_statements is {self.config.max_statements}",
-                nothing,
-            )
+            return by_policy(Unscored.ABSTAINED, self.config.abstention, Observation(sentences=parts))
+        if len(parts) > self.config.max_statements:
+            why = f"the answer has {len(parts)} sentences, max_statements is {self.config.max_statements}"
+            return unscored(Unscored.TOO_LONG, why, Observation(sentences=parts))
         return None
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:

@@ -17,9 +17,10 @@ from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.focus import focused
 from faith_dspy.lm.endpoint import redact
 from faith_dspy.lm.meter import counted
+from faith_dspy.prepared import PreparedContext, prepare
 from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import PreparedContext, novelty, prepare, statement_signals, words_clear
+from faith_dspy.signals import HEAD_SIGNALS, novelty, statement_signals, words_clear
 from faith_dspy.signatures import INSTRUCTIONS, ExtractStatements
 from faith_dspy.verifier import JointVerifier, Verifier
 
@@ -190,8 +191,11 @@ def completed(passed: Sequence[Finding | None], asked: Sequence[Finding]) -> lis
 
 
 def _signals(statement: str, context: Sequence[Chunk], question: str | None) -> None:
-    """Signals of words take no less time than the rest; they are remembered for the judgment that follows."""
-    statement_signals(statement, (), prepared=prepare(context, question))
+    """Signals of words take no less time than the rest; they are remembered for the judgment that follows.
+
+    Those that most heads use: of others the context is read by then.
+    """
+    statement_signals(statement, (), prepared=prepare(context, question), names=HEAD_SIGNALS)
 
 
 def merged(readings: Sequence[Finding]) -> Finding:
@@ -301,4 +305,4 @@ def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") 
 
 
 def _novel(text: str, said: PreparedContext) -> float:
-    return statement_signals(text, [], prepared=said)["novel_words"]
+    return statement_signals(text, [], prepared=said, names=["novel_words"])["novel_words"]

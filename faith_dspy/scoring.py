@@ -8,17 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.evidence import find_quotes, valid_chunk_ids
+from faith_dspy.prepared import prepare
 from faith_dspy.schema import Finding, Judgment, Observation, StatementVerdict, Unscored, Verdict
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import best_chunks, prepare, statement_signals
+from faith_dspy.signals import DIRECTIONS, HEAD_SIGNALS, best_chunks, statement_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from faith_dspy.calibration import Head
     from faith_dspy.config import JudgeConfig
+    from faith_dspy.prepared import PreparedContext
     from faith_dspy.schema import Chunk
-    from faith_dspy.signals import PreparedContext
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]."""
@@ -35,10 +36,12 @@ def unasked(answer: str) -> Observation:
     return Observation(sentences=parts, findings=findings)
 
 
-def all_signals(observation: Observation, prepared: PreparedContext) -> list[dict[str, float]]:
-    """Signals of each statement: those of words, and ``lm:<instruction>`` logits where the LM answered."""
+def all_signals(
+    observation: Observation, prepared: PreparedContext, names: Collection[str] = DIRECTIONS.keys()
+) -> list[dict[str, float]]:
+    """Signals of each statement: of words those of ``names``, and ``lm:<instruction>`` logits where the LM answered."""
     return [
-        statement_signals(f.text, (), prepared=prepared) | {f"lm:{k}": v for k, v in f.logits.items()}
+        statement_signals(f.text, (), prepared=prepared, names=names) | {f"lm:{k}": v for k, v in f.logits.items()}
         for f in observation.findings
     ]
 
@@ -73,7 +76,7 @@ def conclude(
             observation,
         )
     prepared = prepare(context, question)
-    signals = all_signals(observation, prepared)
+    signals = all_signals(observation, prepared, _asked_for(head))
     judged = [None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)]
     confidences = [f.probability for f in findings]
     if head is not None and head.statement is not None:
@@ -132,6 +135,13 @@ def conclude(
         detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
         usage=observation.usage,
     )
+
+
+def _asked_for(head: Head | None) -> Collection[str]:
+    """The signals of words that the confidence is made from; without a head those that most heads use."""
+    if head is None or head.statement is None:
+        return HEAD_SIGNALS
+    return [name for name in head.statement.names if name in DIRECTIONS]
 
 
 def _verdict(finding: Finding, confidence: float | None, head: Head | None) -> Verdict | None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from faith_dspy.languages import STOP_WORDS
-from faith_dspy.normalise import language_of
+from faith_dspy.normalise import ascii_words, language_of
 from faith_dspy.phrases import PHRASES, STATING
 from faith_dspy.schema import Sentence
 
@@ -39,7 +39,6 @@ _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
 _ONLY_GERMAN = STOP_WORDS["german"] - STOP_WORDS["english"]
 """A text without any of these has at least as many of the English function words, and is not taken for German."""
-_NO_LETTERS = {i: " " for i in range(128) if not chr(i).isalpha()}
 
 
 @lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
@@ -73,7 +72,7 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 
 def _rules(text: str) -> str:
     """The language whose rules tell sentences apart. Most texts need not be looked at closely for that."""
-    if text.isascii() and _ONLY_GERMAN.isdisjoint(text.lower().translate(_NO_LETTERS).split()):
+    if text.isascii() and _ONLY_GERMAN.isdisjoint(ascii_words(text)):
         return "en"
     return _RULES.get(language_of(text), "en")
 

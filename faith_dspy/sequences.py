@@ -19,6 +19,14 @@ def plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
+def signs(text: str) -> frozenset[str]:
+    """Characters that are neither of words nor common punctuation: ``$``, ``<``, ✗."""
+    return frozenset(_SIGN.findall(text))
+
+
+_SIGN = re.compile(r"[^\w\s.,;:!?'\"()\[\]*#…-]")
+
+
 def character_grams(text: str) -> set[str]:
     """All strings of five characters of the plain text."""
     text = plain(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.prepared import prepare
 from faith_dspy.schema import Chunk
-from faith_dspy.signals import prepare, statement_signals
+from faith_dspy.signals import statement_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

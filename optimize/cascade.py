@@ -13,10 +13,10 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.compare import NO_DIFFERENCE
 from faith_dspy.optimize.evaluate import Observed, cross_fitted_rows, scorable
 from faith_dspy.optimize.frontier import ASKED_ABOUT, ENOUGH, FrontierPoint, Rival, as_read, frontier, words_first
+from faith_dspy.prepared import prepare
 from faith_dspy.program import completed, passed_over
 from faith_dspy.schema import Usage
 from faith_dspy.scoring import unasked
-from faith_dspy.signals import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

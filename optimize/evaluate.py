@@ -14,9 +14,10 @@ from faith_dspy.optimize.aim import BALANCED, Aim
 from faith_dspy.optimize.align import align, places
 from faith_dspy.optimize.head import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.prepared import prepare
 from faith_dspy.schema import Judgment, Observation, Usage
 from faith_dspy.scoring import all_signals, unasked
-from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, prepare, shortcut_signals
+from faith_dspy.signals import HEAD_SIGNALS, SHORTCUTS, shortcut_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -9,9 +9,10 @@ import dspy
 
 from faith_dspy.optimize.align import places
 from faith_dspy.optimize.search import paired
+from faith_dspy.prepared import prepare
 from faith_dspy.schema import Chunk
 from faith_dspy.segment import carries_statement, sentences
-from faith_dspy.signals import prepare, statement_signals
+from faith_dspy.signals import statement_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,6 +9,7 @@ from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import Finding, Observation, Usage
 from faith_dspy.scoring import conclude, level, score
+from faith_dspy.signals import HEAD_SIGNALS
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -259,3 +260,15 @@ def test_ranking_falls_back():
     assert judged(finding(FULL, probability=0.9), finding(FULL, probability=0.6)).ranking == 0.6
     assert judged(finding(FULL, probability=0.9), finding(NONE)).ranking == 0.5
     assert judged().ranking is None
+
+
+def test_signals_shown_are_those_that_count():
+    """A statement shows the signals of words that its head names, without a head the default ones; the LM's always."""
+    said = finding(FULL, logits={"supported": 2.0})
+    words = StatementHead(
+        names=("copied_run", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
+    )
+    by_words = judged(said, head=HEAD.model_copy(update={"statement": words})).statements[0]
+    assert by_words.signals == {"copied_run": 1.0, "lm:supported": 2.0}  # a signal that is no more is left out
+    assert judged(said, head=HEAD).statements[0].signals == {"lm:supported": 2.0}
+    assert judged(said).statements[0].signals.keys() == {*HEAD_SIGNALS, "lm:supported"}

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import math
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 import pytest
 
-from faith_dspy.normalise import language_of, number_value, tidy, tokenize
+from faith_dspy.normalise import ascii_words, language_of, number_value, tidy, tokenize
+from faith_dspy.prepared import PreparedContext, prepare
 from faith_dspy.schema import Chunk
 from faith_dspy.signals import (
     DIRECTIONS,
     HEAD_SIGNALS,
     best_chunks,
-    prepare,
     shortcut_signals,
     statement_signals,
     words_clear,
@@ -264,7 +265,7 @@ def test_signals_are_made_once(monkeypatch) -> None:
     """A statement looked at before is not looked at again, and what a caller does with its signals is the caller's."""
     prepared = prepare([Chunk(id=0, text="The kettle is blue.")])
     first = statement_signals("The kettle is red.", (), prepared=prepared)
-    monkeypatch.setattr("faith_dspy.signals.tokenize", None)
+    monkeypatch.setattr("faith_dspy.prepared.tokenize", None)
     again = statement_signals("The kettle is red.", (), prepared=prepared)
     assert again == first
     again.clear()
@@ -283,3 +284,40 @@ def test_a_context_is_kept_for_its_own_work() -> None:
 
     before, after = copy_context().run(work)
     assert before is after
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_each_signal_alone(name: str) -> None:
+    """Asked for alone, a signal has the value that it has among all, whatever was looked at before it."""
+    context = chunks(TOWER, BRIDGE)
+    said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
+    together = statement_signals(said, context, prepared=PreparedContext(context))
+    assert set(together) == set(DIRECTIONS)
+    assert statement_signals(said, context, prepared=PreparedContext(context), names=[name]) == {name: together[name]}
+
+
+def test_what_is_not_asked_for_is_not_made() -> None:
+    """A head's default signals need neither trigrams nor strings of characters nor what stands beside numbers."""
+    prepared = PreparedContext(chunks(TOWER, BRIDGE))
+    statement_signals("The Eiffel Tower opened in 1937.", (), prepared=prepared, names=HEAD_SIGNALS)
+    assert "pairs" in vars(prepared)
+    assert not vars(prepared).keys() & {"trigrams", "characters", "plain", "number_neighbours", "signs"}
+
+
+@pytest.mark.parametrize("text", ["It's 5 o'clock_now: A-B, c3po (x)!", "", "".join(map(chr, range(128))) * 2])
+def test_ascii_words_are_runs_of_letters(text: str) -> None:
+    """The short way through an ASCII text finds what the pattern for all texts finds."""
+    assert ascii_words(text) == re.findall(r"[^\W\d_]+", text.lower())
+
+
+@pytest.mark.parametrize("written", ["007", "7", "999999999999999", "1000000000000000", "12345678901234567890", "٣"])
+def test_plain_numbers_are_read_as_any(written: str) -> None:
+    """Digits alone have the value that they have as a number with a decimal part of nothing."""
+    assert number_value(written, "english") == number_value(f"{written}.0", "english")
+
+
+def test_a_part_of_a_word_is_stemmed_once(monkeypatch) -> None:
+    """What stands before an apostrophe is remembered like any word."""
+    first = tokenize("kettlemakers's", "english")
+    monkeypatch.setattr("faith_dspy.normalise.stem", None)
+    assert [t.key for t in tokenize("kettlemakers's", "english")] == [t.key for t in first]

@@ -57,8 +57,7 @@ class Meter:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._lock = threading.Lock()
-        self._usage = Usage()
-        self._paid = Usage()
+        self._usage = self._paid = Usage()
         self._begun = 0
         self._replayed = 0
         self._failed = 0

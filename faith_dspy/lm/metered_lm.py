@@ -169,9 +169,8 @@ class MeteredLM(dspy.LM):
         seconds = time.perf_counter() - call.started if call else 0.0
         dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
         if isinstance(entry["response"], dict) and SECONDS in entry["response"]:  # it holds what it cost
-            found = _counts(entry["response"]["usage"])
-            known = {"calls": 1, "seconds": entry["response"][SECONDS], "dollars": dollars}
-            return found.model_copy(update=known), not entry["usage"]
+            paid = entry["response"]
+            return _counts(paid["usage"], calls=1, seconds=paid[SECONDS], dollars=dollars), not entry["usage"]
         responses = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
         receipt = self._receipt_key(entry, responses) if call and call.cached else None
         if not entry["usage"]:  # a replay, or an endpoint that does not count
@@ -182,7 +181,7 @@ class MeteredLM(dspy.LM):
             found = sum((_counts(r.usage) for r in responses if hasattr(r, "usage")), Usage())
             if found.prompt_tokens or hit:
                 return found.model_copy(update={"calls": 1}), True
-        usage = _counts(entry["usage"]).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
+        usage = _counts(entry["usage"], calls=1, seconds=seconds, dollars=dollars)
         if receipt:
             dspy.cache.put(receipt, usage.model_dump())
         return usage, False
@@ -224,8 +223,8 @@ def _kept(receipt: dict[str, Any], hit: bool) -> Any:
     return kept
 
 
-def _counts(usage: Any) -> Usage:
-    """Token counts out of OpenAI's dictionary or lm15's object; 0 for those not given."""
+def _counts(usage: Any, **known: Any) -> Usage:
+    """Token counts out of OpenAI's dictionary or lm15's object, 0 for those not given; beside what else is known."""
 
     def first(*names: str) -> int:
         values = (usage.get(n) if isinstance(usage, dict) else getattr(usage, n, None) for n in names)
@@ -236,6 +235,7 @@ def _counts(usage: Any) -> Usage:
         prompt_tokens=first("prompt_tokens", "input_tokens"),
         cached_tokens=int(details.get("cached_tokens") or first("cache_read_tokens", "cache_read_input_tokens")),
         output_tokens=first("completion_tokens", "output_tokens"),
+        **known,
     )
 
 
