@@ -65,7 +65,7 @@ class JudgeConfig(BaseModel):
     """``novel``: statements that words clear pass unasked, which are those with nothing in them that is not in the
     context: no content word, name, number or quotation, no number moved to other words, no other negation.
     ``weakest``: of what is left the LM is asked about one, the statement with most in it that is new to the context.
-    The others are left to the head; without one they are presumed supported, and the answer falls with that one."""
+    The others are left to the head; without one they are presumed supported: the answer passes if that one does."""
     focus: int | None = Field(default=None, ge=1)
     """Sentences of the context that the LM is shown, for each sentence it is asked about: those that share most of its
     words. None: all of the context. Cheaper where a long context is asked about once or twice; where many statements

@@ -122,7 +122,7 @@ _KEPT = 50_000
 _prepared = lru_cache(maxsize=4)(PreparedContext)  # few: a long document's takes tens of megabytes
 
 
-@lru_cache(maxsize=16)  # its chunks are looked for right after its signals
+@lru_cache(maxsize=256)  # its chunks are looked for after its signals, by then others have been read
 def read(statement: str, language: str) -> tuple[str, list[Token]]:
     """A statement's text without layout, and its tokens."""
     text = without_markers(tidy(statement))

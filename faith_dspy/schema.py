@@ -196,11 +196,16 @@ class Judgment(_Frozen):
 
     @property
     def ranking(self) -> float | None:
-        """What AUROC is measured on: the probability, else the weakest statement's confidence, else the score."""
+        """What AUROC is measured on: the probability, else the weakest statement's confidence, else the score.
+
+        A statement that is supported without a confidence – presumed to be, with ``ask_about="weakest"`` – is not the
+        weakest as long as another one has a confidence.
+        """
         if self.score is None or self.probability is not None:
             return self.probability
-        confidences = [s.confidence for s in self.statements if s.confidence is not None]
-        return min(confidences) if confidences and len(confidences) == len(self.statements) else self.score
+        known = [s.confidence for s in self.statements if s.confidence is not None]
+        lacking = [s for s in self.statements if s.confidence is None and not s.is_supported]
+        return min(known) if known and not lacking else self.score
 
     def pretty(self) -> str:
         """The judgment as text for a terminal."""

@@ -47,7 +47,7 @@ HEAD_SIGNALS = (
     "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
 )  # fmt: skip
 """What a head uses by default. More signals did not separate better in any of our sets (optimize/LOG.md); the others
-are shown to people, and are there for whoever has the labels to find out."""
+are there for whoever has the labels to find out."""
 
 
 def statement_signals(

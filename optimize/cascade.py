@@ -52,17 +52,24 @@ class Ways(NamedTuple):
         return {"novel": self.novel, "weakest": self.weakest}[form.ask_about] if form.asked else self.words
 
 
-def points(name: str, ways: Ways, others: Sequence[VariantResult], seed: int = 0) -> tuple[FrontierPoint, ...]:
-    """The frontier: the variant ``name`` with its thriftier forms, and the other variants on dev."""
+def points(
+    name: str, config: JudgeConfig, ways: Ways, others: Sequence[VariantResult], seed: int = 0
+) -> tuple[FrontierPoint, ...]:
+    """The frontier: the variant ``name``, with these dials, and its thriftier forms; and the other variants on dev.
+
+    What a joint reply says of one statement is not what is said of it alone: there is no weakest one then.
+    """
     full, novel, weakest, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
-    forms = words_first(Rival(name, novel, ask_about="novel"), words, ways.words.fitted.head.threshold)
+    least = max(config.ask_about, "novel", key=[*ASKED_ABOUT].index)
+    forms = words_first(Rival(name, novel, ask_about=least), words, ways.words.fitted.head.threshold)
     if _cost_differs(novel, full):
-        forms.append(Rival(f"{name}, novel only", novel, ask_about="novel"))
-    if _cost_differs(weakest, novel):
+        forms.append(Rival(f"{name}, novel only", novel, ask_about=least))
+    if config.verification == "each" and _cost_differs(weakest, novel):
         less = Rival(name, weakest, ask_about="weakest")
         forms += words_first(less, words, ways.words.fitted.head.threshold)[:-1]  # words alone are there
         forms.append(less._replace(name=f"{name}, weakest only"))
-    rivals = [Rival(name, full), *(r._replace(rows=as_read(r.rows, full), form=True) for r in forms)]
+    forms = [r._replace(rows=as_read(r.rows, full), form=True) for r in forms]
+    rivals = [Rival(name, full, ask_about=config.ask_about), *forms]
     rivals += [Rival(v.name, v.predictions) for v in others if v.name != name and v.kind != "floor" and v.predictions]
     return frontier(rivals, name, seed)
 
@@ -92,8 +99,7 @@ def made_of(judge: Judge, form: FrontierPoint, ways: Ways) -> Judge:
     first, words = JudgeConfig.make(**judge.config.concluded), ways.words.fitted.head
     if form.asked == 0:
         return Judge(NO_LM, config=first, head=words)
-    least = max(form.ask_about, judge.config.ask_about, key=[*ASKED_ABOUT].index)
-    thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": least}), head=head)
+    thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": form.ask_about}), head=head)
     if form.band is None:
         return thrifty
     return Judge(NO_LM, config=first, head=words.model_copy(update={"band": form.band}), escalate_to=thrifty)

@@ -170,7 +170,7 @@ def _ways(contest: Contest, seen: Sequence[Observed]) -> Ways:
 
 def _form(contest: Contest, result: StudyResult, ways: Ways) -> FrontierPoint:
     """Write the frontier into the result, and say which of its points is to be exported."""
-    found = points(result.champion, ways, result.variants, contest.seed)
+    found = points(result.champion, contest.judges[result.champion].config, ways, result.variants, contest.seed)
     form = next(p for p in found if p.reference)
     if contest.aim == BALANCED:  # the pass mark of words is for nothing else
         labels = [bool(o.example.label) for o in scorable(ways.all.seen)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from faith_dspy.agreement import measure
 from faith_dspy.calibration import LOGIT_LIMIT, to_logit, to_probability
@@ -71,6 +71,14 @@ class FrontierPoint(BaseModel):
     """Whether it is what the study exports."""
     cheapest: bool = False
     """Whether it is the cheapest that is not shown to be worse than the reference by `MARGIN` or more."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _before_the_weakest(cls, given: Any) -> Any:
+        """In studies from before there was a choice, forms asked about what is novel."""
+        if isinstance(given, dict) and given.get("form") and "ask_about" not in given:
+            return {**given, "ask_about": "novel"}
+        return given
 
     @property
     def cost(self) -> float:

@@ -370,6 +370,15 @@ def test_the_weakest_statement_alone_is_asked_about(judge_at, verification):
     assert "Seven dragons" in server.requests[0]["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize(("p", "handed_on"), [(0.55, True), (0.45, True), (0.05, False), (0.95, False)])
+def test_the_weakest_statement_ranks_the_answer(judge_at, p, handed_on):
+    """An untuned judge ranks by the one probability it has, and hands on by it."""
+    judge, _ = judge_at(says={"text": "Yes", "top": {"Yes": p, "No": 1 - p}}, ask_about="weakest")
+    found = judge(context=["The kettle is blue."], answer="The kettle is red. Seven dragons guard the kettle.")
+    assert found.ranking == pytest.approx(p)
+    assert judge.leaves_open(found) is handed_on
+
+
 def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
     """With no verdict on the weakest there is none on the others; what words clear still passes."""
     judge, _ = judge_at(says="?", ask_about="weakest")

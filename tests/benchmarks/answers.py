@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.labels import label_set_hash, read_labels
 from faith_dspy.optimize.splits import Splits, split
@@ -42,9 +43,14 @@ def read_set(path: Path, n: int | None) -> AnswerSet:
 
 
 def find_sets(folder: Path, names: Sequence[str]) -> list[Path]:
-    """The label files that are there; the shipped set where none is."""
-    found = [folder / f"{name}.jsonl" for name in names if (folder / f"{name}.jsonl").is_file()]
-    return found or [path_of(SHIPPED)]
+    """The label files of these names; the shipped set where the folder is missing. `InputError` where a file is."""
+    if not folder.is_dir():
+        return [path_of(SHIPPED)]
+    found = [folder / f"{name}.jsonl" for name in names]
+    if missing := [f for f in found if not f.is_file()]:
+        there = ", ".join(sorted(f.stem for f in folder.glob("*.jsonl"))) or "none"
+        raise InputError(f"{missing[0]} is missing; label files there: {there}.")
+    return found
 
 
 def choose(part: Sequence[LabelledExample], n: int | None, seed: int = SEED) -> list[LabelledExample]:

@@ -199,7 +199,7 @@ def _report(out: Path) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    from .systems import SYSTEMS
+    from .systems import SYSTEMS, TUNED
 
     p = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare", description=__doc__)
     names = lambda text: [n.strip() for n in text.split(",") if n.strip()]  # noqa: E731
@@ -221,6 +221,10 @@ def _arguments() -> argparse.Namespace:
     p.add_argument("--out", type=Path, default=HERE / "results")
     p.add_argument("--report", action="store_true", help="measure nothing, write the report anew")
     asked = p.parse_args()
+    if asked.answers < 0:
+        p.error(f"--answers is {asked.answers}, expected a number from 1, or 0 for all")
+    if asked.judge and not set(TUNED) & set(asked.systems):
+        p.error(f"--judge is for the systems {' and '.join(TUNED)}; --systems names neither")
     if odd := [n for n in asked.systems if n not in SYSTEMS]:
         p.error(f"there is no system {odd[0]!r}; there are {', '.join(SYSTEMS)}")
     return asked

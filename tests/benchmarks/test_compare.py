@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from benchmarks import compare
-from benchmarks.answers import AnswerSet, choose
+from benchmarks.answers import AnswerSet, choose, find_sets
 from benchmarks.proxy import MeteringProxy
 from benchmarks.report import markdown
 from benchmarks.rows import Book
@@ -16,6 +16,7 @@ from benchmarks.summary import summarise
 from benchmarks.systems import SYSTEMS
 from benchmarks.worker import NotReadyError, Worker, in_a_line
 from faith_dspy import load_judge
+from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize.splits import split
 
@@ -176,3 +177,12 @@ def test_shipped_judges_hold_no_labelled_texts():
         judge = load_judge(file.parent)
         assert not judge.manifest.get("reference")
         assert not any(p.demos for j in judge.chain if j.asks_lm for p in j.program.predictors())
+
+
+def test_sets_are_those_asked_for(tmp_path):
+    """A name that is not there is an error, but for a folder that is missing as a whole."""
+    (tmp_path / "a.jsonl").write_text("")
+    assert find_sets(tmp_path, ["a"]) == [tmp_path / "a.jsonl"]
+    with pytest.raises(InputError, match=r"b\.jsonl is missing; label files there: a\."):
+        find_sets(tmp_path, ["a", "b"])
+    assert [f.stem for f in find_sets(tmp_path / "x", ["a"])] == ["quickstart"]

@@ -8,9 +8,11 @@ from test_escalation import CLEAR, OPEN, WORDS
 from test_frontier import point
 from test_study import Quiet, Record, knowing, labels
 
-from faith_dspy import load_judge
+from faith_dspy import Judge, load_judge
+from faith_dspy.labels import read_labels
 from faith_dspy.lm import metered
-from faith_dspy.optimize.cascade import Way, Ways, less_asked, made_of, seen_by, worth_exporting
+from faith_dspy.optimize.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.champion import Contest, _ways
 from faith_dspy.optimize.evaluate import Observed, judged_rows, observe, without_lm
 from faith_dspy.optimize.head import FittedHead
 from faith_dspy.optimize.study import Options, run
@@ -131,10 +133,7 @@ def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
 
 
 def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
-    """Of two with something new the one with more new words; a judge with that dial sees the same, and is made of it.
-
-    A variant that asks about the weakest alone is not made into a judge that asks about more.
-    """
+    """Of two with something new the one with more new words; the judge with that dial sees the same."""
     answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome."
     judge, server = judge_at(says="No")
     (seen,) = observe(judge, [example(answer)])
@@ -146,7 +145,6 @@ def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
     weakest = made_of(judge, form, ways(weakest=WORDS))
     assert (weakest.config.ask_about, weakest.head, len(server.requests)) == ("weakest", WORDS, 3)
     assert observe(weakest, [example(answer)])[0].observation.findings == found.findings
-    assert made_of(weakest, NOVEL, ways(novel=WORDS)).config.ask_about == "weakest"
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +172,20 @@ def study(many, server, out, **more):
         Quiet(),
         tracker=Record,
     )
+
+
+@pytest.mark.parametrize(
+    ("dials", "asked_about"),
+    [({}, {"novel", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"novel"})],
+)
+def test_forms_ask_about_no_more_than_the_variant(many, chat_server, dials, asked_about):
+    """A variant of the weakest has no form that asks about more; one joint reply says nothing of a single statement."""
+    server = chat_server(says=knowing)
+    judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **dials)
+    contest = Contest({"v": judge}, {}, (), (), 0, None)
+    found = points("v", judge.config, _ways(contest, observe(judge, read_labels(many)[:54])), [])
+    assert {p.ask_about for p in found if p.form} == asked_about
+    assert [p.ask_about for p in found if p.reference] == [judge.config.ask_about]
 
 
 def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, tmp_path):

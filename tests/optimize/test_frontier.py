@@ -192,6 +192,13 @@ def test_a_frontier_in_words():
     )
 
 
+def test_forms_of_earlier_studies_asked_about_what_is_novel():
+    """A form saved before there was a choice says so; other points ask about everything."""
+    for form, which in ((True, "novel"), (False, "all")):
+        saved = point("p", form=form).model_dump(exclude={"ask_about"})
+        assert FrontierPoint(**saved).ask_about == which
+
+
 def test_the_plot_marks_champion_and_cheapest():
     """Both panels number every point, the list beside them says which is which; without points there is no plot."""
     found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
