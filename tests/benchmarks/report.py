@@ -130,10 +130,21 @@ def _cost_row(s: SystemResult) -> list[str]:
     return [s.title, *told, *(_figure(e, 1) for e in beside)]
 
 
+ENOUGH_CONTEXTS = 6
+"""With fewer even the clearest difference comes by chance more often than once in twenty times: 2 / 2^contexts."""
+
+
 def sentences(one: SetResult) -> list[str]:
     """What the tables do not say: what the aims come to, what differs beyond chance, what failed and why."""
     out = [*_aims(one)]
-    out += [s.beside.difference.sentence for s in one.systems if s.beside]
+    if one.contexts < ENOUGH_CONTEXTS:
+        chance = 2 ** (one.contexts - 1)
+        out.append(
+            f"{one.contexts} contexts are too few to tell systems apart, whatever the intervals: of two that are equal, "
+            f"one is ahead on all of them once in {chance} times."
+        )
+    else:
+        out += [s.beside.difference.sentence for s in one.systems if s.beside]
     for s in one.systems:
         if s.absent:
             out.append(f"{s.title} took no part: {s.absent}.")

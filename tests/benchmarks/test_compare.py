@@ -151,6 +151,7 @@ def test_report(run):
     assert "| faith_dspy, untuned, by sentence |" in text
     assert "floor" in text
     assert "faith_dspy, tuned took no part" in text
+    assert ("contexts are too few" in text) is (results.sets[0].contexts < 6)
 
 
 @pytest.mark.parametrize(
