@@ -140,8 +140,8 @@ def sentences(one: SetResult) -> list[str]:
     if one.contexts < ENOUGH_CONTEXTS:
         chance = 2 ** (one.contexts - 1)
         out.append(
-            f"{one.contexts} contexts are too few to tell systems apart, whatever the intervals: of two that are equal, "
-            f"one is ahead on all of them once in {chance} times."
+            f"{one.contexts} contexts are too few to tell systems apart, whatever the intervals: of two that are "
+            f"equal, one is ahead on all of them once in {chance} times."
         )
     else:
         out += [s.beside.difference.sentence for s in one.systems if s.beside]
