@@ -10,7 +10,7 @@ import pytest
 
 from faith_dspy.lm import make_lm, metered
 from faith_dspy.lm import metered_lm as taken
-from faith_dspy.lm.direct import ask
+from faith_dspy.lm.direct import _parsed, ask
 
 ASKED = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1}
 
@@ -167,8 +167,10 @@ def test_a_proxy_is_left_to_dspy(server, not_by_dspy, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
+    _parsed.cache_clear()  # another server may have had this port, and this one's is not to be known to another
     with pytest.raises(AssertionError, match="left to DSPy"):
         at(server)("Blue?")
+    _parsed.cache_clear()
 
 
 def test_an_odd_reply_is_left_to_dspy(server, monkeypatch):
