@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from test_escalation import CLEAR, OPEN, WORDS
-from test_frontier import point
+from test_frontier import HALF, point
 from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy import Judge, load_judge
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
 FULL = point("sentence", reference=True)
 NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True, ask_about="novel")
-HALF = point(
-    "words, then sentence 50%",
-    value=-0.004,
-    asked=0.5,
-    computed_tokens=50.0,
-    form=True,
-    band=(0.3, 0.7),
-    ask_about="novel",
-)
 QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, band=(0.4, 0.6))
 ALONE = point(
     "words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, form=True, band=(0.5, 0.5)

@@ -159,27 +159,29 @@ def point(name: str, *, value: float = 0.0, **more) -> FrontierPoint:
     return FrontierPoint(name=name, **{**given, **more})
 
 
+HALF = point(
+    "words, then sentence 50%",
+    value=-0.004,
+    asked=0.5,
+    computed_tokens=50.0,
+    form=True,
+    band=(0.3, 0.7),
+    ask_about="novel",
+)
+
+
 def test_a_frontier_in_words():
     """What the champion asks, and what would be cheaper; nothing of none."""
     full = point("sentence", reference=True, champion=True)
-    half = point(
-        "words, then sentence 50%",
-        value=-0.004,
-        asked=0.5,
-        computed_tokens=50.0,
-        form=True,
-        band=(0.3, 0.7),
-        ask_about="novel",
-    )
     assert in_words(()) == []
     assert in_words([full.model_copy(update={"cheapest": True})]) == [
         "Nothing cheaper is shown to be less than 2 points worse than sentence."
     ]
-    assert in_words([half.model_copy(update={"cheapest": True}), full]) == [
+    assert in_words([HALF.model_copy(update={"cheapest": True}), full]) == [
         "The cheapest that is shown to be less than 2 points worse than sentence: words, then sentence 50%, 50 tokens "
         "read an answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` exports it."
     ]
-    exported = [half.model_copy(update={"cheapest": True, "champion": True}), full]
+    exported = [HALF.model_copy(update={"cheapest": True, "champion": True}), full]
     assert in_words(exported) == [
         "The champion asks the LM about 50% of the answers, and of these about the statements that words do not clear; "
         "words settle the other 50%. Against asking about all: -0.4 points, 90 % interval -1.4 to +0.6 in the mean of "
