@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import MissingExtraError
-from faith_dspy.labels import read_labels
+from faith_dspy.io.labels import read_labels
 
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.calibration import Head
+from faith_dspy.scoring.classifier import Head
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, InputError
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.labels import as_chunks
+from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Observation, Usage
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ class JudgeConfig(BaseModel):
     """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
     from Not At All (0) to Completely Yes (1). Goes with ``granularity="answer"``; the level is the score."""
     instructions: tuple[str, ...] = ()
-    """Seed instructions asked about each statement, by name in `faith_dspy.signatures.INSTRUCTIONS`. The first gives
+    """Seed instructions asked about each statement, by name in `faith_dspy.program.signatures.INSTRUCTIONS`. The first gives
     the verdict; all give signals. Empty: ``supported`` for binary verdicts, else the one named like `verdicts`."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict, or thoughts before it. Kept as the statement's ``reason``."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.concurrency import awaited, in_order
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.conversation import from_conversation
+from faith_dspy.io.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
-from faith_dspy.labels import as_chunks
+from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Judgment, Observation, Unscored, digest
-from faith_dspy.scoring import by_policy, conclude, unasked, unscored
-from faith_dspy.segment import declines, sentences
+from faith_dspy.scoring.score import by_policy, conclude, unasked, unscored
+from faith_dspy.text.sentences import declines, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from faith_dspy.calibration import Head
+    from faith_dspy.scoring.classifier import Head
     from faith_dspy.lm import MeteredLM
-    from faith_dspy.program import FaithfulnessProgram
+    from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
 
 _In = TypeVar("_In")
@@ -131,7 +131,7 @@ class Judge:
     def program(self) -> FaithfulnessProgram:
         """The DSPy module inside."""
         if self._program is None:
-            from faith_dspy.program import FaithfulnessProgram
+            from faith_dspy.program.faithfulness import FaithfulnessProgram
 
             self._program = FaithfulnessProgram(self.config)
         return self._program
@@ -215,7 +215,7 @@ class Judge:
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
-        from faith_dspy.adapter import ADAPTER, called
+        from faith_dspy.program.adapter import ADAPTER, called
         from faith_dspy.lm import metered
 
         lm, program = self.lm, self.program

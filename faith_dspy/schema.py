@@ -95,7 +95,7 @@ class StatementVerdict(Statement):
     confidence: float | None = Field(default=None, ge=0, le=1)
     """Probability that the statement is fully supported; calibrated when the judge was tuned."""
     signals: dict[str, float] = Field(default_factory=dict)
-    """Signals of support the confidence was made from; names as in `faith_dspy.signals`."""
+    """Signals of support the confidence was made from; names as in `faith_dspy.text.features`."""
     error: str | None = None
     """Why there is no verdict."""
 

@@ -46,8 +46,8 @@ def tune(
     (``agreement``) or the ``cheapest`` that is not shown to agree worse.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
-    ``variants``: names from `faith_dspy.optimize.variants.VARIANTS` instead of the budget's (a list, or a text with
-    commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.plan`). ``tracking_uri``: MLflow's
+    ``variants``: names from `faith_dspy.optimize.select.variants.VARIANTS` instead of the budget's (a list, or a text with
+    commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.select.plan`). ``tracking_uri``: MLflow's
     store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
 
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
@@ -55,10 +55,10 @@ def tune(
     """
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
-    from faith_dspy.optimize.aim import Aim
-    from faith_dspy.optimize.plan import named
+    from faith_dspy.optimize.classifier.operating_point import Aim
+    from faith_dspy.optimize.select.plan import named
     from faith_dspy.optimize.study import Options, run
-    from faith_dspy.optimize.tracking import MlflowTracker, connect
+    from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
     from faith_dspy.report.terminal import TerminalView
 
     options = Options(

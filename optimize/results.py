@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import faith_dspy
-from faith_dspy.agreement import Agreement
-from faith_dspy.labels import label_set_hash
-from faith_dspy.optimize.ablation import Ablated
-from faith_dspy.optimize.aim import Cut
-from faith_dspy.optimize.band import Band
-from faith_dspy.optimize.compare import Comparison
-from faith_dspy.optimize.frontier import FrontierPoint, in_words
-from faith_dspy.optimize.groups import Groups
-from faith_dspy.optimize.reliability import CalibrationCheck
-from faith_dspy.optimize.selection import Selection
-from faith_dspy.optimize.shortcuts import ShortcutCheck
-from faith_dspy.optimize.transfer import Transfer
+from faith_dspy.scoring.agreement import Agreement
+from faith_dspy.io.labels import label_set_hash
+from faith_dspy.optimize.diagnostics.ablation import Ablated
+from faith_dspy.optimize.classifier.operating_point import Cut
+from faith_dspy.optimize.classifier.review_range import Band
+from faith_dspy.optimize.select.comparison import Comparison
+from faith_dspy.optimize.select.pareto import FrontierPoint, in_words
+from faith_dspy.optimize.diagnostics.groups import Groups
+from faith_dspy.optimize.diagnostics.reliability import CalibrationCheck
+from faith_dspy.optimize.select.optimism import Selection
+from faith_dspy.optimize.diagnostics.shortcuts import ShortcutCheck
+from faith_dspy.optimize.diagnostics.transfer import Transfer
 from faith_dspy.schema import Usage, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.lm.endpoint import LMIdentity
-    from faith_dspy.optimize.variants import Budget, Variant
+    from faith_dspy.optimize.select.variants import Budget, Variant
     from faith_dspy.schema import LabelledExample
 
 

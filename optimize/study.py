@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dspy
 
-from faith_dspy.agreement import Agreement, annotator_agreement
+from faith_dspy.scoring.agreement import Agreement, annotator_agreement
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.judge import Judge
-from faith_dspy.labels import label_set_hash
+from faith_dspy.io.labels import label_set_hash
 from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize import champion
-from faith_dspy.optimize.aim import BALANCED, Aim
-from faith_dspy.optimize.align import align
-from faith_dspy.optimize.compile import compiled_judge, prompts_of
-from faith_dspy.optimize.evaluate import (
+from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim
+from faith_dspy.optimize.data.matching import align
+from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
+from faith_dspy.optimize.select.evaluate import (
     Observed,
     agreement,
     cross_fitted_rows,
@@ -30,13 +30,13 @@ from faith_dspy.optimize.evaluate import (
     usage_of,
     without_lm,
 )
-from faith_dspy.optimize.optimizers import PROPOSING
-from faith_dspy.optimize.parts import Parts, in_words, read_parts, report
-from faith_dspy.optimize.plan import plan
+from faith_dspy.optimize.compile.optimizers import PROPOSING
+from faith_dspy.optimize.data.parts import Parts, in_words, read_parts, report
+from faith_dspy.optimize.select.plan import plan
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
-from faith_dspy.optimize.spending import Cost, Purse
-from faith_dspy.optimize.variants import BASELINE, Budget, Variant
-from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.optimize.select.spending import Cost, Purse
+from faith_dspy.optimize.select.variants import BASELINE, Budget, Variant
+from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class View(Protocol):
 
 
 class Tracker(Protocol):
-    """Where a study is recorded as it goes. `faith_dspy.optimize.tracking` is the one for MLflow."""
+    """Where a study is recorded as it goes. `faith_dspy.optimize.tracking.study_run` is the one for MLflow."""
 
     def variant(self, result: VariantResult) -> None:
         """A variant is finished."""

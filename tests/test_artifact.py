@@ -8,9 +8,9 @@ import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.artifact import FORMAT_VERSION, _content, save_judge
-from faith_dspy.calibration import AnswerHead, Head, StatementHead
+from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
 from faith_dspy.errors import ArtifactError
-from faith_dspy.labels import as_chunks
+from faith_dspy.io.labels import as_chunks
 
 KEY = "sk-verysecret-0123456789"
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres."]

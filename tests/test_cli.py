@@ -277,7 +277,7 @@ def test_study_show(run, judge_at, tmp_path):
 def test_study_compare(monkeypatch, run, judge_at, tmp_path):
     """Two exported judges side by side, from their manifests alone; the same one twice is refused."""
     monkeypatch.chdir(tmp_path)  # a store in the working folder would be looked into
-    from faith_dspy.agreement import measure
+    from faith_dspy.scoring.agreement import measure
 
     judge, _ = judge_at()
     for seed in (0, 1):
@@ -454,7 +454,7 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("faith_dspy.runner.read_records", stop)
+    monkeypatch.setattr("faith_dspy.io.runner.read_records", stop)
     jsonl(tmp_path / "x", RECORDS[0])
     code, _, err = run("judge", tmp_path / "x", "--lm", "openai/tiny")
     assert code == 130

@@ -9,11 +9,11 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.artifact import _content, save_judge
-from faith_dspy.calibration import AnswerHead, Head, StatementHead
+from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
 from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
-from faith_dspy.labels import as_chunks
+from faith_dspy.io.labels import as_chunks
 from faith_dspy.lm import make_lm
-from faith_dspy.runner import run
+from faith_dspy.io.runner import run
 from faith_dspy.schema import Unscored
 
 CONTEXT = ["The kettle is blue."]

@@ -51,7 +51,7 @@ def test_unknown_name():
 
 def test_import_is_light():
     """`import faith_dspy`, its data types and its labels reader load none of the heavy libraries."""
-    code = f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.labels; \
+    code = f"import sys, faith_dspy; faith_dspy.Judgment, faith_dspy.JudgeConfig; import faith_dspy.io.labels; \
 print([m for m in {HEAVY!r} if m in sys.modules])"
     assert python(code) == "[]"
 
@@ -92,10 +92,10 @@ def test_judging_needs_no_tuning_extra():
 import sys
 for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp"):
     sys.modules[name] = None
-import faith_dspy.calibration, faith_dspy.labels, faith_dspy.scoring, faith_dspy.segment, faith_dspy.signals
-from faith_dspy.labels import as_chunks
+import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score, faith_dspy.text.sentences, faith_dspy.text.features
+from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Finding, Observation, Verdict
-found = faith_dspy.scoring.conclude(
+found = faith_dspy.scoring.score.conclude(
     Observation(findings=(Finding(text="It is blue.", verdict=Verdict.FULLY_SUPPORTED),)),
     as_chunks(["The kettle is blue."]), None, faith_dspy.JudgeConfig(),
 )

@@ -73,7 +73,7 @@ def agree(
     Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree anchor.jsonl --judge models:/faithfulness@champion
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
-    from faith_dspy.labels import label_set_hash, read_labels
+    from faith_dspy.io.labels import label_set_hash, read_labels
     from faith_dspy.lm import metered
     from faith_dspy.report.study import agreement_view
     from faith_dspy.report.terminal import TerminalView
@@ -83,8 +83,8 @@ def agree(
     the_judge = judge_of(judge, lm, api_base, granularity, dials)
     run = None
     if track or tracking_uri or experiment:
-        from faith_dspy.optimize.store import EXPERIMENT, connect
-        from faith_dspy.optimize.watch_run import WatchRun
+        from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
+        from faith_dspy.optimize.monitoring.drift_run import WatchRun
 
         run = WatchRun(
             connect(tracking_uri, experiment or EXPERIMENT), judge or the_judge.lm_name, labels.name, labels_hash
@@ -93,8 +93,8 @@ def agree(
     for its_lm in the_judge.lms if run is not None else ():
         # Behind a name on the network another LM may stand by now; the embedded one is its file.
         its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
-    from faith_dspy.optimize.evaluate import agreement, evidence, judged_rows, observe, usage_of
-    from faith_dspy.optimize.watch import below, look, sentences, watched
+    from faith_dspy.optimize.select.evaluate import agreement, evidence, judged_rows, observe, usage_of
+    from faith_dspy.optimize.monitoring.drift import below, look, sentences, watched
 
     with TerminalView().task("judging", len(examples)) as advance, metered():
         seen = observe(the_judge, examples, advance)
@@ -111,7 +111,7 @@ def agree(
     }
     share, more = None, []
     if unlabelled is not None:
-        from faith_dspy.optimize.traffic import faithful_share
+        from faith_dspy.optimize.monitoring.prevalence import faithful_share
 
         others = read_labels(unlabelled, require_label=False)
         with TerminalView().task("judging the unlabelled", len(others)) as advance:

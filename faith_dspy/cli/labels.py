@@ -20,7 +20,7 @@ app = typer.Typer(
 @app.command("audit")
 def audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], as_json: Json = False) -> None:
     """Check a labels file: how many labels of which kind, how they would be split, how far people agree."""
-    from faith_dspy.optimize.audit import audit as look
+    from faith_dspy.optimize.data.audit import audit as look
     from faith_dspy.report.study import audit_view
 
     found = look(labels)
@@ -61,9 +61,9 @@ def import_(
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
-    from faith_dspy.optimize.feedback import write_labels
-    from faith_dspy.optimize.tables import parse_columns, read_foreign
-    from faith_dspy.optimize.votes import parse_words
+    from faith_dspy.optimize.tracking.feedback import write_labels
+    from faith_dspy.optimize.data.tables import parse_columns, read_foreign
+    from faith_dspy.optimize.data.votes import parse_words
 
     check_writable(out, "--out")
     found = read_foreign(file, kind, parse_columns(columns or ()), parse_words(values or ()))
@@ -86,9 +86,9 @@ def pull(
 
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
-    from faith_dspy.optimize.feedback import pull as run
-    from faith_dspy.optimize.feedback import traces_in, write_labels
-    from faith_dspy.optimize.votes import parse_words
+    from faith_dspy.optimize.tracking.feedback import pull as run
+    from faith_dspy.optimize.tracking.feedback import traces_in, write_labels
+    from faith_dspy.optimize.data.votes import parse_words
 
     check_writable(out, "--out")
     found = run(traces_in(tracking_uri, experiment), name, parse_words(values or ()))
@@ -114,9 +114,9 @@ def push(
 
     Example: faith-dspy labels push labels.jsonl --experiment review
     """
-    from faith_dspy.labels import read_labels
-    from faith_dspy.optimize.feedback import traces_in
-    from faith_dspy.optimize.review import push as run
+    from faith_dspy.io.labels import read_labels
+    from faith_dspy.optimize.tracking.feedback import traces_in
+    from faith_dspy.optimize.tracking.review import push as run
 
     examples = read_labels(labels, require_label=False)
     made, added = run(traces_in(tracking_uri, experiment, make=True), examples, name)

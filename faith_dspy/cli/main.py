@@ -158,7 +158,7 @@ def tune(
     is kept back. Without one, quick begins no variant after 4 minutes, standard after 60.
 
     --variants plan.toml declares what is tried: variants of any dials, optimizers, LMs and seeds, sizes and limits;
-    `python -m pydoc faith_dspy.optimize.plan` shows one.
+    `python -m pydoc faith_dspy.optimize.select.plan` shows one.
 
     The champion is registered in MLflow, and becomes models:/faithfulness@champion when it has earned it: shown better
     than its own untuned baseline, and not shown worse than the present champion where both were tested on the same
@@ -271,7 +271,7 @@ def judge(
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
     from faith_dspy.lm import Limits, metered
     from faith_dspy.report.terminal import TerminalView
-    from faith_dspy.runner import count_lines, run
+    from faith_dspy.io.runner import count_lines, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
     check_writable(file, "--out")

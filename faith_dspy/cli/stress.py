@@ -34,7 +34,7 @@ def stress(
 
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7
     """
-    from faith_dspy.labels import read_labels
+    from faith_dspy.io.labels import read_labels
     from faith_dspy.lm import metered
     from faith_dspy.report.stress import stress_view
     from faith_dspy.report.terminal import TerminalView
@@ -42,7 +42,7 @@ def stress(
     examples = read_labels(labels)
     the_judge = judge_of(judge, lm, api_base, granularity, dials)
     the_judge.preflight()
-    from faith_dspy.optimize.stress import stress as run
+    from faith_dspy.optimize.diagnostics.stress import stress as run
 
     with TerminalView().bar("judging", None) as advance, metered():
         report = run(the_judge, examples, answers=answers, seed=seed, advance=advance)

@@ -35,7 +35,7 @@ def show(
 
         stdout().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
         return
-    from faith_dspy.optimize.archive import read_study
+    from faith_dspy.optimize.tracking.archive import read_study
     from faith_dspy.report.study import study_view
 
     result = read_study(source, tracking_uri)
@@ -62,8 +62,8 @@ def compare(
 
     Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
     """
-    from faith_dspy.optimize.archive import last_studies, read_record
-    from faith_dspy.optimize.studies import compare_studies
+    from faith_dspy.optimize.tracking.archive import last_studies, read_record
+    from faith_dspy.optimize.tracking.studies import compare_studies
     from faith_dspy.report.studies import studies_view
 
     found = [read_record(s, tracking_uri) for s in sources or ()]
@@ -87,6 +87,6 @@ def rollback(
     Moves the alias: `models:/faithfulness@champion` is what `@previous` was, and the other way round. Folders stay as
     they are. Done twice, nothing has changed. `faith-dspy tune --rollback` is the same.
     """
-    from faith_dspy.optimize.registry import rollback
+    from faith_dspy.optimize.tracking.registry import rollback
 
     typer.echo(rollback(model, tracking_uri))

@@ -70,7 +70,7 @@ def judge_rows(
     ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: most LM calls.
     """
     from faith_dspy.lm import Limits, metered
-    from faith_dspy.runner import few_replies_in_memory
+    from faith_dspy.io.runner import few_replies_in_memory
 
     try:
         judge.ready()

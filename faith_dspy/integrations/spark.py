@@ -24,7 +24,7 @@ from faith_dspy.artifact import load_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, MissingExtraError, in_short
 from faith_dspy.integrations.rows import JudgedRow, ddl, judge_rows
 from faith_dspy.lm.make import is_local
-from faith_dspy.runner import Tally
+from faith_dspy.io.runner import Tally
 from faith_dspy.schema import Unscored, Usage
 
 if TYPE_CHECKING:

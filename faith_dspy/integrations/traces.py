@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.conversation import as_text, from_conversation
+from faith_dspy.io.conversation import as_text, from_conversation
 from faith_dspy.errors import InputError, in_short
 
 if TYPE_CHECKING:

@@ -138,8 +138,8 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
 
 def _texts(record: Mapping[str, Any] | None) -> tuple[str | None, tuple[Chunk, ...], str | None, list[str]]:
     """Question, context, answer and what could not be read of a record."""
-    from faith_dspy.conversation import from_conversation
-    from faith_dspy.labels import as_chunks
+    from faith_dspy.io.conversation import from_conversation
+    from faith_dspy.io.labels import as_chunks
 
     if record is None:
         return None, (), None, []

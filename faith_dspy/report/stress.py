@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stress_view(report: Any) -> RenderableType:
-    """`faith_dspy.optimize.stress.StressReport` → a row for each change, the worst one marked and shown."""
+    """`faith_dspy.optimize.diagnostics.stress.StressReport` → a row for each change, the worst one marked and shown."""
     table = Table(box=SIMPLE, pad_edge=False)
     for title in ("change", "must be"):
         table.add_column(title, no_wrap=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def studies_view(compared: Any) -> RenderableType:
-    """`faith_dspy.optimize.studies.Studies` → what was tuned on what, what it reached, and what can be told apart."""
+    """`faith_dspy.optimize.tracking.studies.Studies` → what was tuned on what, what it reached, and what can be told apart."""
     what = _table("Studies", ("#", "study", "labels", "set", "LM", "budget", "seed", "read", "min"))
     reached = _table(
         "Champions, each on its own testset",

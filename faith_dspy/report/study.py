@@ -13,8 +13,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from faith_dspy.agreement import Agreement
-    from faith_dspy.rates import Estimate
+    from faith_dspy.scoring.agreement import Agreement
+    from faith_dspy.scoring.statistics import Estimate
     from faith_dspy.schema import Usage
 
 

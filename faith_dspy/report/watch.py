@@ -19,7 +19,7 @@ _WORDS = {True: "faithful", False: "unfaithful", None: "unscored"}
 
 
 def watch_view(sentences: Sequence[str], flips: Sequence[Any]) -> RenderableType:
-    """Sentences, then the flips (`faith_dspy.optimize.watch.Flip`), the first twenty."""
+    """Sentences, then the flips (`faith_dspy.optimize.monitoring.drift.Flip`), the first twenty."""
     parts: list[RenderableType] = ["", *(f"• {escape(s)}" for s in sentences)]
     if flips:
         table = Table(box=SIMPLE, pad_edge=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import path_of
-from faith_dspy.labels import label_set_hash, read_labels
-from faith_dspy.optimize.splits import Splits, split
-from faith_dspy.segment import carries_statement, sentences
+from faith_dspy.io.labels import label_set_hash, read_labels
+from faith_dspy.optimize.data.splits import Splits, split
+from faith_dspy.text.sentences import carries_statement, sentences
 
 from .systems import Record
 

@@ -64,7 +64,7 @@ def records(whole: bool = False) -> Iterator[dict[str, Any]]:
     Each document has a number of its own.
     """
     import faith_dspy.eval_sets.quickstart as shipped
-    from faith_dspy.segment import carries_statement, sentences
+    from faith_dspy.text.sentences import carries_statement, sentences
 
     lines = (Path(shipped.__file__).parent / "quickstart.jsonl").read_text(encoding="utf-8").splitlines()
     texts = []

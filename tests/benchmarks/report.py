@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from faith_dspy.rates import Estimate
+    from faith_dspy.scoring.statistics import Estimate
 
     from .rows import Book
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.agreement import Agreement, balanced_threshold, measure
-from faith_dspy.optimize.compare import Comparison, Side, compare
-from faith_dspy.rates import Estimate, from_draws, resample_weights
+from faith_dspy.scoring.agreement import Agreement, balanced_threshold, measure
+from faith_dspy.optimize.select.comparison import Comparison, Side, compare
+from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
 from faith_dspy.schema import Usage
 
 from .systems import SYSTEMS

@@ -18,7 +18,7 @@ from benchmarks.worker import NotReadyError, Worker, in_a_line
 from faith_dspy import load_judge
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import load
-from faith_dspy.optimize.splits import split
+from faith_dspy.optimize.data.splits import split
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from faith_dspy.agreement import measure
+from faith_dspy.scoring.agreement import measure
 from faith_dspy.eval_sets.catalog import as_dataset, load, path_of
-from faith_dspy.optimize.splits import split
+from faith_dspy.optimize.data.splits import split
 from faith_dspy.schema import Verdict
 
 

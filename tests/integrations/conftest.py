@@ -39,10 +39,10 @@ def registry(tmp_path_factory):
     """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
     pytest.importorskip("mlflow", reason="MLflow is not installed (extra tune)")
     from faith_dspy import Judge
-    from faith_dspy.agreement import measure
-    from faith_dspy.optimize.registry import register
+    from faith_dspy.scoring.agreement import measure
+    from faith_dspy.optimize.tracking.registry import register
     from faith_dspy.optimize.results import StudyResult
-    from faith_dspy.optimize.store import client_of
+    from faith_dspy.optimize.tracking.store import client_of
 
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import mlflow
 import pytest
 
-from faith_dspy.optimize.store import connect
+from faith_dspy.optimize.tracking.store import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

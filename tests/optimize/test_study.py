@@ -14,12 +14,12 @@ import pytest
 from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
-from faith_dspy.labels import label_set_hash, read_labels
+from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.aim import Aim
-from faith_dspy.optimize.parts import in_words, read_parts, sample
+from faith_dspy.optimize.classifier.operating_point import Aim
+from faith_dspy.optimize.data.parts import in_words, read_parts, sample
 from faith_dspy.optimize.study import Options, run
-from faith_dspy.optimize.variants import BUDGETS
+from faith_dspy.optimize.select.variants import BUDGETS
 from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from faith_dspy.report.html import WORST_FIRST, script_json, summary, write_html
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored, Verdict
-from faith_dspy.segment import sentences
+from faith_dspy.text.sentences import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,14 +5,14 @@ from typing import Any
 
 from rich.console import Console
 
-from faith_dspy.agreement import measure
+from faith_dspy.scoring.agreement import measure
 from faith_dspy.optimize import results
-from faith_dspy.optimize.archive import StudyRecord, record
-from faith_dspy.optimize.compare import Side, compare
-from faith_dspy.optimize.groups import by_group
+from faith_dspy.optimize.tracking.archive import StudyRecord, record
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.diagnostics.groups import by_group
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
-from faith_dspy.optimize.selection import selection
-from faith_dspy.optimize.studies import compare_studies
+from faith_dspy.optimize.select.optimism import selection
+from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.report.studies import studies_view
 from faith_dspy.report.study import study_view
 from faith_dspy.schema import Usage

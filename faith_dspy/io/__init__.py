@@ -1,0 +1,1 @@
+"""What goes in and out: labels, conversations, files of any size."""

@@ -1,0 +1,1 @@
+"""The DSPy program inside a judge: signatures, adapter, replies, modules."""

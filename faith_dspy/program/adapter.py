@@ -1,0 +1,186 @@
+"""Compact prompts and replies that a small LM can keep to, and the verdict's probability read from its first token.
+
+Layout: instruction's top part, then demos, then context, question and statement, then what is asked. The reply starts
+with the label, unless thoughts come first; what else was asked for – a quote, a reason – stands on lines of its own.
+Several statements are answered in numbered lines, or in JSON. Everything DSPy optimizers compile – instructions and
+demos – stays DSPy's own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import dspy
+from dspy.adapters import ChatAdapter
+from dspy.clients._deprecation import adapter_message_call
+
+from faith_dspy.concurrency import elsewhere
+from faith_dspy.lm import MeteredLM
+from faith_dspy.program.replies import from_json, from_lines, read_fields, written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dspy import Signature
+
+
+class CompactAdapter(ChatAdapter):
+    """Fields by name, one blank line apart; no markers. One call per prediction, never a silent second one.
+
+    ``structured``: verdicts on several statements are asked for in JSON, see `response_format`.
+    """
+
+    def __init__(self, *, structured: bool = False) -> None:
+        super().__init__(use_json_adapter_fallback=False)
+        self.structured = structured
+
+    def format(
+        self, signature: type[Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Messages: system, one user/assistant pair per complete demo, the request."""
+        top, _, ask = signature.instructions.strip().rpartition("\n\n")
+        messages = [{"role": "system", "content": top}] if top else []
+        for demo in demos:
+            if all(name in demo for name in [*signature.input_fields, *signature.output_fields]):
+                messages += [
+                    {"role": "user", "content": self._request(signature, demo, ask)},
+                    {"role": "assistant", "content": self._reply(signature, demo)},
+                ]
+        return [*messages, {"role": "user", "content": self._request(signature, inputs, ask)}]
+
+    def _request(self, signature: type[Signature], inputs: Mapping[str, Any], ask: str) -> str:
+        parts = []
+        for name in signature.input_fields:
+            value = inputs.get(name)
+            if not value:
+                continue
+            title = name.replace("_", " ").capitalize()
+            if isinstance(value, list | tuple):
+                first = 0 if name == "context" else 1
+                lines = "\n".join(f"[{i}] {as_data(str(v))}" for i, v in enumerate(value, first))
+                parts.append(f"{title}:\n{lines}")
+            else:
+                parts.append(f"{title}: {as_data(str(value))}")
+        form = self._form(signature)
+        return "\n\n".join([*parts, f"{ask}\n{form}" if form else ask])
+
+    def _form(self, signature: type[Signature]) -> str:
+        """How to reply, where it takes more than a line."""
+        entry = _entry(signature)
+        fields = entry or _fields(signature)
+        if entry is None and not fields.keys() & {"quotes", "reason"}:
+            return ""
+        blank = {"statement": 1, "supporting_chunk_ids": ["ids"], "quotes": ["…"], "reason": "…"}
+        blank["verdict"] = "/".join(get_args(fields["verdict"]))
+        if entry is not None and self.structured:
+            return "Reply in JSON: " + json.dumps({"verdicts": [{n: blank[n] for n in fields}]}, ensure_ascii=False)
+        number = "" if entry is None else "1. "
+        return "Reply in this form:\n" + number + written({n: blank[n] for n in fields if n != "statement"})
+
+    def _reply(self, signature: type[Signature], outputs: Mapping[str, Any]) -> str:
+        if _entry(signature) is None:
+            return written({name: outputs[name] for name in signature.output_fields})
+        return "\n".join(
+            f"{e['statement']}. {written({k: v for k, v in e.items() if k != 'statement'})}"
+            for e in outputs["verdicts"]
+        )
+
+    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+        """Read a reply leniently. A label that is not there is None, for the program to count as unjudged.
+
+        Of several verdicts those come back that have a statement's number of their own; each has ``label_at``, its
+        label's offset in the reply.
+        """
+        entry = _entry(signature)
+        if entry is None:
+            return read_fields(_fields(signature), completion)
+        fields = {name: kind for name, kind in entry.items() if name != "statement"}
+        found = list(from_json(fields, completion)) or list(from_lines(fields, completion))
+        numbers = [e["statement"] for e in found]
+        return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
+
+
+ADAPTER = CompactAdapter()
+
+
+def unwatched(*modules: Any) -> bool:
+    """Whether nobody follows DSPy's calls: no trace (optimizers), no callbacks (tracing), no streams, no tracking."""
+    s = dspy.settings
+    return s.trace is None and not (
+        s.send_stream or s.track_usage or s.callbacks or any(module.callbacks for module in modules)
+    )
+
+
+def called(module: dspy.Module, **inputs: Any) -> dspy.Prediction:
+    """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference.
+
+    Whoever follows may wait in ways of its own, to post what it saw: others go on meanwhile.
+    """
+    if not unwatched(module):
+        return elsewhere(partial(module, **inputs))
+    return type(module).forward(module, **inputs)  # DSPy warns of module.forward()
+
+
+def predicted(predict: dspy.Predict, inputs: dict[str, Any], config: dict[str, Any]) -> dspy.Prediction:
+    """As ``predict(**inputs, config=config)``, on a shorter way where nobody would see the difference.
+
+    DSPy looks at types, tools and capabilities anew for each call, which takes nearly as long as the call itself.
+    Signature and demos are the predictor's own either way, as an optimizer left them. With a trace (optimizers),
+    callbacks (tracing), streams, or anything else than our adapter and LM, the way is DSPy's.
+    """
+    settings = dspy.settings
+    adapter, lm, signature = settings.adapter, settings.lm, predict.signature
+    if not (
+        type(predict) is dspy.Predict
+        and type(adapter) is CompactAdapter
+        and type(lm) is MeteredLM
+        and unwatched(predict, adapter, lm)
+        and not (predict.lm or predict.config or predict.fields)
+        and not (lm.kwargs.keys() & {"n", "num_generations", "tools"})
+        and inputs.keys() == signature.input_fields.keys()
+    ):
+        return predict(**inputs, config=config)
+    messages = adapter.format(signature, predict.demos, inputs)
+    modules = [*(settings.caller_modules or ()), predict]  # each of them keeps the call in its history
+    with dspy.context(caller_modules=modules), adapter_message_call(lm, messages):
+        outputs = lm(messages=messages, **config)
+    read = adapter._call_postprocess(signature, signature, outputs, lm, config)
+    return dspy.Prediction.from_completions(read, signature=signature)
+
+
+def response_format(signature: type[Signature]) -> dict[str, Any]:
+    """OpenAI's ``response_format`` that holds a reply to the JSON of a signature with several verdicts."""
+    item = get_args(signature.output_fields["verdicts"].annotation)[0].model_json_schema()
+    schema = {
+        "type": "object",
+        "properties": {"verdicts": {"type": "array", "items": item}},
+        "required": ["verdicts"],
+        "additionalProperties": False,
+    }
+    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
+
+
+def _fields(signature: type[Signature]) -> dict[str, Any]:
+    return {name: field.annotation for name, field in signature.output_fields.items()}
+
+
+def _entry(signature: type[Signature]) -> dict[str, Any] | None:
+    """Fields of one verdict where the signature asks for several."""
+    field = signature.output_fields.get("verdicts")
+    return field and {n: f.annotation for n, f in get_args(field.annotation)[0].model_fields.items()}
+
+
+@lru_cache(maxsize=64)  # a document is formatted once for all its statements
+def as_data(text: str) -> str:
+    """Text under judgement, so that it can pose neither as a message nor as another field.
+
+    Chat-template markers are broken up; blank lines, which part the fields of a prompt, are closed.
+    """
+    return re.sub(r"\n\s*\n", "\n", _TEMPLATE.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)).strip()
+
+
+# ChatML, Llama 3, Phi; DeepSeek (with a wide bar); Gemma, Mistral, Llama 2.
+_TEMPLATE = re.compile(r"<[|｜]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>")

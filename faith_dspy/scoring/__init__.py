@@ -1,0 +1,1 @@
+"""Verdicts to numbers: score, classifier, agreement, statistics."""

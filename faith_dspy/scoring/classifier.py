@@ -1,0 +1,195 @@
+"""The head: signals of support → probability per statement → probability per answer. Numbers only, no pickles.
+
+Applying a head needs no numpy. Fitting one is `faith_dspy.optimize.classifier.fitting`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from faith_dspy.text.features import DIRECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LOGIT_LIMIT = 6.0
+"""Logits are clipped here: a probability of .9975 and one of .9999 are the same to a head."""
+
+AGGREGATES = ("weakest", "second_weakest", "soft_weakest", "mean")
+"""What an answer head may use of its statements' logits; all but `mean` are ruled by the worst statements.
+
+None grows with the number of statements as such: a sum of log-probabilities would, and so count the sentences.
+"""
+
+
+def direction(name: str) -> int:
+    """+1 if a signal may only speak for support, -1 if only against it, 0 if either.
+
+    The LM's probabilities (``lm``, ``lm:<instruction>``, as `to_logit`) and all aggregates speak for it.
+    """
+    if name == "lm" or name.startswith("lm:") or name in AGGREGATES:
+        return 1
+    return DIRECTIONS.get(name, 0)
+
+
+def to_logit(probability: float) -> float:
+    """Log-odds, clipped at ±`LOGIT_LIMIT`."""
+    if probability <= 0 or probability >= 1:
+        return LOGIT_LIMIT if probability >= 1 else -LOGIT_LIMIT
+    return max(-LOGIT_LIMIT, min(LOGIT_LIMIT, math.log(probability / (1 - probability))))
+
+
+def to_probability(logit: float) -> float:
+    """The inverse of log-odds, without overflow."""
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    return math.exp(logit) / (1 + math.exp(logit))
+
+
+class _Linear(BaseModel):
+    """A logistic regression over named signals: ``intercept + Σ weight · (signal − mean) / scale``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    names: tuple[str, ...]
+    means: tuple[float, ...]
+    """Mean of each signal where it was fitted; stands in for a signal that is missing."""
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+    """Per standard deviation of the signal, in log-odds."""
+    intercept: float
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        lengths = {len(self.names), len(self.means), len(self.scales), len(self.weights)}
+        if len(lengths) > 1 or len(set(self.names)) != len(self.names):
+            raise ValueError(f"names, means, scales and weights must be as many, each name once; got {self.names}")
+        if any(s <= 0 for s in self.scales):
+            raise ValueError("every scale must be above 0")
+        wrong = [n for n, w in zip(self.names, self.weights, strict=True) if w * direction(n) < 0]
+        if wrong:
+            raise ValueError(f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement")
+        return self
+
+    def contributions(self, signals: Mapping[str, float]) -> dict[str, float]:
+        """What each signal adds to the log-odds, against the mean; nothing where it is missing."""
+        return {
+            name: weight * (signals[name] - mean) / scale if name in signals else 0.0
+            for name, mean, scale, weight in zip(self.names, self.means, self.scales, self.weights, strict=True)
+        }
+
+    def logit(self, signals: Mapping[str, float]) -> float:
+        """Log-odds of support, not clipped."""
+        return self.intercept + math.fsum(self.contributions(signals).values())
+
+
+class StatementHead(_Linear):
+    """Signals of one statement → chance that a person would call it fully supported."""
+
+    def probability(self, signals: Mapping[str, float]) -> float:
+        """Chance of support, from log-odds clipped at ±`LOGIT_LIMIT`."""
+        return to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, self.logit(signals))))
+
+
+class AnswerHead(_Linear):
+    """Probabilities of the statements, and signals of the whole answer → chance that a person calls it faithful.
+
+    Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
+    """
+
+    unjudged: float = Field(default=0.5, ge=0, le=1)
+    """Probability that stands in for a statement without one: what is not judged is neither dropped nor passed."""
+    isotonic: tuple[tuple[float, float], ...] | None = None
+    """Calibration where labels were many: points (the logistic regression's probability, the calibrated one), both
+    rising, joined by straight lines and level beyond the ends. None: the regression is calibrated itself (Platt)."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        points = self.isotonic
+        if points is None:
+            return self
+        steps = list(pairwise(points))
+        if not points or any(b[0] <= a[0] or b[1] < a[1] for a, b in steps):
+            raise ValueError("isotonic needs at least one point, with x rising and y never falling")
+        if any(not 0 <= v <= 1 for point in points for v in point):
+            raise ValueError("isotonic maps probabilities to probabilities: every number lies in [0, 1]")
+        return self
+
+    def probability(
+        self, statements: Sequence[float | None], signals: Mapping[str, float] | None = None
+    ) -> float | None:
+        """Chance that the answer is faithful; None when there is neither a judged statement nor a signal it knows."""
+        known = {n: v for n, v in (signals or {}).items() if n in self.names}
+        if all(p is None for p in statements) and not known:
+            return None
+        logit = self.logit({**aggregates(statements, self.unjudged), **known})
+        p = to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, logit)))
+        return p if self.isotonic is None else interpolate(self.isotonic, p)
+
+
+def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The height at ``x`` of the line through ``points``, which are in order of x; level beyond the ends."""
+    at = bisect_right(points, x, key=lambda point: point[0])
+    if at in (0, len(points)):
+        return points[min(at, len(points) - 1)][1]
+    (x0, y0), (x1, y1) = points[at - 1], points[at]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dict[str, float]:
+    """`AGGREGATES` of the statements' logits; none of them where no statement was judged.
+
+    ``soft_weakest`` is ``−log mean exp(−logit)``: near the weakest, and unchanged when every statement is repeated.
+    """
+    if all(p is None for p in statements):
+        return {}
+    logits = sorted(to_logit(unjudged if p is None else p) for p in statements)
+    n = len(logits)
+    return {
+        "weakest": logits[0],
+        "second_weakest": logits[min(1, n - 1)],
+        "soft_weakest": -math.log(math.fsum(math.exp(-z) for z in logits) / n),
+        "mean": math.fsum(logits) / n,
+    }
+
+
+class Head(BaseModel):
+    """Everything fitted on labels that turns signals into a judgment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    statement: StatementHead | None
+    """None where answers are judged by signals of the whole answer alone."""
+    answer: AnswerHead
+    threshold: float = Field(ge=0, le=1)
+    """An answer passes at this probability or above."""
+    statement_threshold: float = Field(default=0.5, ge=0, le=1)
+    """A statement counts as supported at this probability or above."""
+    band: tuple[float, float] | None = None
+    """An answer goes to a person when ``band[0] <= probability < band[1]``; the threshold lies within. None: no band
+    was fitted."""
+
+    @model_validator(mode="after")
+    def _band_around_threshold(self) -> Self:
+        if self.band is not None and not 0 <= self.band[0] <= self.threshold <= self.band[1] <= 1:
+            raise ValueError(f"band {self.band} has to hold the threshold {self.threshold} and lie in [0, 1]")
+        return self
+
+    def send_to_person(self, probability: float) -> bool | None:
+        """Whether an answer of that probability is too close to call; None when the head has no band."""
+        return None if self.band is None else self.band[0] <= probability < self.band[1]
+
+    def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
+        """One probability per statement; None where it has no signals, or there is no statement head."""
+        return [None if s is None or self.statement is None else self.statement.probability(s) for s in statements]
+
+    def probability(
+        self, statements: Sequence[Mapping[str, float] | None], answer: Mapping[str, float] | None = None
+    ) -> float | None:
+        """Probability of an answer from its statements' signals and its own."""
+        return self.answer.probability(self.statement_probabilities(statements), answer)

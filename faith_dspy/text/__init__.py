@@ -1,0 +1,1 @@
+"""What can be told from text without a language model: sentences, tokens, lexical features, evidence."""

@@ -1,0 +1,96 @@
+"""Chunk ids and quotes checked against the context: what is not there is never shown as evidence."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple
+
+from faith_dspy.text.tokens import tidy
+from faith_dspy.schema import QuoteSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from faith_dspy.schema import Chunk
+
+
+def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tuple[int, ...], int]:
+    """Ids that exist, ascending and once each; and how many named ids do not exist."""
+    known = {c.id for c in context}
+    ids = list(dict.fromkeys(named))
+    return tuple(sorted(i for i in ids if i in known)), sum(i not in known for i in ids)
+
+
+def find_quotes(
+    quotes: Iterable[str], context: Sequence[Chunk], named: Sequence[int] = ()
+) -> tuple[tuple[QuoteSpan, ...], int]:
+    """Where each quote stands in the context, once each; and how many quotes stand nowhere.
+
+    Case, white space, the forms of quotation marks and dashes, and Unicode's composed and compatibility forms make no
+    difference; neither do the quotation marks around a quote and the punctuation at its end. A quote that would begin
+    or end inside a word or a number is not there. Of several chunks that have it, one of ``named`` is taken first.
+    """
+    quotes = list(quotes)
+    if not quotes:
+        return (), 0
+    plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id))]
+    found: list[QuoteSpan] = []
+    dropped = 0
+    for quote in dict.fromkeys(map(_bare, quotes)):
+        if not quote or quote in _NOTHING:
+            continue
+        spans = (QuoteSpan(chunk_id=i, start=s[0], end=s[1]) for i, p in plain if (s := _find(quote, p)))
+        span = next(spans, None)
+        if span is None:
+            dropped += 1
+        elif span not in found:
+            found.append(span)
+    return tuple(found), dropped
+
+
+class _Plain(NamedTuple):
+    text: str
+    offsets: list[int]
+    """Of each character of ``text``, where in the original it comes from."""
+
+
+_NOTHING = frozenset(["none", "n/a", "no quote"])
+_EDGE = " \"'`.,;:!?。，；：！？…()[]-*"
+
+
+def _plain(text: str) -> _Plain:
+    out: list[str] = []
+    offsets: list[int] = []
+    for i, character in enumerate(text):
+        for c in unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'"):
+            space = c.isspace()
+            if unicodedata.category(c) == "Cf" or (space and (not out or out[-1] == " ")):
+                continue
+            out.append(" " if space else c)
+            offsets.append(i)
+    return _Plain("".join(out), offsets)
+
+
+def _bare(quote: str) -> str:
+    """A quote as it is looked for: plain, without marks around it."""
+    return _plain(quote).text.strip(_EDGE)
+
+
+def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
+    """Start and end in the original text."""
+    for match in re.finditer(re.escape(quote), chunk.text):
+        start, end = match.span()
+        if not _inside(chunk.text, start) and not _inside(chunk.text, end):
+            return chunk.offsets[start], chunk.offsets[end - 1] + 1
+    return None
+
+
+def _inside(text: str, at: int) -> bool:
+    """Whether a letter, a word or a number goes on here. Of scripts without capitals some write words unparted."""
+    if not 0 < at < len(text):
+        return False
+    if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before
+        return True
+    pair = text[at - 1], text[at]
+    return all(c.isdigit() for c in pair) or all(c.lower() != c.upper() for c in pair)

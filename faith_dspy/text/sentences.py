@@ -1,0 +1,135 @@
+"""Text → sentences, with character offsets that give the text back exactly; answers and contexts alike.
+
+Sentence boundaries come from `sentencex <https://github.com/wikimedia/sentencex>`_ (MIT, made for Wikipedia's
+languages). On top of it a line break always ends a sentence, so that list items are judged one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from faith_dspy.text.languages import STOP_WORDS
+from faith_dspy.text.tokens import ascii_words, language_of
+from faith_dspy.text.phrases import PHRASES, STATING
+from faith_dspy.schema import Sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
+_SAYINGS = [
+    (
+        re.compile(rf"^\W*(?:(?:{p.sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{p.declines})", _FLAGS),
+        re.compile(p.goes_on, _FLAGS),
+    )
+    for p in PHRASES.values()
+]
+_APOLOGY = re.compile(rf"^\W*(?:{'|'.join(p.sorry for p in PHRASES.values())})\W*$", _FLAGS)
+_GREETING = re.compile(rf"^[\W_]*(?:{'|'.join(p.greets for p in PHRASES.values())})[\W_]*$", _FLAGS)
+HEADING_WORDS = 6
+"""A line of so many words that ends in a colon announces what follows, unless it holds a verb or a quantity."""
+_PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
+"""Up to a line's end, or a full stop of Chinese, Japanese or Hindi before a digit, which sentencex passes over."""
+_FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
+_MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
+"""A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
+_RULES = {"german": "de"}
+"""Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
+_ONLY_GERMAN = STOP_WORDS["german"] - STOP_WORDS["english"]
+"""A text without any of these has at least as many of the English function words, and is not taken for German."""
+
+
+@lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
+def sentences(text: str) -> tuple[Sentence, ...]:
+    """Split ``text`` into sentences; ``text[s.start:s.end] == s.text`` for each, white space lies between them."""
+    return tuple(
+        Sentence(index=i, start=start, end=start + len(piece), text=piece)
+        for i, (start, piece) in enumerate(sentence_texts(text))
+    )
+
+
+@lru_cache(maxsize=128)
+def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
+    """The same as offsets and texts."""
+    if not text.strip():
+        return ()
+    from sentencex import get_sentence_boundaries
+
+    out: list[tuple[int, str]] = []
+    position = 0
+    for boundary in get_sentence_boundaries(_rules(text), text):
+        piece: str = boundary["text"]
+        start = text.index(piece, position)
+        position = start + len(piece)
+        for line, offset in _lines(piece):
+            stripped = line.strip()
+            if stripped:
+                out.append((start + offset + line.index(stripped), stripped))
+    return tuple(out)
+
+
+def _rules(text: str) -> str:
+    """The language whose rules tell sentences apart. Most texts need not be looked at closely for that."""
+    if text.isascii() and _ONLY_GERMAN.isdisjoint(ascii_words(text)):
+        return "en"
+    return _RULES.get(language_of(text), "en")
+
+
+def _lines(piece: str) -> Iterable[tuple[str, int]]:
+    if piece.isascii() and "\n" not in piece and "\r" not in piece:
+        return ((piece, 0),)
+    return ((line.group(), line.start()) for line in _PIECE.finditer(piece))
+
+
+def carries_statement(sentence: str) -> bool:
+    """Whether a sentence can assert anything.
+
+    Not so questions, greetings, apologies, headings (“Steps:”, “# Steps”), fences of code, list markers, citations,
+    rules and symbols.
+    """
+    if _FENCE.fullmatch(sentence):
+        return False
+    if any(c.isalpha() for c in sentence):
+        return not (
+            _is_question(sentence) or _is_heading(sentence) or _GREETING.match(sentence) or _APOLOGY.match(sentence)
+        )
+    return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.rstrip("\"'”’»)] ").endswith(("?", "？", "؟"))
+
+
+def _is_heading(sentence: str) -> bool:
+    line = sentence.strip("*_#> ")
+    if not line.endswith((":", "：")):
+        return False
+    # “Method 1:” has a number, “It costs 20 euros:” a quantity.
+    words = re.sub(r"\s\d{1,2}\W*$", "", line).split()
+    plain = {re.sub(r"\W", "", w).lower() for w in words}
+    unspaced = re.search(r"[\u3040-\u30ff\u3400-\u9fff]", line)
+    return (
+        len(words) <= HEADING_WORDS
+        and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))
+        and not plain & STATING
+        and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
+    )
+
+
+def declines(answer: str) -> bool:
+    """Whether the whole answer only declines to answer, in the languages of `PHRASES`; every sentence has to.
+
+    Conservative on purpose: an answer that declines and then goes on is judged like any other.
+    """
+    found = [s.text for s in sentences(answer) if not _APOLOGY.match(s.text) and not _GREETING.match(s.text)]
+    return bool(found) and any(all(_declines(s, *sayings) for s in found) for sayings in _SAYINGS)
+
+
+def _declines(clause: str, declining: re.Pattern[str], goes_on: re.Pattern[str]) -> bool:
+    match = declining.match(clause)
+    if match is None:
+        return False
+    more = goes_on.search(clause, match.end())
+    return more is None or _declines(clause[more.end() :], declining, goes_on)

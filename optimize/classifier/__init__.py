@@ -1,0 +1,1 @@
+"""The classifier fitted on labels: probabilities, threshold, review range."""

@@ -1,0 +1,126 @@
+"""Labelled answers as the arrays a head is fitted on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from faith_dspy.scoring.classifier import AGGREGATES, LOGIT_LIMIT, aggregates, direction, to_probability
+from faith_dspy.errors import InputError
+from faith_dspy.optimize.classifier.logistic import Fit, fit
+from faith_dspy.text.features import DIRECTIONS, HEAD_SIGNALS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+Source = Literal["statements", "answers", "signals"]
+
+ENOUGH_STATEMENT_LABELS = 40
+"""With fewer labelled statements, or fewer than 5 of one class, the statement head learns from the answers' labels."""
+
+LM_SAYS_AS_MUCH_AS = 3
+"""Signals of words that the LM is presumed to weigh as much as, under all its instructions together. They say much the
+same: presumed to weigh as much as each of them, the LM was outvoted where labels were few (optimize/LOG.md)."""
+
+
+class HeadExample(NamedTuple):
+    """One labelled answer as the head sees it."""
+
+    statements: Sequence[Mapping[str, float] | None]
+    """Signals of each statement; None where it could not be judged."""
+    label: bool
+    """Whether people call the answer faithful."""
+    group: str
+    """Examples of one group never stand on both sides of a fold."""
+    labels: Sequence[bool | None] = ()
+    """People's labels of the statements, as many as `statements`, or none at all."""
+    signals: Mapping[str, float] = {}
+    """Signals of the whole answer."""
+
+
+class HeadData:
+    """The examples as arrays: one row per judged statement, and which example each belongs to."""
+
+    def __init__(
+        self, examples: Sequence[HeadExample], names: Sequence[str] | None, answer_names: Sequence[str]
+    ) -> None:
+        if names is None:
+            occurring = sorted({n for e in examples for s in e.statements if s for n in s})
+            names = [n for n in occurring if n in HEAD_SIGNALS or n not in DIRECTIONS]
+        self.names, self.answer_names, self.examples = tuple(names), tuple(answer_names), examples
+        self.y = np.array([e.label for e in examples], dtype=np.float64)
+        rows, owner, labels = [], [], []
+        for i, e in enumerate(examples):
+            if e.labels and len(e.labels) != len(e.statements):
+                raise InputError(f"example {i} has {len(e.statements)} statements but {len(e.labels)} labels of them")
+            for label, s in zip(e.labels or [None] * len(e.statements), e.statements, strict=True):
+                if s is not None:
+                    rows.append([s.get(n, np.nan) for n in self.names])
+                    owner.append(i)
+                    labels.append(np.nan if label is None else float(label))
+        self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
+        self.owner = np.array(owner, dtype=np.int64)
+        self.labels = np.array(labels, dtype=np.float64)
+        self.answer_x = np.array(
+            [[e.signals.get(n, np.nan) for n in self.answer_names] for e in examples], dtype=np.float64
+        ).reshape(len(examples), len(self.answer_names))
+
+    def source(self, wanted: Literal["auto", "statements", "answers"]) -> Source:
+        """Which labels the statement head learns from."""
+        if not self.names or not len(self.x):
+            return "signals"
+        if wanted != "auto":
+            return wanted
+        few = min(int((self.labels == 1).sum()), int((self.labels == 0).sum()))
+        known = int((~np.isnan(self.labels)).sum())
+        return "statements" if known >= ENOUGH_STATEMENT_LABELS and few >= 5 else "answers"
+
+    def rows(self, examples: Ints, source: Source) -> NDArray[np.bool_]:
+        """The rows of these examples the statement head can learn from."""
+        mine = np.isin(self.owner, examples)
+        return mine & ~np.isnan(self.labels) if source == "statements" else mine
+
+    def fit(self, examples: Ints, source: Source, width: float) -> Fit:
+        """A statement head, not yet calibrated, on these examples."""
+        rows = self.rows(examples, source)
+        ways = self.presumed
+        if source == "statements":
+            return fit(self.x[rows], self.labels[rows], ways, width)
+        owners, bags = np.unique(self.owner[rows], return_inverse=True)
+        return fit(self.x[rows], self.y[owners], ways, width, bags=bags)
+
+    @property
+    def presumed(self) -> list[float]:
+        """The direction of each of the statement's signals, times what it is presumed to weigh."""
+        asked = [n for n in self.names if n not in DIRECTIONS]
+        return [direction(n) * (LM_SAYS_AS_MUCH_AS / len(asked) if n in asked else 1) for n in self.names]
+
+    def columns(self, source: Source) -> tuple[str, ...]:
+        """What the answer head sees."""
+        return (*(AGGREGATES if source != "signals" else ()), *self.answer_names)
+
+    def ways(self, source: Source) -> list[int]:
+        """The direction of each of `columns`."""
+        return [direction(c) for c in self.columns(source)]
+
+    def features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
+        """One row per example, of `columns`; NaN where an example has none."""
+        if source == "signals":
+            return self.answer_x
+        probabilities = self.per_statement(logits)
+        made = [aggregates(p, unjudged) for p in probabilities]
+        return np.hstack([np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made]), self.answer_x])
+
+    def per_statement(self, logits: Floats | None) -> list[list[float | None]]:
+        """Probabilities in the shape of the examples' statements."""
+        values = iter([] if logits is None else np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist())
+        return [
+            [None if s is None or logits is None else to_probability(next(values)) for s in e.statements]
+            for e in self.examples
+        ]

@@ -1,0 +1,122 @@
+"""The band of probabilities in which a person should look, because the judge is not sure enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.optimize.classifier.operating_point import share
+from faith_dspy.optimize.reporting.wording import percent
+from faith_dspy.scoring.statistics import Estimate, check_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.scoring.statistics import Bools, Floats
+
+
+class Band(BaseModel):
+    """Probabilities too close to the pass mark to rely on, and how good the judge is outside of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: float
+    high: float
+    """An answer goes to a person when ``low <= probability < high``."""
+    sure: float
+    """How often the judge was to be right on each side."""
+    inside: float
+    """Share of the answers that go to a person."""
+    passed_right: Estimate
+    """Share of the answers passed above the band that are faithful (Wilson's interval)."""
+    stopped_right: Estimate
+    """Share of the answers stopped below the band that are unfaithful."""
+    balanced_accuracy: Estimate
+    """Outside of the band."""
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        sides = (("passed", "faithful", self.passed_right), ("stopped", "unfaithful", self.stopped_right))
+        between = f"{self.inside:.0%} of the answers, those between {self.low:.2f} and {self.high:.2f}"
+        right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
+        none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
+        return (
+            f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."
+        )
+
+
+SURE = 0.9
+"""How often the judge shall be right on either side of the band."""
+
+
+def band_for(
+    probabilities: Sequence[float | None], labels: Sequence[bool], threshold: float, *, sure: float = SURE
+) -> tuple[float, float]:
+    """The narrowest band (low, high) around ``threshold`` outside of which the judge is right at the rate ``sure``.
+
+    Each side is taken by itself: of the answers passed at ``high`` or above, ``sure`` are faithful; of those stopped
+    below ``low``, ``sure`` are unfaithful. Where no cut reaches that, the one that comes closest. At least 5 answers,
+    and a twentieth of all, stay outside on a side; where there are not so many, all of that side is inside (0, or 1).
+    """
+    check_labels(labels, probabilities=probabilities)
+    known = [(p, y) for p, y in zip(probabilities, labels, strict=True) if p is not None]
+    p, y = np.array([p for p, _ in known]), np.array([y for _, y in known], dtype=bool)
+    passed, least = p >= threshold, max(5, len(p) // 20)
+    above = _nearest(p[passed] - threshold, y[passed], sure, least)
+    below = _nearest(threshold - p[~passed], ~y[~passed], sure, least)
+    return (
+        0.0 if below is None else max(0.0, threshold - below),
+        1.0 if above is None else min(1.0, threshold + above),
+    )
+
+
+def _nearest(beyond: Floats, right: Bools, sure: float, least: int) -> float | None:
+    """The least distance from the pass mark from which on ``sure`` of the verdicts are right, or the surest."""
+    order = np.argsort(beyond, kind="stable")
+    distance, ok = beyond[order], right[order]
+    n = len(distance)
+    if n < least:
+        return None
+    share = np.cumsum(ok[::-1])[::-1] / np.arange(n, 0, -1)
+    starts = [i for i in range(n - least + 1) if i == 0 or distance[i] > distance[i - 1]]
+    i = next((i for i in starts if share[i] >= sure - 1e-9), None)
+    if i is None:
+        i = max(starts, key=lambda j: (share[j], -j))
+    return 0.0 if i == 0 else float(distance[i - 1] + distance[i]) / 2
+
+
+def measure_band(
+    band: tuple[float, float],
+    threshold: float,
+    probabilities: Sequence[float | None],
+    labels: Sequence[bool],
+    *,
+    groups: Sequence[str] | None = None,
+    sure: float = SURE,
+    seed: int = 0,
+) -> Band:
+    """How many answers a band sends to people, and how good the judge is on the others. None: left out."""
+    check_labels(labels, probabilities=probabilities, groups=groups)
+    at = [i for i, p in enumerate(probabilities) if p is not None]
+    p = np.array([probabilities[i] for i in at], dtype=np.float64)
+    y = np.array([bool(labels[i]) for i in at], dtype=bool)
+    inside = (p >= band[0]) & (p < band[1])
+    rest = np.flatnonzero(~inside)
+    balanced = Estimate(why="every answer goes to a person")
+    if len(rest):
+        kept = [str(at[i]) if groups is None else groups[at[i]] for i in rest]
+        verdicts = (p[rest] >= threshold).tolist()
+        balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
+    return Band(
+        low=band[0],
+        high=band[1],
+        sure=sure,
+        inside=float(inside.mean()) if len(p) else 0.0,
+        passed_right=share(y[~inside & (p >= threshold)], True),
+        stopped_right=share(y[~inside & (p < threshold)], False),
+        balanced_accuracy=balanced,
+    )

@@ -1,0 +1,1 @@
+"""Prompts compiled by DSPy optimizers, one stage at a time."""

@@ -1,0 +1,143 @@
+"""Extraction compiled on labels of its own: people's statements where they wrote some, else the answers' labels."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import dspy
+
+from faith_dspy.optimize.data.matching import places
+from faith_dspy.optimize.compile.instruction_search import paired
+from faith_dspy.text.context import prepare
+from faith_dspy.schema import Chunk
+from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.features import statement_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from faith_dspy.program.faithfulness import FaithfulnessProgram
+    from faith_dspy.schema import LabelledExample
+
+GOOD = 0.75
+"""Score from which a reply may stand as a demo."""
+
+ALTERNATIVES = (
+    "You take an answer apart into statements that can be checked one by one.\n\n"
+    "For each numbered sentence write its number and then the sentence itself, with pronouns replaced by what they "
+    "stand for. Split a sentence only where it lists several separate facts. Change nothing else and add nothing.",
+)
+"""Instructions tried against the seed prompt where only answers are labelled."""
+
+
+class Extractor(dspy.Module):
+    """The extraction call as the program makes it."""
+
+    def __init__(self, extract: dspy.Predict) -> None:
+        super().__init__()
+        self.extract = extract
+
+    def forward(self, question: str, sentences: list[str]) -> dspy.Prediction:
+        """Numbered lines, one per statement."""
+        room = 40 + 2 * sum(map(len, sentences)) // 3
+        return self.extract(question=question, sentences=sentences, config={"max_tokens": min(room, 2000)})
+
+
+def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Example]:
+    """Answers whose people's statements cover every sentence and are not just its sentences, as DSPy examples.
+
+    ``statements`` are numbered as the LM is asked to number them, ``told`` are the same without numbers.
+    """
+    out = []
+    for e in examples:
+        pieces = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
+        told = [" ".join(s.text.split()) for s in e.statements]
+        if not told or set(told) <= {" ".join(p.split()) for p in pieces}:
+            continue
+        at = places(told, pieces)
+        if {i for i in at if i is not None} != set(range(len(pieces))):
+            continue
+        out.append(
+            dspy.Example(
+                question=e.question or "",
+                sentences=pieces,
+                statements=[f"{i + 1} {text}" for i, text in zip(at, told, strict=True) if i is not None],
+                told=told,
+            ).with_inputs("question", "sentences")
+        )
+    return out
+
+
+def extraction_metric(
+    gold: dspy.Example, pred: dspy.Prediction, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
+) -> Any:
+    """Harmonic mean of coverage and fidelity, in [0, 1]; 0 for a reply without statements.
+
+    Coverage: how far each of the people's statements is found, by the words it shares with the closest of the LM's –
+    the smaller share of the two, so that the whole answer in one statement does not cover its parts. Fidelity: share of
+    the LM's statements without a content word that neither answer nor question has.
+    """
+    said = [] if pred is None else _texts(pred.get("statements") or [])
+    covered = [max((min(_share(t, s), _share(s, t)) for s in said), default=0.0) for t in gold.told]
+    known = " ".join([gold.question, *gold.sentences])
+    invented = [s for s in said if _share(s, known) < 1]
+    coverage = sum(covered) / len(covered)
+    fidelity = 1 - len(invented) / len(said) if said else 0.0
+    score = 2 * coverage * fidelity / (coverage + fidelity) if coverage + fidelity else 0.0
+    if trace is not None:
+        return score >= GOOD
+    if pred_name is not None or pred_trace is not None:
+        missed = [t for t, c in zip(gold.told, covered, strict=True) if c < GOOD]
+        words = [f"Found {coverage:.0%} of the people's statements."]
+        words += [f"Missing: {t}" for t in missed[:3]]
+        words += [f"Not in the answer: {s}" for s in invented[:3]]
+        return dspy.Prediction(score=score, feedback=" ".join(words if said else [*words, "There was no statement."]))
+    return score
+
+
+def choose_prompt(
+    program: FaithfulnessProgram, examples: Sequence[LabelledExample], done: Callable[[], None]
+) -> tuple[str, str]:
+    """The extraction instruction under which the program agrees best with the answers' labels, and why.
+
+    Agreement is the class-weighted probability that the weakest statement has of the answer's label. The seed prompt
+    stays unless another is better by more than the paired standard error by context.
+    """
+    size = {ok: sum(e.label is ok for e in examples) for ok in (True, False)}
+    assert program.extract is not None
+    seed = program.extract.signature.instructions
+    scores: dict[str, list[float]] = {}
+    for text in (seed, *ALTERNATIVES):
+        tried = program.deepcopy()
+        tried.extract.signature = tried.extract.signature.with_instructions(text)
+        scores[text] = []
+        for e in examples:
+            seen = tried(context=e.context, answer=e.answer, question=e.question)
+            weakest = min((_support(f) for f in seen.findings), default=0.5)
+            right = weakest if e.label else 1 - weakest
+            scores[text].append(right * len(examples) / (2 * size[bool(e.label)]))
+            done()
+    best = max(scores, key=lambda text: sum(scores[text]))
+    won, error = paired(
+        [a - b for a, b in zip(scores[best], scores[seed], strict=True)], [e.context_key for e in examples]
+    )
+    kept = seed if won <= error else best
+    words = "seed prompt kept" if kept == seed else "another prompt chosen"
+    return kept, f"extraction: {words} on {len(examples)} labelled answers ({won:+.2f} ± {error:.2f})"
+
+
+def _support(finding: Any) -> float:
+    if finding.verdict is None:
+        return 0.5
+    return float(finding.verdict.is_supported) if finding.probability is None else float(finding.probability)
+
+
+def _texts(lines: Sequence[str]) -> list[str]:
+    texts = [re.sub(r"^[\s\-*\[(]*\d{1,3}[\])]?[.:)\s]+", "", line).strip() for line in lines]
+    return [t for t in texts if t and not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)]
+
+
+def _share(text: str, within: str) -> float:
+    """Share of the text's content words that occur in the other."""
+    return 1 - statement_signals(text, [], prepared=prepare([Chunk(id=0, text=within)]))["novel_words"]

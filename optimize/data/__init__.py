@@ -1,0 +1,1 @@
+"""The labels of a study: checked, split, matched to statements."""

@@ -1,0 +1,98 @@
+"""The answers a study works on: the labels in parts, and as many of each as the budget has room for."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from faith_dspy.errors import InputError
+from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.data.splits import Splits, check_leakage, split, split_train_dev
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from faith_dspy.optimize.select.variants import Budget
+    from faith_dspy.schema import LabelledExample
+
+MIN_GROUPS = 3
+"""Groups in which each label occurs at least, in every part that is judged."""
+
+
+class Parts(NamedTuple):
+    """A study's labels: as they were split, and the answers of each part that are used."""
+
+    splits: Splits
+    train: list[LabelledExample]
+    dev: list[LabelledExample]
+    test: list[LabelledExample]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Answers of each part that are used."""
+        return {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
+
+
+def read_parts(labels: Path, test: Path | None, budget: Budget, seed: int) -> Parts:
+    """Read and split labels, or take the test from a file of its own; `InputError` when they cannot be used."""
+    examples = read_labels(labels)
+    if test is None:
+        splits = split(examples, seed=seed)
+        tested: Sequence[LabelledExample] = splits.test
+    else:
+        splits = split_train_dev(examples, seed=seed)
+        tested = read_labels(test)
+        check_leakage(examples, tested)
+        if len({e.label for e in tested}) < 2:
+            raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
+    return Parts(
+        splits,
+        sample(splits.train, budget.train, budget.words, seed),
+        sample(splits.dev, budget.dev, budget.words, seed),
+        sample(tested, budget.test, budget.words, seed),
+    )
+
+
+def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
+    """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
+
+    A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
+    `MIN_GROUPS` groups each, as far as there are so many: a head cannot be cross-fitted on less.
+    """
+    keys = sorted({e.context_key for e in part})
+    random.Random(seed).shuffle(keys)
+    place = {k: i for i, k in enumerate(keys)}
+    out: list[LabelledExample] = []
+    read: set[str] = set()
+    for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
+        fewest = min(len({o.group_key for o in out if o.label is label}) for label in (True, False))
+        if (len(out) >= n or words <= 0) and fewest >= MIN_GROUPS:
+            break
+        if e.context_key not in read:
+            read.add(e.context_key)
+            words -= sum(len(c.text.split()) for c in e.context)
+        words -= len(e.answer.split())
+        out.append(e)
+    return out
+
+
+def report(parts: Parts) -> dict[str, Any]:
+    """How the labels were split, and how many answers of each part are used."""
+    found = parts.splits.report.model_dump(mode="json")
+    found["used"] = parts.sizes
+    return found
+
+
+def in_words(parts: Parts) -> str:
+    """The line a study begins with."""
+    words = []
+    for name, used in (("train", parts.train), ("dev", parts.dev), ("test", parts.test)):
+        faithful = sum(bool(e.label) for e in used)
+        contexts = len({e.context_key for e in used})
+        words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
+    told = "Labels: " + " · ".join(words)
+    own = {e.split for part in parts.splits[:3] for e in part if e.split}
+    if own and not parts.splits.report.fixed:
+        told += f". Split by context: the file's own split ({', '.join(sorted(own)[:3])}) is not train, dev and test"
+    return told

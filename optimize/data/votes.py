@@ -1,0 +1,41 @@
+"""What several people said of one answer, as one label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.scoring.agreement import rating, vote
+from faith_dspy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse_words(settings: Iterable[str]) -> dict[str, bool]:
+    """Label words written as ``grounded=true``, ``made up=false``: what each means."""
+    words = {}
+    for setting in settings:
+        word, equals, truth = (part.strip() for part in setting.rpartition("="))
+        if not equals or not word or truth.lower() not in _TRUTH:
+            raise InputError(f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false.")
+        words[word.casefold()] = _TRUTH[truth.lower()]
+    return words
+
+
+def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
+    """Whether a label means faithful: by ``words``, else as `faith_dspy.scoring.agreement.vote` reads it; None if neither."""
+    return words.get(str(label).strip().casefold(), vote(label, top))
+
+
+def best_rating(labels: Iterable[Any]) -> float:
+    """The highest rating among labels, at least 1: of ratings, it alone means faithful."""
+    return max([1.0, *(r for label in labels if (r := rating(label)) is not None)])
+
+
+def majority(votes: Iterable[bool | None]) -> bool | None:
+    """What more than half of those say who say anything; None at a tie, or when nobody does."""
+    told = [v for v in votes if v is not None]
+    margin = 2 * sum(told) - len(told)
+    return None if margin == 0 else margin > 0

@@ -1,0 +1,1 @@
+"""What is to be known of a champion beside its agreement."""

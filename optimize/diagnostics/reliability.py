@@ -1,0 +1,102 @@
+"""How far probabilities are chances: bins for a reliability diagram, and calibration error before and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.statistics import Estimate, check_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BINS = 10
+
+
+class Bin(BaseModel):
+    """Answers of nearly the same probability."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mean: float
+    """Mean probability."""
+    share: float
+    """Share people call faithful."""
+    low: float
+    high: float
+    """Its 95 % Wilson interval."""
+    n: int
+
+
+class CalibrationCheck(BaseModel):
+    """Calibration of the LM's own probability, and of the head's, on the same answers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["platt", "isotonic"]
+    n: int
+    """Answers for which both are known."""
+    before: Estimate
+    """Expected calibration error of the weakest statement's probability as the LM gives it."""
+    after: Estimate
+    """The same of the head's probability."""
+    bins_before: list[Bin]
+    bins_after: list[Bin]
+
+
+def bins(probabilities: Sequence[float], labels: Sequence[bool]) -> list[Bin]:
+    """Equally full bins by rank, those of `Agreement.ece`; equal probabilities share one. Empty without answers."""
+    known = sorted(zip(probabilities, labels, strict=True))
+    first: dict[float, int] = {}
+    for i, (p, _) in enumerate(known):
+        first.setdefault(p, i)
+    members: dict[int, list[tuple[float, bool]]] = {}
+    for p, label in known:
+        members.setdefault(first[p] * _BINS // len(known), []).append((p, label))
+    found = []
+    for inside in members.values():
+        n = len(inside)
+        share = sum(label for _, label in inside) / n
+        low, high = _wilson(share, n)
+        found.append(Bin(mean=sum(p for p, _ in inside) / n, share=share, low=low, high=high, n=n))
+    return found
+
+
+def calibration_check(
+    before: Sequence[float | None],
+    after: Sequence[float | None],
+    labels: Sequence[bool],
+    *,
+    method: Literal["platt", "isotonic"],
+    groups: Sequence[str] | None = None,
+    seed: int = 0,
+) -> CalibrationCheck | None:
+    """ECE and bins of two probabilities per answer, where both are known; None where they never are.
+
+    ``after`` has to be cross-fitted, or of answers the head never saw.
+    """
+    check_labels(labels, before=before, after=after, groups=groups)
+    at = [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]
+    if not at:
+        return None
+    y = [bool(labels[i]) for i in at]
+    kept = None if groups is None else [groups[i] for i in at]
+    sides = [[float(side[i] or 0) for i in at] for side in (before, after)]
+    errors = [measure(y, [p >= 0.5 for p in side], side, groups=kept, seed=seed).ece for side in sides]
+    return CalibrationCheck(
+        method=method,
+        n=len(at),
+        before=errors[0],
+        after=errors[1],
+        bins_before=bins(sides[0], y),
+        bins_after=bins(sides[1], y),
+    )
+
+
+def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's score interval (Wilson 1927, JASA 22)."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,0 +1,1 @@
+"""A judge in use: drift, flips, unlabelled traffic, people's feedback."""

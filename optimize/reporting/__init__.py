@@ -1,0 +1,1 @@
+"""A finished study for people: card, pages, plots."""

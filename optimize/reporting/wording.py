@@ -1,0 +1,105 @@
+"""Figures in words: values with their intervals, and what a head's report says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from faith_dspy.scoring.agreement import Agreement
+    from faith_dspy.optimize.classifier.operating_point import Aim
+    from faith_dspy.optimize.select.comparison import Difference
+    from faith_dspy.optimize.results import HeadReport
+    from faith_dspy.scoring.statistics import Estimate
+
+
+def figure(e: Estimate) -> str:
+    """A value with its 95 % interval, or a dash."""
+    if e.value is None:
+        return "–"
+    if e.low is None or e.high is None:
+        return f"{e.value:.3f}"
+    return f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]"
+
+
+def head_sentences(report: HeadReport) -> list[str]:
+    """What a reader should take from it, a sentence or two each; AUROC and errors as numbers in [0, 1]."""
+    out = [
+        f"Pass mark {report.cut.threshold:.2f} for the aim “{report.cut.aim}”: cross-fitted it stops "
+        f"{percent(report.cut.recall_unfaithful)} of the unfaithful answers and passes "
+        f"{percent(report.cut.recall_faithful)} of the faithful." + (f" {report.cut.note}" if report.cut.note else "")
+    ]
+    for part, check in report.calibration.items():
+        out.append(
+            f"Calibration error ({part}): {figure(check.before)} as the LM says it, {figure(check.after)} by the head."
+        )
+    for part, band in report.band.items():
+        out.append(f"Too close to call, for a person ({part}): {band.sentence}")
+    if report.ablation:
+        told = "; ".join(f"{a.without} {points(a.auroc)}" for a in report.ablation[:4])
+        out.append(f"What the head would lose without, in points of AUROC (cross-fitted): {told}.")
+    short = report.shortcuts
+    out.append(
+        f"Shortcuts: the head's AUROC is {figure(short.auroc)}, among answers of about the same length "
+        f"{figure(short.within)}; " + ", ".join(f"{k} alone {figure(v)}" for k, v in short.alone.items()) + "."
+    )
+    for moved in report.transfer[:1]:
+        away = moved.away.balanced_accuracy if moved.away else None
+        home = moved.home.balanced_accuracy if moved.home else None
+        if away is not None and home is not None:
+            out.append(
+                f"Worst transfer: fitted without {moved.tested_on} its balanced accuracy there is {figure(away)}, "
+                f"fitted with it {figure(home)}."
+            )
+    return out
+
+
+def aim_sentence(aim: Aim, champion: Agreement, baseline: Agreement, auroc: Difference) -> str:
+    """What a pass mark that is not for balanced accuracy reaches on test, and what can be compared all the same."""
+    sides = (champion, baseline)
+    stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
+    text = (
+        f"The pass mark is for the aim “{aim}”, not for balanced accuracy: on test it stops {stops[0]} of the "
+        f"unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
+    )
+    if aim.kind == "cost" and aim.value is not None:
+        told = [
+            (aim.value * a.confusion["unfaithful_passed"] + a.confusion["faithful_failed"]) / max(1, a.scored)
+            for a in sides
+        ]
+        text += f" An answer then costs {told[0]:.2f} faithful ones stopped (untuned: {told[1]:.2f})."
+    if auroc.value is not None:
+        text += f" AUROC, which no pass mark changes: {points(auroc)} points against the baseline."
+    return text
+
+
+def ablation_table(report: HeadReport) -> list[dict[str, str]]:
+    """Rows of text: what is left out, and what that costs with its 95 % interval."""
+    return [
+        {
+            "without": a.without,
+            "AUROC lost": points(a.auroc),
+            "balanced accuracy lost": points(a.balanced_accuracy),
+            "log loss gained": _loss(a.log_loss),
+        }
+        for a in report.ablation
+    ]
+
+
+def percent(e: Estimate) -> str:
+    """As `figure`, in per cent."""
+    if e.value is None:
+        return "–"
+    return f"{e.value:.0%}" + (f" [{e.low:.0%}, {e.high:.0%}]" if e.low is not None and e.high is not None else "")
+
+
+def points(d: Difference) -> str:
+    """A difference in percentage points with its interval, or a dash."""
+    if d.value is None or d.low is None or d.high is None:
+        return "–"
+    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+
+def _loss(d: Difference) -> str:
+    if d.value is None or d.low is None or d.high is None:
+        return "–"
+    return f"{-d.value:+.3f} [{-d.high:+.3f}, {-d.low:+.3f}]"

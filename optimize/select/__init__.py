@@ -1,0 +1,1 @@
+"""What a study tries, and which variant it promotes."""

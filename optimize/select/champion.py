@@ -1,0 +1,296 @@
+"""The promotion rule, and the only place where the testset is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from faith_dspy.artifact import save_judge
+from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import InputError
+from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim
+from faith_dspy.optimize.reporting.card import write_card
+from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.compile.stages import demo_ids
+from faith_dspy.optimize.select.evaluate import (
+    Observed,
+    agreement,
+    fit,
+    fit_examples,
+    head_example,
+    judged_rows,
+    observe,
+    scorable,
+    usage_of,
+    without_lm,
+)
+from faith_dspy.optimize.select.pareto import MARGIN as NOT_WORSE
+from faith_dspy.optimize.select.pareto import difference
+from faith_dspy.optimize.diagnostics.groups import by_group
+from faith_dspy.optimize.diagnostics.classifier_report import head_report
+from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
+from faith_dspy.optimize.select.optimism import holm, selection
+from faith_dspy.optimize.select.spending import Cost
+from faith_dspy.optimize.select.variants import BASELINE
+from faith_dspy.optimize.reporting.wording import aim_sentence
+from faith_dspy.schema import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from faith_dspy.scoring.classifier import Head
+    from faith_dspy.optimize.select.pareto import FrontierPoint
+    from faith_dspy.optimize.select.spending import Purse
+    from faith_dspy.optimize.study import View
+    from faith_dspy.schema import LabelledExample
+
+TIE = 0.01
+"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
+MARGIN = 1.15
+"""Answers of train and test may cost so much more than those of dev did."""
+MIN_TESTED = 6
+"""Groups a test is cut to at most."""
+
+
+class Contest(NamedTuple):
+    """What promotion needs of a study."""
+
+    judges: dict[str, Judge]
+    dev: dict[str, list[Observed]]
+    train: Sequence[LabelledExample]
+    test: Sequence[LabelledExample]
+    seed: int
+    purse: Purse
+    aim: Aim = BALANCED
+    """What the champion's pass mark is for."""
+    prefer: str = "agreement"
+    """``agreement`` or ``cheapest``: what is promoted among those that are not shown to be worse."""
+
+
+def to_test(result: StudyResult, name: str) -> Cost:
+    """What it costs to judge one test answer by that variant and by the baseline, as dev did."""
+    costs = [Cost.each((v := result.variant(n)).usage, v.judged) for n in {name, BASELINE}]
+    return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
+
+
+def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
+    """Name of the variant to promote: the best on dev; among equals the cheapest.
+
+    To ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
+    """
+    candidates = [v for v in result.variants if v.kind != "floor" and v.selection is not None]
+    if not candidates:
+        raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
+    top = max(v.selection for v in candidates if v.selection is not None)
+    near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
+    found = min(near, key=lambda v: v.cost)
+    if prefer == "cheapest":
+        against = {v.name: difference(v.predictions, found.predictions, seed) for v in candidates}
+        fair = [v for v in candidates if (low := against[v.name].low) is not None and low >= -NOT_WORSE]
+        found = min([found, *fair], key=lambda v: v.cost)
+    return found.name
+
+
+def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
+    """Choose the champion on dev, fit its head on train and dev, then open the testset for it and the baseline.
+
+    The floors are fitted on the same labels and stand beside them; they need no LM. Returned is the judge to export:
+    the champion as it is, or with words asked first where that is as good.
+    """
+    name = best(result, contest.prefer, contest.seed)
+    result.champion = name
+    judge = contest.judges[name]
+    shown = demo_ids(judge, contest.train)
+    unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
+    with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
+        seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
+    ways = _ways(contest, seen)
+    form = _form(contest, result, ways)
+    judge = made_of(judge, form, ways)
+    fitted = ways.of(form).fitted
+    usable = scorable(ways.of(form).seen)
+    examples = [head_example(o) for o in usable]
+    result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
+
+    with view.task(f"{name}: test", len(tested)) as advance:
+        test = observe(judge, tested, advance, partial=True)
+    baseline = contest.judges[BASELINE]
+    untuned = test
+    if name != BASELINE or not form.reference:
+        with view.task(f"{BASELINE}: test", len(tested)) as advance:
+            untuned = observe(baseline, tested, advance, partial=True)
+    if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
+        both = {o.example.id for o in test} & {o.example.id for o in untuned}
+        test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
+        result.split["used"] |= {"test": len(both)}
+        result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
+    rows, ranking = judged_rows(test, judge)
+    _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
+    signals = fitted.head.statement.names if fitted.head.statement else ()
+    with view.task(f"{name}: what its head goes by", len(signals) + 2) as advance:
+        result.head_report = head_report(
+            examples, usable, fitted, *_by_this_head(judge, test, rows), contest.seed, advance
+        )
+    _add(result, "baseline", "baseline", *judged_rows(untuned, baseline), usage_of(untuned), contest.seed)
+    _floors(contest, result, test, seen, ways.words.fitted.head)
+    champion = result.tested("champion")
+    for other in result.test[1:]:
+        result.comparisons[other.name] = compare(
+            [r.label for r in champion.predictions],
+            _side(champion.predictions),
+            _side(other.predictions),
+            [r.group for r in champion.predictions],
+            names=("the champion", other.name),
+        )
+    if contest.aim != BALANCED:
+        sides = (champion.agreement, result.tested("baseline").agreement)
+        result.notes.append(aim_sentence(contest.aim, *sides, result.comparisons["baseline"].auroc))
+    result.comparisons = holm(result.comparisons)
+    if contest.prefer == "agreement":
+        result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
+    result.groups = by_group(champion.predictions, contest.seed)
+    return judge
+
+
+def _ways(contest: Contest, seen: Sequence[Observed]) -> Ways:
+    """The ways of asking the champion, each with the head fitted on what it would have observed."""
+
+    def way(seen: Sequence[Observed], which: str, aim: Aim) -> Way:
+        return Way(seen, fit_examples([head_example(o) for o in scorable(seen)], which, contest.seed, aim))
+
+    return Ways(
+        way(seen, "joint", contest.aim),
+        way([less_asked(o, "novel") for o in seen], "joint", contest.aim),
+        way([less_asked(o, "weakest") for o in seen], "joint", contest.aim),
+        way(without_lm(o.example for o in seen), "overlap", BALANCED),
+    )
+
+
+def _form(contest: Contest, result: StudyResult, ways: Ways) -> FrontierPoint:
+    """Write the frontier into the result, and say which of its points is to be exported."""
+    found = points(result.champion, contest.judges[result.champion].config, ways, result.variants, contest.seed)
+    form = next(p for p in found if p.reference)
+    if contest.aim == BALANCED:  # the pass mark of words is for nothing else
+        labels = [bool(o.example.label) for o in scorable(ways.all.seen)]
+        form = worth_exporting(found, labels, prefer=contest.prefer)
+    result.frontier = tuple(p.model_copy(update={"champion": p is form}) for p in found)
+    return form
+
+
+def _by_this_head(
+    judge: Judge, test: Sequence[Observed], rows: Sequence[PredictionRow]
+) -> tuple[list[Observed], list[PredictionRow]]:
+    """The test answers that the last judge's head concluded on: all, or those words handed on."""
+    at = [i for i, o in enumerate(test) if judge.escalate_to is None or o.observation.escalated is not None]
+    return [test[i]._replace(observation=test[i].observation.last) for i in at], [rows[i] for i in at]
+
+
+def _affordable(
+    contest: Contest, result: StudyResult, train: Sequence[LabelledExample]
+) -> tuple[Sequence[LabelledExample], Sequence[LabelledExample]]:
+    """As much of train and test as the limits still pay for: first the test, then train for the head."""
+    price = to_test(result, result.champion)
+    each = Cost.each((v := result.variant(result.champion)).usage, v.judged)
+    n = min(len(contest.test), contest.purse.affords(price.times(MARGIN)))
+    tested = contest.test[:n]
+    too_few = len({e.group_key for e in tested}) < MIN_TESTED or len({e.label for e in tested}) < 2
+    if too_few and n < len(contest.test):
+        raise InputError(
+            f"the limits leave {n} answers to test on, too few to say anything; one costs {price.calls:.0f} calls and "
+            f"{price.tokens:.0f} tokens. Raise the limit."
+        )
+    rest = min(len(train), contest.purse.affords(each.times(MARGIN), keep=price.times(n * MARGIN)))
+    if n < len(contest.test) or rest < len(train):
+        result.notes.append(
+            f"The limits left {n} of {len(contest.test)} answers to test on and {rest} of {len(train)} of train for "
+            "the head."
+        )
+    result.split["used"] |= {"test": n}
+    return train[:rest], tested
+
+
+def _floors(
+    contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed], overlap: Head
+) -> None:
+    plain = without_lm(o.example for o in test)
+    known = scorable(without_lm(o.example for o in fitted_on))
+    by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), head=overlap))
+    _add(result, "floor-overlap", "floor", by_words, ranking, Usage(), contest.seed)
+    shortcut = fit(known, "shortcut", contest.seed).head
+    rows = []
+    for row, o in zip(by_words, plain, strict=True):
+        example = head_example(o)
+        p = shortcut.answer.probability([None] * len(example.statements), example.signals)
+        passed = None if p is None else p >= shortcut.threshold
+        rows.append(row.model_copy(update={"probability": p, "predicted": passed}))
+    _add(result, "floor-shortcut", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+    rows = majority_rows(plain, [o.example for o in fitted_on])
+    _add(result, "floor-majority", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+
+
+def majority_rows(seen: Sequence[Observed], known: Sequence[LabelledExample]) -> list[PredictionRow]:
+    """Every answer judged as most of the known ones are labelled."""
+    share = sum(bool(e.label) for e in known) / len(known)
+    return [
+        PredictionRow(
+            id=o.example.id,
+            group=o.example.group_key,
+            part="dev",
+            label=bool(o.example.label),
+            predicted=share >= 0.5,
+            probability=share,
+        )
+        for o in seen
+    ]
+
+
+def export(judge: Judge, contest: Contest, result: StudyResult, out: Path) -> None:
+    """Write the champion to ``out`` with what was measured of it."""
+    tested = result.tested("champion")
+    judge.manifest = {
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "label_set_hash": result.label_set_hash,
+        "labels_file": result.labels_file,
+        "agreement": tested.agreement.model_dump(mode="json"),
+        "baseline_agreement": result.tested("baseline").agreement.model_dump(mode="json"),
+        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
+        "aim": str(contest.aim),
+        "split": result.split,
+        "budget": result.budget,
+        "seed": result.seed,
+        "seconds": round(result.seconds, 1),
+        "usage": tested.usage.model_dump(mode="json"),
+        "floor_agreement": result.tested("floor-overlap").agreement.model_dump(mode="json"),
+        "finished": result.finished,
+    }
+    known = [seen_by(judge, o) for o in scorable(contest.dev[result.champion])]
+    handed_on, settled = ([o for o in known if bool(o.observation.escalated) is side] for side in (True, False))
+    reference = [
+        (o.example.question, list(o.example.context), o.example.answer, o.observation)
+        for o in [*handed_on[:1], *settled, *handed_on[1:]][:3]
+    ]
+    save_judge(judge, out, card=write_card(result), reference=reference)
+    result.judge_dir = str(out)
+
+
+def _add(
+    result: StudyResult,
+    name: str,
+    kind: Kind,
+    rows: list[PredictionRow],
+    ranking: Sequence[float | None],
+    usage: Usage,
+    seed: int,
+) -> None:
+    # AUROC of the untuned baseline is measured on the LM's own probability: on its verdicts it would look worse.
+    rows = [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
+    result.test.append(
+        TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=rows)
+    )
+
+
+def _side(rows: Sequence[PredictionRow]) -> Side:
+    return Side([r.predicted for r in rows], [r.probability for r in rows])

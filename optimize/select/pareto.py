@@ -1,0 +1,258 @@
+"""What agreement costs: the variants and their words-first forms side by side, from replies already paid for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_logit, to_probability
+from faith_dspy.optimize.select.comparison import Difference
+from faith_dspy.optimize.select.optimism import chosen_by
+from faith_dspy.scoring.statistics import Estimate, need, resample_weights
+from faith_dspy.schema import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.optimize.results import PredictionRow
+
+SHARES = (0.25, 0.5, 0.75)
+"""Of the answers an LM is asked about, those that words are least sure of, in the words-first forms that are tried."""
+MARGIN = 0.02
+"""Two points of the figure that variants are chosen by: what a cheaper form may be worse at most, with 95 % confidence,
+to count as not worse."""
+ENOUGH = 50
+"""Answers of each label from which on a words-first form may take the champion's place: its band is fitted on them."""
+WORDS = "words"
+ASKED_ABOUT = {  # from much to little
+    "all": "every statement",
+    "novel": "the statements that words do not clear",
+    "weakest": "one statement that words do not clear, the one with most in it that is new",
+}
+_RESAMPLES = 1000
+
+
+class FrontierPoint(BaseModel):
+    """One way to judge, with what it agrees and what it costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    n: int
+    """Answers it was measured on: the champion's forms on all it was fitted on, other variants on those of dev."""
+    agreement: Estimate
+    """Balanced accuracy. Predictions are cross-fitted; to choose by, not agreement with people."""
+    auroc: Estimate
+    asked: float
+    """Share of the answers an LM is asked about."""
+    calls: float
+    """LM calls an answer."""
+    computed_tokens: float
+    """Prompt tokens an answer that the server had to read; where answers over one context follow each other, the first
+    that is asked about reads it."""
+    output_tokens: float
+    seconds: float
+    """An answer; words alone take none worth counting."""
+    form: bool = False
+    """Whether it is the reference with less asked: not about all statements, and perhaps with words first."""
+    ask_about: str = "all"
+    """Which statements of an answer the LM is asked about: the dial of `JudgeConfig`."""
+    band: tuple[float, float] | None = None
+    """Of a words-first form: an answer is settled by words alone below it, and from its upper end on. Empty for words
+    alone."""
+    against: Difference
+    """The mean of balanced accuracy and AUROC minus that of the reference, on the answers both judged; interval of 90 %
+    from resampled groups, so that its lower end is a one-sided bound of 95 %."""
+    reference: bool = False
+    """Whether the others are compared with it: the LM asked about every answer."""
+    champion: bool = False
+    """Whether it is what the study exports."""
+    cheapest: bool = False
+    """Whether it is the cheapest that is not shown to be worse than the reference by `MARGIN` or more."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _before_the_weakest(cls, given: Any) -> Any:
+        """In studies from before there was a choice, forms asked about what is novel."""
+        if isinstance(given, dict) and given.get("form") and "ask_about" not in given:
+            return {**given, "ask_about": "novel"}
+        return given
+
+    @property
+    def cost(self) -> float:
+        """As a variant's: tokens read, and those written three times."""
+        return self.computed_tokens + 3 * self.output_tokens
+
+    @property
+    def not_worse(self) -> bool:
+        """Whether it is shown to be at most `MARGIN` worse than the reference."""
+        return self.reference or (self.against.low is not None and self.against.low >= -MARGIN)
+
+
+def in_words(points: Sequence[FrontierPoint]) -> list[str]:
+    """What a reader should take from a frontier; nothing of an empty one."""
+    if not points:
+        return []
+    full, fair = (next(p for p in points if getattr(p, which)) for which in ("reference", "cheapest"))
+    out = []
+    form = next((p for p in points if p.champion and p.form), None)
+    if form is not None:
+        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.band else ""
+        part = f", and of these about {ASKED_ABOUT[form.ask_about]}" if form.asked else ""
+        out.append(
+            f"The champion asks the LM about {form.asked:.0%} of the answers{part}{rest}. Against asking about all: "
+            f"{_points(form.against)} in the mean of balanced accuracy and AUROC, cross-fitted on {full.n} answers."
+        )
+    less = f"shown to be less than {100 * MARGIN:.0f} points worse than {full.name}"
+    if fair is full:
+        out.append(f"Nothing cheaper is {less}.")
+    elif not fair.champion:
+        out.append(
+            f"The cheapest that is {less}: {fair.name}, {fair.computed_tokens:.0f} tokens read an answer "
+            f"instead of {full.computed_tokens:.0f} ({_points(fair.against)}); `tune --prefer cheapest` exports it."
+        )
+    return out
+
+
+def _points(d: Difference) -> str:
+    if d.value is None or d.low is None or d.high is None:
+        return f"no interval, {d.why}"
+    return f"{100 * d.value:+.1f} points, 90 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"
+
+
+class Rival(NamedTuple):
+    """Cross-fitted predictions of one way to judge, with what each of them costs."""
+
+    name: str
+    rows: Sequence[PredictionRow]
+    form: bool = False
+    band: tuple[float, float] | None = None
+    ask_about: str = "all"
+
+
+def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> list[Rival]:
+    """The LM's forms that ask it only where words are least sure, and words alone; from the dear to the cheap.
+
+    ``words``: the cross-fitted predictions of words about the same answers, ``threshold`` their pass mark. A band
+    reaches as far from it in log-odds, to either side, as holds one of `SHARES` of the answers, and half way to the
+    next one. An answer that nothing could be asked about stays unscored.
+    """
+    centre = to_logit(threshold)
+    away = sorted(abs(to_logit(w.probability) - centre) for w in words if w.probability is not None)
+    if not away:
+        return []
+    forms = [lm._replace(name=WORDS, rows=_mixed(lm, words, (threshold, threshold)), band=(threshold, threshold))]
+    asked = "weakest" if lm.ask_about == "weakest" else lm.name
+    for share in SHARES:
+        k = int(share * len(away))
+        reach = (away[k - 1] + away[k]) / 2 if k else 0.0
+        band = (to_probability(max(-LOGIT_LIMIT, centre - reach)), to_probability(min(LOGIT_LIMIT, centre + reach)))
+        rows = _mixed(lm, words, band)
+        if any(r is not own for r, own in zip(rows, lm.rows, strict=True)):
+            forms.append(lm._replace(name=f"{WORDS}, then {asked} {share:.0%}", rows=rows, band=band))
+    return [f._replace(form=True) for f in forms[::-1]]
+
+
+def _mixed(lm: Rival, words: Sequence[PredictionRow], band: tuple[float, float]) -> list[PredictionRow]:
+    """Each answer as words judge it, or as the LM does where it is asked, which is within the band."""
+
+    def asked(p: float | None) -> bool:
+        return band[0] < band[1] if p is None else band[0] <= p < band[1]
+
+    return [
+        own if own.unscored is not None or asked(word.probability) else word
+        for own, word in zip(lm.rows, words, strict=True)
+    ]
+
+
+def as_read(rows: Sequence[PredictionRow], full: Sequence[PredictionRow]) -> list[PredictionRow]:
+    """What ``rows`` cost if nobody else were asked: each context has to be read by an answer that is asked about.
+
+    ``full``: the same answers with everything asked. Who read a context there is known by its dearest call; where that
+    call falls away, what it read more than others is put on the dearest call that is left over the same context.
+    """
+    dearest: dict[tuple[str, ...], int] = {}
+    for r in full:
+        dearest[tuple(r.context)] = max(dearest.get(tuple(r.context), 0), _dearest_call(r))
+    asked: dict[tuple[str, ...], list[int]] = {}
+    for i, r in enumerate(rows):
+        if r.usage.calls:
+            asked.setdefault(tuple(r.context), []).append(i)
+    out = list(rows)
+    for context, places in asked.items():
+        i = max(places, key=lambda i: _dearest_call(rows[i]))
+        missing = max(0, dearest.get(context, 0) - _dearest_call(rows[i]))
+        usage = rows[i].usage
+        cached = max(0, usage.cached_tokens - missing)
+        out[i] = rows[i].model_copy(update={"usage": usage.model_copy(update={"cached_tokens": cached})})
+    return out
+
+
+def _dearest_call(row: PredictionRow) -> int:
+    """Most tokens that one statement's calls had to read, with whatever else was read for the answer."""
+    each = [Usage(**s["usage"]).computed_tokens for s in row.statements if "usage" in s]
+    return row.usage.computed_tokens - sum(each) + max(each, default=0)
+
+
+def frontier(rivals: Sequence[Rival], reference: str, seed: int = 0) -> tuple[FrontierPoint, ...]:
+    """All rivals as points, the cheapest first, each compared with the one named ``reference``."""
+    standard = next(r for r in rivals if r.name == reference)
+    found = [_point(r, standard, seed) for r in rivals]
+    fair = min((p for p in found if p.not_worse), key=lambda p: p.cost)
+    return tuple(p.model_copy(update={"cheapest": p is fair}) for p in sorted(found, key=lambda p: (p.cost, p.name)))
+
+
+def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
+    rows, n = rival.rows, max(1, len(rival.rows))
+    found = measure(
+        [r.label for r in rows],
+        [r.predicted for r in rows],
+        [r.probability for r in rows],
+        groups=[r.group for r in rows],
+        seed=seed,
+    )
+    total = sum((r.usage for r in rows), Usage())
+    return FrontierPoint(
+        name=rival.name,
+        n=len(rows),
+        agreement=found.balanced_accuracy,
+        auroc=found.auroc,
+        asked=sum(r.usage.calls > 0 for r in rows) / n,
+        calls=total.calls / n,
+        computed_tokens=total.computed_tokens / n,
+        output_tokens=total.output_tokens / n,
+        seconds=total.seconds / n,
+        form=rival.form,
+        ask_about=rival.ask_about,
+        band=rival.band,
+        against=difference(rival.rows, standard.rows, seed),
+        reference=rival is standard,
+    )
+
+
+def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], seed: int = 0) -> Difference:
+    """What variants are chosen by, of the first minus of the second, on the answers both have; interval of 90 %.
+
+    Both are measured on the same resamples of whole groups. No interval where most resamples hold one label only.
+    """
+    need("numpy", "Comparing judges")
+    import numpy as np
+
+    both = {r.id for r in rows} & {r.id for r in others}
+    order = sorted({(r.group, r.id) for r in rows if r.id in both})
+    if not order:
+        return Difference(why="no answer was judged by both")
+    drawn = np.concatenate(
+        [np.ones((1, len(order))), *resample_weights(len(order), [g for g, _ in order], _RESAMPLES, seed)]
+    )
+    one, other = (chosen_by([r for r in side if r.id in both], order, drawn) for side in (rows, others))
+    value, *draws = (one - other).tolist()
+    kept = [d for d in draws if not np.isnan(d)]
+    if np.isnan(value):
+        return Difference(why="all these answers have the same label, or none was scored")
+    if len(kept) <= _RESAMPLES / 2:
+        return Difference(value=value, why="no interval: more than half of the resamples have one class only")
+    low, high = np.quantile(kept, [0.05, 0.95]).tolist()
+    return Difference(value=value, low=low, high=high, standard_error=float(np.std(kept, ddof=1)))

@@ -1,0 +1,119 @@
+"""What a study tries, by budget. One line per variant; a file can declare others, see `faith_dspy.optimize.select.plan`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import ConfigError
+from faith_dspy.optimize.compile.optimizers import Effort
+
+BASELINE = "answer"
+"""The variant every study includes: the whole answer, one verdict, nothing tuned."""
+
+
+class Variant(NamedTuple):
+    """A program shape and how it is compiled."""
+
+    name: str
+    config: JudgeConfig
+    optimizer: str | None
+    description: str
+    lm: str | None = None
+    """None: the study's."""
+    api_base: str | None = None
+    seed: int | None = None
+    """Of the optimizer; None: the study's."""
+
+
+class Budget(NamedTuple):
+    """How much a study spends."""
+
+    variants: tuple[str, ...]
+    effort: Effort
+    dev: int
+    """At most so many answers of dev are judged per variant; train, test: likewise, by champion and baseline."""
+    train: int
+    test: int
+    words: int
+    """At most so many words of context and answers are read of each part, every context once."""
+    minutes: float | None
+    """No variant is begun after so many minutes; champion, baseline and test are finished all the same."""
+
+
+def _config(granularity: str, *instructions: str, **dials: object) -> JudgeConfig:
+    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",), **dials)
+
+
+VARIANTS: dict[str, Variant] = {
+    v.name: v
+    for v in (
+        Variant(BASELINE, _config("answer"), None, "whole answer, one verdict"),
+        Variant("sentence", _config("sentence"), None, "each sentence as written"),
+        Variant(
+            "answer-focus",
+            _config("answer", focus=5),
+            None,
+            "whole answer, by the sentences of the context that share its words",
+        ),
+        Variant("statement", _config("statement"), None, "statements the LM extracts, each verified"),
+        Variant("sentence-few-shot", _config("sentence"), "labelled", "each sentence, with labelled examples shown"),
+        Variant(
+            "sentence-bootstrap",
+            _config("sentence"),
+            "bootstrap",
+            "each sentence, with examples found by bootstrapping and random search",
+        ),
+        Variant(
+            "sentence-pooled",
+            _config("sentence", "supported", "every_detail"),
+            None,
+            "each sentence, two instructions pooled",
+        ),
+        Variant(
+            "sentence-search",
+            _config("sentence"),
+            "search",
+            "each sentence, asked as agrees best of the bank of instructions",
+        ),
+        Variant("sentence-mipro", _config("sentence"), "mipro", "each sentence, instruction and examples by MIPROv2"),
+        Variant("sentence-simba", _config("sentence"), "simba", "each sentence, rules and examples by SIMBA"),
+        Variant(
+            "sentence-gepa", _config("sentence"), "gepa", "each sentence, instruction rewritten from feedback by GEPA"
+        ),
+        Variant("sentence-reanchor", _config("sentence"), "reanchor", "each sentence, decision threshold by ReAnchor"),
+        Variant(
+            "statement-few-shot",
+            _config("statement"),
+            "labelled",
+            "statements the LM extracts, with labelled examples of both stages shown",
+        ),
+    )
+}
+
+_FIRST = (BASELINE, "sentence", "sentence-few-shot", "sentence-bootstrap", "statement")
+_ALL = 10**9
+BUDGETS: dict[str, Budget] = {
+    "quick": Budget(
+        _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=12, train=120, test=120, words=40_000, minutes=4
+    ),
+    "standard": Budget(
+        (*_FIRST, "sentence-search"),
+        Effort(demos=4, candidates=3, compare_on=40),
+        dev=100,
+        train=240,
+        test=400,
+        words=200_000,
+        minutes=60,
+    ),
+    "thorough": Budget(
+        tuple(VARIANTS), Effort(demos=6, candidates=8, compare_on=120), _ALL, _ALL, _ALL, words=_ALL, minutes=None
+    ),
+}
+
+
+def budget(name: str) -> Budget:
+    """The budget of that name; `ConfigError` otherwise."""
+    if name not in BUDGETS:
+        raise ConfigError(f"there is no budget {name!r}; there are {', '.join(BUDGETS)}")
+    return BUDGETS[name]

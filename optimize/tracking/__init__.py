@@ -1,0 +1,1 @@
+"""A study in MLflow: runs, traces, registry, feedback."""

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import pytest
+
+from faith_dspy.io.conversation import as_text, from_conversation
+from faith_dspy.errors import InputError
+
+ASKED = "How long does the battery last?"
+FOUND = "Model B runs for 14 hours."
+EXPECTED = [
+    {"text": ASKED, "source": "turn 0: user"},
+    {"text": "Let me look.", "source": "turn 1: assistant"},
+    {"text": FOUND, "source": "turn 2: tool search_docs"},
+]
+OPENAI = [
+    {"role": "user", "content": ASKED},
+    {
+        "role": "assistant",
+        "content": "Let me look.",
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "search_docs", "arguments": '{"q": "battery 99 hours"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": FOUND},
+    {"role": "assistant", "content": "It lasts 14 hours."},
+]
+ANTHROPIC = [
+    {"role": "user", "content": [{"type": "text", "text": ASKED}]},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Perhaps 99 hours.", "signature": "s"},
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "c1", "name": "search_docs", "input": {"q": "battery 99 hours"}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": FOUND}]}],
+    },
+    {"role": "assistant", "content": [{"type": "text", "text": "It lasts 14 hours."}]},
+]
+BEDROCK = [
+    {"role": "user", "content": [{"text": ASKED}]},
+    {
+        "role": "assistant",
+        "content": [
+            {"reasoningContent": {"reasoningText": {"text": "Perhaps 99 hours."}}},
+            {"text": "Let me look."},
+            {"toolUse": {"toolUseId": "c1", "name": "search_docs", "input": {"q": "battery 99 hours"}}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [{"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": FOUND}]}}],
+    },
+    {"role": "assistant", "content": [{"text": "It lasts 14 hours."}]},
+]
+OPENTELEMETRY = [
+    {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
+    {
+        "role": "assistant",
+        "parts": [
+            {"type": "text", "content": "Let me look."},
+            {"type": "tool_call", "id": "c1", "name": "search_docs", "arguments": {"q": "battery 99 hours"}},
+        ],
+    },
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": FOUND}]},
+    {"role": "assistant", "parts": [{"type": "text", "content": "It lasts 14 hours."}], "finish_reason": "stop"},
+]
+
+
+@pytest.mark.parametrize(
+    "messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY], ids=["oai", "anthr", "bedrock", "otel"]
+)
+def test_each_way_of_writing_messages(messages):
+    """A question, a tool call with its result and an answer are the same record in whichever form they are written.
+
+    The arguments of the call and the model's thinking, which speak of 99 hours, are in no chunk.
+    """
+    question, context, answer = from_conversation(messages)
+    assert question == ASKED
+    assert context == EXPECTED
+    assert answer == "It lasts 14 hours."
+
+
+def test_evidence_leads_back_to_the_tool(judge_at):
+    """The chunk id of a supported statement is that of the tool's result, whose source names turn and tool."""
+    judge, _ = judge_at(says="Yes [2]", cite=True)
+    (statement,) = judge(conversation=OPENAI).statements
+    _, context, _ = from_conversation(OPENAI)
+    assert [context[i]["source"] for i in statement.supporting_chunk_ids] == ["turn 2: tool search_docs"]
+
+
+def test_two_results_in_one_turn():
+    """Each of several tool results in one message is a chunk of its own, under its own tool's name."""
+    calls = [{"toolUse": {"toolUseId": i, "name": n, "input": {}}} for i, n in (("a", "stock"), ("b", "price"))]
+    results = [
+        {"toolResult": {"toolUseId": "b", "content": [{"json": {"eur": 12}}]}},
+        {"toolResult": {"toolUseId": "a", "status": "error", "content": [{"text": "no such item"}]}},
+    ]
+    messages = [
+        {"role": "user", "content": [{"text": "Price?"}]},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": [{"text": "12 euros."}]},
+    ]
+    question, context, _ = from_conversation(messages)
+    assert question == "Price?"  # results are not the user's words, though they come in a user's message
+    assert context[1:] == [
+        {"text": '{"eur": 12}', "source": "turn 2: tool price"},
+        {"text": "no such item", "source": "turn 2: tool stock (failed)"},
+    ]
+
+
+def test_the_last_turn_is_judged():
+    """Only the last assistant message is judged; the one before it is context that says whose word it is."""
+    messages = [*OPENAI, {"role": "user", "content": "And model C?"}, {"role": "assistant", "content": "Unknown."}]
+    question, context, answer = from_conversation([*messages, {"role": "user", "content": "Thanks."}])
+    assert (question, answer) == ("And model C?", "Unknown.")
+    assert context[-2:] == [
+        {"text": "It lasts 14 hours.", "source": "turn 3: assistant"},
+        {"text": "And model C?", "source": "turn 4: user"},
+    ]
+
+
+def test_an_answer_that_is_only_a_tool_call_is_empty(judge_at):
+    """A conversation that stops at a tool call has no answer yet: unscored, and no earlier turn is judged instead."""
+    judge, server = judge_at()
+    found = judge(
+        conversation=[{"role": "assistant", "content": "It is blue."}, *OPENAI[:1], {**OPENAI[1], "content": None}]
+    )
+    assert found.unscored == "no_statements"
+    assert not server.requests
+
+
+def test_a_refusal_is_the_answer(judge_at):
+    """OpenAI's refusals stand beside an empty content; they are what the assistant said."""
+    _, _, answer = from_conversation([OPENAI[0], {"role": "assistant", "content": None, "refusal": "I can't help."}])
+    assert answer == "I can't help."
+
+
+@pytest.mark.parametrize("content", [7, [7], {"a"}])
+def test_content_of_a_wrong_type(content):
+    """Content that is neither text nor blocks is an error that names the turn."""
+    with pytest.raises(InputError, match=r"conversation\[0\]: content is .*, expected text or a list of blocks"):
+        from_conversation([{"role": "user", "content": content}, {"role": "assistant", "content": "A."}])
+
+
+def test_what_a_tool_returns_as_text():
+    """Blocks give their texts, one a line; a value without text is JSON; nothing is nothing."""
+    assert as_text([{"text": "a"}, {"type": "text", "text": "b"}, "c"]) == "a\nb\nc"
+    assert as_text({"hours": [14, 9]}) == '{"hours": [14, 9]}'
+    assert as_text([{"hours": 14}]) == '[{"hours": 14}]'
+    assert as_text([{"image": {"format": "png"}}]) == '[{"image": {"format": "png"}}]'
+    assert as_text(None) == ""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tool_calls": 5},
+        {"tool_calls": [{"toolUse": "search"}]},
+        {"content": [{"toolUse": "search"}]},
+    ],
+)
+def test_odd_tool_calls_name_no_tool(odd):
+    """A tool call that is none is passed over, and the conversation is read."""
+    messages = [
+        {"role": "user", "content": ASKED},
+        {"role": "assistant", **odd},
+        {"role": "assistant", "content": "A."},
+    ]
+    assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "A.")
+
+
+def test_a_tool_result_that_is_plain_text():
+    """A result without blocks is read as it stands."""
+    messages = [{"role": "user", "content": [{"toolResult": FOUND}]}, {"role": "assistant", "content": "A."}]
+    assert from_conversation(messages)[1] == [{"text": FOUND, "source": "turn 0: tool"}]

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from faith_dspy import Chunk, Verdict
+from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.labels import as_chunks, label_set_hash, parse_example, read_jsonl, read_labels
+
+GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """Writes a labels file of the given lines (objects or text)."""
+
+    def write(*lines):
+        path = tmp_path / "labels.jsonl"
+        path.write_text(
+            "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8"
+        )
+        return path
+
+    return write
+
+
+def statement(**fields):
+    """A labelled example with one statement."""
+    return {"context": ["a", "b"], "answer": "x", "statements": [{"text": "t", **fields}]}
+
+
+FAULTS = [
+    ('{"context": [', r"not JSON \(.* at column \d+\): '\{\"context\": \['", "One JSON object a line"),
+    ("[1, 2]", "got list, expected an object", "One JSON object a line"),
+    ('"text"', "got str, expected an object", "One JSON object a line"),
+    ("null", "got NoneType, expected an object", "One JSON object a line"),
+    (statement(verdict="supported"), r"statements\[0\] has the verdict 'supported'", "fully_supported, partially"),
+    (statement(verdict=["fully_supported"]), r"statements\[0\] has the verdict \['fully_supported'\]", "expected one"),
+    (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks", "from 0"),
+    (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1", "counted from 0"),
+    (statement(supporting_chunk_ids="0"), r"supporting_chunk_ids is '0'", "list of whole numbers"),
+    (statement(supporting_chunk_ids=[True]), r"supporting_chunk_ids is \[True\]", "list of whole numbers"),
+    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\[0\] is", "expected an object with a 'text'"),
+    ({**GOOD, "statements": [None]}, r"statements\[0\] is 'None'", "expected an object with a 'text'"),
+    ({**GOOD, "statements": {"text": "t"}}, "statements is dict", "expected a list"),
+    ({**GOOD, "context": []}, "context is empty", "text the answer was judged against"),
+    ({**GOOD, "context": ["", " "]}, "context is empty", "text the answer was judged against"),
+    ({"answer": "x", "faithful": True}, "context is empty", "text the answer was judged against"),
+    ({**GOOD, "context": [3]}, r"context\[0\] is '3'", "expected text or an object with 'text'"),
+    ({**GOOD, "context": {"text": "x"}}, "context is dict", "expected a list of texts or chunks"),
+    ({**GOOD, "faithful": "yes"}, "faithful is 'yes'", "expected true or false"),
+    ({**GOOD, "faithful": 1}, "faithful is 1", "expected true or false"),
+    ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)", "One JSON object a line"),
+    ('{"context": ["a"], "answer": "x", "score": NaN}', r"score: .*\(got nan\)", "One JSON object a line"),
+    ({**GOOD, "answer": "  "}, "answer is '  '", "expected text"),
+    ({**GOOD, "answer": None}, "answer is None", "expected text"),
+    ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)", "One JSON object a line"),
+    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "half a character", "One JSON object a line"),
+]
+
+
+@pytest.mark.parametrize(("line", "got", "expected"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
+def test_every_fault_names_file_line_and_what_was_expected(labels, line, got, expected):
+    """Whatever is wrong with a line: the file, the line's number, what was got and what was expected are said."""
+    path = labels(GOOD, "", line)
+    with pytest.raises(LabelsError, match=got) as caught:
+        read_labels(path)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert expected in str(caught.value)
+    assert isinstance(caught.value, InputError)
+
+
+def test_duplicate_id(labels):
+    """An id used twice is reported with both lines."""
+    path = labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"})
+    with pytest.raises(LabelsError, match=r":3: id 'a' was already used on line 1; give each example its own id"):
+        read_labels(path)
+
+
+def test_same_example_twice_without_ids(labels):
+    """Two lines that say the same of the same answer are reported as that, not as an id nobody gave."""
+    path = labels(GOOD, {**GOOD, "faithful": False})
+    with pytest.raises(LabelsError, match=r":2: has the question, context and answer of the example on line 1") as e:
+        read_labels(path)
+    assert "annotators" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "is empty"),
+        (["", "  "], "is empty"),
+        ([{"context": ["a"], "answer": "x"}], "none of its 1 lines has a usable label"),
+        ([statement(), statement(verdict=None) | {"answer": "y"}], "none of its 2 lines has a usable label"),
+    ],
+)
+def test_files_without_a_usable_label(labels, lines, message):
+    """A file in which nothing is labelled is an error that says what a label is."""
+    with pytest.raises(LabelsError, match=message) as caught:
+        read_labels(labels(*lines))
+    assert '"faithful": true|false' in str(caught.value)
+
+
+def test_missing_file_folder_and_other_encodings(tmp_path):
+    """A path that is no file, a folder, and text that is not UTF-8 are each named as what they are."""
+    with pytest.raises(LabelsError, match=r"nothing\.jsonl: cannot be read \(no such file"):
+        read_labels(tmp_path / "nothing.jsonl")
+    with pytest.raises(LabelsError, match=r"is a folder\); expected a JSON lines file"):
+        read_labels(tmp_path)
+    latin = tmp_path / "latin.jsonl"
+    latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
+    with pytest.raises(LabelsError, match="is not UTF-8 text"):
+        read_labels(latin)
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path):
+    """A file as Windows writes it is read like any other."""
+    path = tmp_path / "labels.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n\r\n")
+    assert read_labels(path)[0].answer == "It is blue."
+    assert [number for number, _ in read_jsonl(path)] == [1]
+
+
+def test_null_counts_as_absent_and_unknown_keys_are_ignored():
+    """Null is as if the key were not there; keys that mean nothing to us do not matter."""
+    plain = parse_example(GOOD)
+    full = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "annotators", "meta")) | GOOD
+    assert parse_example({**full, "something": [1]}) == plain
+    assert plain.question is None
+    assert plain.statements == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        ({"faithful": False}, False),
+        ({"faithful": True, "score": 0.0}, True),
+        ({"score": 1}, True),
+        ({"score": 0.99}, False),
+        ({"verdicts": ["fully_supported", "fully_supported"]}, True),
+        ({"verdicts": ["fully_supported", "partially_supported"]}, False),
+        ({"verdicts": ["not_supported"]}, False),
+        ({"verdicts": ["contradictory", None]}, False),
+        ({"verdicts": ["fully_supported", None]}, True),
+        ({"verdicts": ["no_evidence"], "score": 1}, False),
+        ({"verdicts": ["no_evidence"], "faithful": True}, True),
+        ({"verdicts": [None], "score": 1}, True),
+        ({}, None),
+    ],
+)
+def test_label_of_an_answer(given, label):
+    """`faithful` counts first, then the statements (all fully supported), then a score of 1; none of them: no label."""
+    statements = [{"text": "t", "verdict": v} for v in given.get("verdicts", [])]
+    row = {"context": ["a"], "answer": "x", **given, "statements": statements}
+    assert parse_example(row).label is label
+
+
+def test_unlabelled_lines_are_left_out_or_kept(labels):
+    """Lines without a label are left out of the examples unless they are asked for."""
+    path = labels(GOOD, {"context": ["a"], "answer": "x"})
+    assert len(read_labels(path)) == 1
+    assert len(read_labels(path, require_label=False)) == 2
+
+
+def test_statement_fields_are_kept():
+    """Verdict, chunk ids and reason of a labelled statement come through."""
+    s = parse_example(statement(verdict="partially_supported", supporting_chunk_ids=[1, 0], reason="half")).statements[
+        0
+    ]
+    assert (s.verdict, s.supporting_chunk_ids, s.reason) == (Verdict.PARTIALLY_SUPPORTED, (1, 0), "half")
+
+
+def test_own_id_is_kept_and_a_missing_one_is_stable():
+    """A given id is kept as text; without one it is a hash of question, context and answer alone."""
+    assert parse_example({**GOOD, "id": 7}).id == "7"
+    assert parse_example(GOOD).id == parse_example({**GOOD, "faithful": False}).id
+    assert parse_example(GOOD).id != parse_example({**GOOD, "answer": "It is red."}).id
+
+
+def test_context_in_all_its_forms():
+    """Text, texts, chunks and mappings are chunks with 0-based positions as ids, whatever ids they came with."""
+    assert as_chunks("one") == (Chunk(id=0, text="one"),)
+    assert as_chunks(None) == ()
+    given = ["one", Chunk(id=9, text="two", source="web"), {"text": "three", "source": 3, "id": 44}]
+    assert as_chunks(given) == (
+        Chunk(id=0, text="one"),
+        Chunk(id=1, text="two", source="web"),
+        Chunk(id=2, text="three", source="3"),
+    )
+
+
+def test_label_set_hash():
+    """The hash of a label set changes with a label and not with the order of the lines."""
+    one, two = parse_example(GOOD), parse_example({**GOOD, "answer": "It is red.", "faithful": False})
+    assert label_set_hash([one, two]) == label_set_hash([two, one])
+    assert label_set_hash([one, two]) != label_set_hash([one, two.model_copy(update={"faithful": True})])

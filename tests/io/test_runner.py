@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from itertools import repeat
+
+import pytest
+
+from faith_dspy import runner
+from faith_dspy.errors import InputError, LMUnavailableError
+from faith_dspy.io.runner import count_lines, read_records, run
+
+CONTEXT = ["The kettle is blue."]
+GOOD = {"context": CONTEXT, "answer": "It is blue."}
+
+
+def put(path, *lines):
+    """A file of lines: objects as JSON, bytes as they are."""
+    path.write_bytes(b"".join(x if isinstance(x, bytes) else json.dumps(x).encode() + b"\n" for x in lines))
+    return path
+
+
+def rows(path):
+    """The rows of an output."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+# Reading
+
+BAD = {
+    b'{"context": [\n': "not JSON (Expecting value at column 14)",
+    b"[1, 2]\n": "got list, expected an object",
+    b'"text"\n': "got str, expected an object",
+    b"\xff\xfe{}\n": "is not UTF-8 text (invalid start byte at byte 0)",
+    b'{"answer": NaN}\n': "holds a number that is none",
+    b'{"answer": 1e999}\n': "holds a number that is none",
+    b'{"answer": ' + b"9" * 5000 + b"}\n": "holds a number that is none",
+    b'{"answer": "\\ud800"}\n': "holds half a character",
+    b"[" * 200_000 + b"\n": "is nested too deeply",
+    b'{"a": "' + b"x" * (16 * 2**20) + b'"}\n': "has 16,777,226 bytes, expected 16,777,216 at most",
+}
+
+
+@pytest.mark.parametrize("bad", BAD, ids=list(BAD.values()))
+def test_a_bad_line_never_ends_a_run(judge_at, tmp_path, bad):
+    """A line that holds no record is a row without a score, with its line and what is wrong; the others are judged."""
+    judge, _ = judge_at()
+    source = put(tmp_path / "in.jsonl", GOOD, b"\n", bad, {**GOOD, "id": "last"})
+    tally = run(judge, source, tmp_path / "out.jsonl")
+    first, second, third = rows(tmp_path / "out.jsonl")
+    assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
+    assert (second["unscored"], second["score"], second["line"]) == ("parse_failed", None, 3)
+    assert f"line 3: {BAD[bad]}" in second["detail"]
+    assert (tally.scored, dict(tally.unscored), tally.unreadable) == (2, {"parse_failed": 1}, 1)
+
+
+def test_lines_are_read_as_they_are(tmp_path):
+    """A byte order mark, line ends of Windows and a last line without one change nothing; blank lines are counted."""
+    raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
+    found = list(read_records(io.BytesIO(raw)))
+    assert [(r.line, r.given["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
+    plain = list(read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b""))))
+    assert [r.key for r in found] == [r.key for r in plain]
+    (tmp_path / "in").write_bytes(raw)
+    assert count_lines(tmp_path / "in") == 5
+
+
+def test_a_pipe_is_not_counted(tmp_path):
+    """What can be read only once is not read for its length."""
+    os.mkfifo(tmp_path / "pipe")
+    assert count_lines(tmp_path / "pipe") is None
+    assert count_lines(runner.STANDARD) is None
+
+
+def test_memory_is_flat(judge_at, tmp_path):
+    """4,000 lines of 4 kB, 16 MB, come out within 2 MB of memory."""
+    judge, _ = judge_at()
+    source = tmp_path / "in.jsonl"
+    with source.open("wb") as handle:
+        handle.writelines(repeat(json.dumps("x" * 4000).encode() + b"\n", 4_000))
+    run(judge, put(tmp_path / "first", GOOD), tmp_path / "out0")
+    tracemalloc.start()
+    tally = run(judge, source, tmp_path / "out", threads=4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert tally.unreadable == 4_000
+    assert peak < 2 * 2**20
+
+
+def test_a_page_holds_the_first_answers(judge_at, tmp_path, monkeypatch):
+    """Only so many judgments are kept for a page, by a run and by one that goes on."""
+    monkeypatch.setattr(runner, "MAX_SHOWN", 3)
+    judge, _ = judge_at()
+    source = put(tmp_path / "in", *({"id": i, "answer": "x"} for i in range(9)))
+    for _ in range(2):
+        tally = run(judge, source, tmp_path / "out", show=True)
+        assert ([row["id"] for row, _ in tally.shown], tally.rows) == ([0, 1, 2], 9)
+
+
+def test_a_page_is_limited_by_its_bytes(judge_at, tmp_path, monkeypatch):
+    """A few large records fill a page too."""
+    monkeypatch.setattr(runner, "MAX_SHOWN_BYTES", 200)
+    judge, _ = judge_at()
+    tally = run(judge, put(tmp_path / "in", *[{"answer": "x" * 100}] * 9), tmp_path / "out", show=True)
+    assert (len(tally.shown), tally.rows) == (2, 9)
+
+
+# Going on
+
+
+def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
+    """When the endpoint goes in the middle no row says so: the run ends, and goes on when it is back."""
+    judge, server = judge_at(says="Yes")
+    answers = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(6)]
+    source, out = put(tmp_path / "in.jsonl", *answers), tmp_path / "out.jsonl"
+
+    def say(asked):
+        if "Kettle 3" in server.statement(asked):
+            server.status, server.lists = 503, False
+        return "Yes"
+
+    server.says = say
+    with pytest.raises(LMUnavailableError):
+        run(judge, source, out, threads=1)
+    assert [r["id"] for r in rows(out)] == [0, 1, 2]
+    server.says, server.status, server.lists = "Yes", 200, True
+    tally = run(judge, source, out, threads=1)
+    assert [r["id"] for r in rows(out)] == list(range(6))
+    assert [r["unscored"] for r in rows(out)] == [None] * 6
+    assert (tally.rows, tally.resumed, tally.usage.calls) == (6, 3, 3)
+
+
+def test_what_is_finished_needs_no_endpoint(judge_at, tmp_path):
+    """A finished output is counted, and shown, although the endpoint has gone."""
+    judge, server = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD, b"oops\n"), tmp_path / "out.jsonl"
+    first = run(judge, source, out, show=True)
+    server.close()
+    again = run(judge, source, out, show=True)
+    assert again.shown == first.shown
+    assert (again.rows, again.resumed, again.scored, again.unreadable) == (2, 2, 1, 1)
+
+
+@pytest.mark.parametrize("row", [b"[]\n", b"{}\n", b"\x00\n", b'{"record": "0"}\n', b"[" * 100_000 + b"\n"])
+def test_a_foreign_output_is_left_alone(judge_at, tmp_path, row):
+    """A file that holds anything else is refused as it is."""
+    judge, _ = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD), put(tmp_path / "out.jsonl", row)
+    with pytest.raises(InputError, match="line 1 is not the judgment of record 1"):
+        run(judge, source, out)
+    assert out.read_bytes() == row
+
+
+def test_other_dials_are_noticed(judge_at, tmp_path):
+    """Rows judged with other dials, or by another LM, are neither mixed with new ones nor taken for theirs."""
+    judge, server = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
+    run(judge, source, out)
+    before = out.read_bytes()
+    out.write_bytes(before.split(b"\n")[0] + b"\n")
+    other_dials, _ = judge_at(server, strictness="lenient")
+    other_lm = judge.copy()
+    other_lm._given = "openai/other"
+    for other in (other_dials, other_lm):
+        with pytest.raises(InputError, match="line 1 was judged by another judge or with other dials"):
+            run(other, source, out)
+    run(judge_at(server)[0], source, out)
+    assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]
+
+
+def test_the_input_is_no_output(judge_at, tmp_path):
+    """The input as output is refused as what it is, with no word of removing it."""
+    judge, _ = judge_at()
+    source = put(tmp_path / "in.jsonl", GOOD)
+    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
+        run(judge, source, tmp_path / "." / "in.jsonl")
+    assert rows(source) == [GOOD]
+
+
+def test_more_rows_than_records(judge_at, tmp_path):
+    """An input that has become shorter is another input."""
+    judge, _ = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD, GOOD), tmp_path / "out.jsonl"
+    run(judge, source, out)
+    with pytest.raises(InputError, match="line 2 is not the judgment of record 2"):
+        run(judge, put(source, GOOD), out)
+
+
+def test_summary_by_hand(judge_at, tmp_path):
+    """What was judged, scored, unscored and why, found there, and spent."""
+    judge, _ = judge_at()
+    source, out = put(tmp_path / "in.jsonl", GOOD, {"answer": "x"}, b"?\n"), tmp_path / "out.jsonl"
+    run(judge, put(tmp_path / "one.jsonl", GOOD), out)
+    said = str(run(judge, source, out))
+    assert said.startswith(
+        "3 judged: 1 scored, 2 unscored (1 no_context, 1 parse_failed) · 1 of them by an earlier run"
+    )
+    assert " · 0 calls, 0 tokens read, 0 from the prefix cache, 0 written · " in said
+
+
+# The command, as a process of its own
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Starts the command line in the folder, with a cache of replies of its own each time."""
+    started = []
+
+    def start(server, *args, **how):
+        words = [sys.executable, "-m", "faith_dspy", "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
+        env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, **how))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(true, process, seconds=60):
+    """Until something is true of a process that goes on."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_killed_and_resumed(command, chat_server, tmp_path):
+    """Of 1,000 records, killed with SIGKILL on the way and run again, each has one row, in order, and is paid for once.
+
+    Every second record needs no LM, so that the test is quick; the half row a kill may leave is put there.
+    """
+    server = chat_server(says="Yes")
+    server.delay = 0.002
+    out = tmp_path / "out.jsonl"
+    records = [{"id": i, "context": CONTEXT[: i % 2], "answer": f"Kettle {i} is blue."} for i in range(1000)]
+    put(tmp_path / "in.jsonl", *records)
+    first = command(server, "in.jsonl", "--out", "out.jsonl")
+    wait_for(lambda: out.exists() and out.read_bytes().count(b"\n") >= 300, first)
+    first.kill()
+    assert first.wait() == -signal.SIGKILL
+    kept = out.read_bytes().count(b"\n")
+    assert 300 <= kept < 1000
+    with out.open("ab") as handle:
+        handle.write(b'{"id": 12345, "answer": "\xc3')
+    second = command(server, "in.jsonl", "--out", "out.jsonl")
+    _, said = second.communicate(timeout=120)
+    assert second.returncode == 0
+    found = rows(out)
+    assert [r["id"] for r in found] == list(range(1000))
+    assert [r["answer"] for r in found] == [r["answer"] for r in records]
+    assert {r["unscored"] for r in found[::2]} == {"no_context"}
+    assert {r["score"] for r in found[1::2]} == {1.0}
+    summary = said.decode().splitlines()[-1]
+    assert summary.startswith(
+        f"1,000 judged: 500 scored, 500 unscored (500 no_context) · {kept:,} of them by an earlier"
+    )
+    in_flight = len(server.requests) - 500
+    assert 0 <= in_flight <= 2 * 8 + 1  # asked for by the run that was killed, and not yet written
+
+
+def test_ctrl_c_waits_for_nothing(command, chat_server, tmp_path):
+    """Ctrl-C ends the command at once, though eight calls are in flight, and says how to go on."""
+    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 60})
+    put(tmp_path / "in.jsonl", *[{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(100)])
+    process = command(server, "in.jsonl", "--out", "out.jsonl")
+    wait_for(lambda: len(server.requests) == 8, process)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    assert process.returncode == 130
+    assert b"run the same command again to go on" in said
+    assert b"Traceback" not in said
+    assert len(server.requests) == 8
+
+
+def test_standard_input_and_output(command, chat_server):
+    """With - records come from a pipe and rows go to one, whatever the terminal's encoding."""
+    server = chat_server(says="Yes")
+    process = command(server, "-", "--out", "-", stdin=subprocess.PIPE)
+    answer = "Die Kanne ist schön – 茶."
+    told, said = process.communicate(json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=60)
+    assert process.returncode == 0, said
+    assert json.loads(told)["answer"] == answer
+    assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 calls")

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dspy
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.io.labels import parse_example
+from faith_dspy.lm import make_lm
+from faith_dspy.optimize.compile.stages import compiled_judge, demo_ids
+from faith_dspy.optimize.compile.extraction import ALTERNATIVES, extraction_examples, extraction_metric
+from faith_dspy.optimize.compile.task import Effort
+from faith_dspy.optimize.select.variants import VARIANTS, Variant
+
+CITIES = "ABCDEFGH"
+
+
+def answer(city: str, *, statements: bool = True) -> Any:
+    """One sentence that people took apart in two: one supported, one not."""
+    told = [
+        {"text": f"{city} has a harbour.", "verdict": "fully_supported"},
+        {"text": f"{city} has a tall tower.", "verdict": "no_evidence"},
+    ]
+    row = {"context": [f"{city} has a harbour."], "answer": f"{city} has a harbour and a tall tower."}
+    return parse_example({**row, "statements": told} if statements else {**row, "faithful": False})
+
+
+def gold() -> dspy.Example:
+    """The example of city A."""
+    return extraction_examples([answer("A")])[0]
+
+
+def test_examples_number_peoples_statements_by_the_sentence_they_come_from():
+    """As the LM is asked to write them."""
+    assert gold().statements == ["1 A has a harbour.", "1 A has a tall tower."]
+    assert gold().sentences == ["A has a harbour and a tall tower."]
+
+
+def test_statements_that_are_just_the_sentences_teach_nothing():
+    """Nor do those that leave a sentence without one."""
+    same = parse_example(
+        {"context": ["c"], "answer": "A is big.", "statements": [{"text": "A is big.", "verdict": "no_evidence"}]}
+    )
+    part = parse_example(
+        {
+            "context": ["c"],
+            "answer": "Arlen is big. Its tower leans to the west.",
+            "statements": [{"text": "Arlen is a big town.", "verdict": "no_evidence"}],
+        }
+    )
+    assert extraction_examples([same, part]) == []
+
+
+def test_people_s_own_statements_score_1():
+    """Coverage 1 and fidelity 1."""
+    assert extraction_metric(gold(), dspy.Prediction(statements=gold().statements)) == 1.0
+
+
+def test_one_invented_statement_of_three_costs_a_third_of_fidelity():
+    """Coverage 1, fidelity ⅔: harmonic mean 2·⅔ / (5/3) = .8."""
+    lines = [*gold().statements, "1 Tourists adore elephants."]
+    assert extraction_metric(gold(), dspy.Prediction(statements=lines)) == pytest.approx(0.8)
+
+
+def test_a_statement_left_out_costs_coverage_and_feedback_names_it():
+    """Only the harbour is found in full."""
+    found = extraction_metric(gold(), dspy.Prediction(statements=["1 A has a harbour."]), pred_name="extract")
+    assert found.score < 0.8
+    assert "Missing: A has a tall tower." in found.feedback
+
+
+@pytest.mark.parametrize("nothing", [[], ["1 none"], None])
+def test_no_statements_score_0(nothing):
+    """A failed call as well."""
+    assert extraction_metric(gold(), dspy.Prediction(statements=nothing)) == 0.0
+    assert extraction_metric(gold(), dspy.Prediction(error="down")) == 0.0
+
+
+def lm(splits: Any) -> Any:
+    """An LM that takes sentences apart where ``splits`` says so of the request, and knows every tower is invented."""
+
+    def say(asked: dict[str, Any]) -> Any:
+        last = asked["messages"][-1]["content"]
+        if "Sentences:" in last:
+            city = re.findall(r"\[1\] (\w)", last)[-1]
+            whole = f"1 {city} has a harbour and a tall tower."
+            return f"1 {city} has a harbour.\n1 {city} has a tall tower." if splits(asked) else whole
+        statement = re.findall(r"Statement: (.*)", last)[-1]
+        p = 0.5 if "and" in statement else 0.1 if "tower" in statement else 0.9
+        return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+    return say
+
+
+def compiled(server: Any, variant: Variant, parts: Any) -> Any:
+    """The judge of that variant compiled on these answers: (judge, what was found)."""
+    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), config=variant.config)
+    train, dev = parts
+    with dspy.context(lm=judge.lm):
+        found = compiled_judge(
+            judge,
+            variant,
+            [(e, [e.answer], [False]) for e in train],
+            [(e, [e.answer], [False]) for e in dev],
+            Effort(demos=2, candidates=1, compare_on=8),
+            1,
+            lambda n: None,
+        )
+    return judge, found
+
+
+def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
+    """Extraction is shown people's statements, verification their verdicts; loaded again it extracts and judges so."""
+    server = chat_server(says=lm(lambda asked: len(asked["messages"]) > 3))
+    parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
+    judge, found = compiled(server, VARIANTS["statement-few-shot"], parts)
+    assert {len(d.statements) for d in judge.program.extract.demos} == {2}
+    assert {d.verdict for d in judge.program.verify.ask[0].demos} == {"Yes", "No"}
+    assert any("compiled on 4 answers" in note for note in found.notes)
+    judge.save(tmp_path / "judge")
+    for j in (judge, load_judge(tmp_path / "judge", lm=judge.lm)):
+        r = j(context=["Z has a harbour."], answer="Z has a harbour and a tall tower.")
+        assert [(s.text, s.is_supported) for s in r.statements] == [
+            ("Z has a harbour.", True),
+            ("Z has a tall tower.", False),
+        ]
+
+
+def test_answers_shown_as_demos_of_extraction_are_known(chat_server):
+    """They measure nothing any more."""
+    server = chat_server(says=lm(lambda asked: True))
+    parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
+    judge, _ = compiled(server, VARIANTS["statement-few-shot"], parts)
+    shown = {d.sentences[0][0] for d in judge.program.extract.demos}
+    assert demo_ids(judge, parts[0]) >= {e.id for e in parts[0] if e.answer[0] in shown}
+
+
+def answers() -> list[Any]:
+    """Labelled as a whole: half of them with an invented tower, half with a harbour only."""
+    true = [
+        parse_example({"context": [f"{c} has a harbour."], "answer": f"{c} has a harbour.", "faithful": True})
+        for c in CITIES[:4]
+    ]
+    return [*true, *(answer(c, statements=False) for c in CITIES[4:])]
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_where_only_answers_are_labelled_the_prompt_is_chosen_end_to_end(chat_server, helps):
+    """Under the alternative the LM takes towers out, and the answers' labels are met; else the seed prompt stays."""
+    server = chat_server(says=lm(lambda asked: helps and "pronouns replaced by what" in str(asked["messages"])))
+    judge, found = compiled(server, VARIANTS["statement-few-shot"], (answers(), answers()))
+    assert (judge.program.extract.signature.instructions == ALTERNATIVES[0]) is helps
+    assert ("another prompt chosen" if helps else "seed prompt kept") in found.notes[0]

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import dspy
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.errors import ConfigError, LMUnavailableError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.lm import make_lm
+from faith_dspy.optimize.compile.stages import compiled_judge
+from faith_dspy.optimize.compile.metric import agreement_metric, statement_examples
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, compile_stage
+from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable, balanced
+from faith_dspy.optimize.select.variants import VARIANTS
+from faith_dspy.program.signatures import BANK, VerifyStatement
+
+EFFORT = Effort(demos=2, candidates=2, compare_on=12)
+BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
+
+
+def pieces(cities: str) -> list[Any]:
+    """Two statements about each city: its bridges, which the context tells of, and a medal, which it does not."""
+    out = []
+    for i, city in enumerate(cities):
+        true, false = f"{city} has {i + 20} bridges.", f"{city} won a medal."
+        example = parse_example(
+            {
+                "context": [f"{city} has {i + 20} bridges and a harbour."],
+                "answer": f"{true} {false}",
+                "statements": [
+                    {"text": true, "verdict": "fully_supported", "supporting_chunk_ids": [0]},
+                    {"text": false, "verdict": "no_evidence", "reason": "No medal is told of."},
+                ],
+            }
+        )
+        out.append((example, [true, false], [True, False]))
+    return out
+
+
+TRAIN, DEV = pieces("ABCDEFGHIJ"), pieces("KLMNOPQRST")
+
+
+def sees(asked: dict[str, Any]) -> bool:
+    """Whether the prompt is one under which the fake LM knows a false medal."""
+    text = "\n".join(m["content"] for m in asked["messages"])
+    return "honestly" in text
+
+
+def verdicts(better: Any = sees, doubt: float = 0.2) -> Any:
+    """An LM that says yes to everything, and sees through medals where ``better`` says of the request that it may.
+
+    Else its ``doubt`` is what it takes off their probability.
+    """
+
+    def say(asked: dict[str, Any]) -> dict[str, Any]:
+        statement = re.findall(r"Statement: (.*)", asked["messages"][-1]["content"])[-1]
+        noise = ord(statement[0]) % 10 / 100
+        p = 0.7 + noise if "medal" not in statement else 0.1 if better(asked) else 0.7 - doubt + noise
+        labels = re.findall(r"Answer (\w+)[^.]*? or (\w+)\.", asked["messages"][-1]["content"]) or [("Yes", "No")]
+        yes, no = ("fully", "nothing") if "fully (" in asked["messages"][-1]["content"] else labels[-1]
+        return {"text": yes if p > 0.5 else no, "top": {yes: p, no: 1 - p}}
+
+    return say
+
+
+def proposals(instruction: str) -> Any:
+    """An LM that proposes this instruction in whatever fields it is asked for."""
+    said = {
+        "observations": "Statements about cities.",
+        "summary": "Cities, bridges and medals.",
+        "proposed_instruction": instruction,
+        "improved_instruction": instruction,
+        "new_instruction": instruction,
+        "discussion": "The worse one believed in a medal.",
+        "module_advice": '{"part.ask[0]": "Tell honestly whether the context has the medal."}',
+    }
+
+    def say(asked: dict[str, Any]) -> str:
+        system = asked["messages"][0]["content"]
+        outputs = system[system.index("Your output fields are:") :]
+        fields = [k for k in said if f"`{k}`" in outputs]
+        assert fields, outputs
+        return "\n\n".join(f"[[ ## {k} ## ]]\n{said[k]}" for k in fields) + "\n\n[[ ## completed ## ]]"
+
+    return say
+
+
+@pytest.fixture
+def compiling(chat_server):
+    """Compiles a variant at a judged endpoint, with a proposing one: (judge, compiled, judged server, proposer)."""
+
+    def run(
+        variant: str, *, better: Any = sees, doubt: float = 0.2, instruction: str = BETTER, seed: int = 0, **more: Any
+    ) -> Any:
+        judged, proposing = chat_server(says=verdicts(better, doubt)), chat_server(says=proposals(instruction))
+        lm = make_lm("openai/tiny", api_base=judged.base, num_retries=0)
+        judge = Judge(lm, config=VARIANTS[variant].config)
+        proposer = make_lm("openai/tiny", api_base=proposing.base, num_retries=0)
+        with dspy.context(lm=judge.lm):
+            compiled = compiled_judge(
+                judge,
+                VARIANTS[variant],
+                more.get("train", TRAIN),
+                more.get("dev", DEV),
+                EFFORT,
+                seed,
+                lambda n: None,
+                proposer=proposer,
+            )
+        return judge, compiled, judged, proposing
+
+    return run
+
+
+def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(compiling):
+    """A faithful answer says that its sentences are supported, an unfaithful one of none of them which is not."""
+
+    def answers(cities: str) -> list[Any]:
+        out = []
+        for i, (example, (true, false), _) in enumerate(pieces(cities)):
+            faithful = i % 2 == 0
+            row = {"context": example.context, "answer": true if faithful else false, "faithful": faithful}
+            out.append((parse_example(row), [row["answer"]], [True if faithful else None]))
+        return out
+
+    _, compiled, judged, _ = compiling("sentence-search", train=answers("ABCDEFGHIJ"), dev=answers("KLMNOPQRST"))
+    assert "whole answers" in compiled.notes[0]
+    assert compiled.figures
+    assert {"A has 20 bridges.", "B won a medal."} <= set(judged.statements)
+
+
+def support(judge: Judge, statement: str) -> float:
+    """What the judge's verifier makes of a statement about a city it has not seen."""
+    r = judge(context=["Z has 9 bridges."], answer=statement)
+    return r.statements[0].confidence
+
+
+@pytest.mark.parametrize("variant", ["sentence-mipro", "sentence-simba", "sentence-gepa"])
+def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, compiling, tmp_path):
+    """The proposer gets the proposals only, the judged LM the verdicts only; saved and loaded it judges the same."""
+    if variant == "sentence-mipro":
+        pytest.importorskip("optuna")
+    judge, compiled, judged, proposing = compiling(variant)
+    assert "honestly" in judge.program.verify.ask[0].signature.instructions
+    assert support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
+    assert proposing.requests
+    assert not any("[[ ##" in m["content"] for r in judged.requests for m in r["messages"])
+    assert all("[[ ##" in r["messages"][0]["content"] for r in proposing.requests)
+    assert compiled.failed == 0
+    assert compiled.asked > 0
+    judge.save(tmp_path / "judge")
+    again = load_judge(tmp_path / "judge", lm=judge.lm)
+    for statement in ("Z won a medal.", "Z has 9 bridges."):
+        assert support(again, statement) == support(judge, statement)
+
+
+@pytest.mark.parametrize("name", ["mipro", "simba", "gepa"])
+def test_a_dead_proposer_is_found_before_any_verdict_is_asked(name, chat_server):
+    """Its endpoint is checked first; the judged LM has not been called."""
+    judged, proposing = chat_server(says=verdicts()), chat_server()
+    proposer = make_lm("openai/tiny", api_base=proposing.base, num_retries=0)
+    proposing.close()
+    with pytest.raises(LMUnavailableError):
+        compile_stage(name, task(judged, proposer=proposer))
+    assert judged.requests == []
+
+
+def task(server: Any, *, proposer: Any = None, **dials: Any) -> Task:
+    """A task over the statements above; its LM becomes the current one."""
+    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **dials)
+    dspy.configure(lm=judge.lm)
+    first = judge.config.instructions[0]
+    return Task(
+        student=Stage(judge.program.verify),
+        train=statement_examples(TRAIN, first),
+        dev=statement_examples(DEV, first),
+        effort=EFFORT,
+        seed=0,
+        metric=agreement_metric,
+        config=judge.config,
+        proposer=proposer,
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_lm_stays():
+    """`task` sets the current LM."""
+    yield
+    dspy.configure(lm=None)
+
+
+@pytest.mark.parametrize("name", ["mipro", "gepa"])
+def test_a_proposer_that_cannot_keep_to_the_form_ends_the_variant(name, chat_server):
+    """A reply without the fields asked for is never taken for an instruction."""
+    if name == "mipro":
+        pytest.importorskip("optuna")
+    given = task(chat_server(says=verdicts()), proposer=make_lm("openai/tiny", api_base=chat_server(says="?").base))
+    with pytest.raises(ConfigError, match="search"):
+        compile_stage(name, given)
+
+
+def test_without_optuna_mipro_says_so_before_any_call(chat_server, monkeypatch):
+    """DSPy itself finds out after paying for demos and proposals."""
+    monkeypatch.setattr("faith_dspy.optimize.compile.proposers.find_spec", lambda name: None)
+    server = chat_server(says=verdicts())
+    with pytest.raises(Exception, match=r"optuna.*faith_dspy\[tune\]"):
+        compile_stage("mipro", task(server))
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("variant", ["sentence-few-shot", "sentence-bootstrap"])
+def test_demos_that_help_end_in_the_judge(variant, compiling, tmp_path):
+    """An LM that sees through medals once it was shown one."""
+    judge, _, _, proposing = compiling(variant, better=lambda asked: len(asked["messages"]) > 3)
+    assert judge.program.verify.ask[0].demos
+    assert support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
+    assert proposing.requests == []
+    judge.save(tmp_path / "judge")
+    again = load_judge(tmp_path / "judge", lm=judge.lm)
+    assert support(again, "Z won a medal.") == support(judge, "Z won a medal.")
+    assert {k for d in judge.program.verify.ask[0].demos for k in dict(d)} <= {
+        "context", "question", "statement", "verdict",
+    }  # fmt: skip
+
+
+def test_demos_are_not_kept_where_they_hurt(compiling):
+    """Random search compares with none at all."""
+    judge, *_ = compiling("sentence-bootstrap", better=lambda asked: len(asked["messages"]) < 3)
+    assert judge.program.verify.ask[0].demos == []
+
+
+def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
+    """Only under one of the bank does the LM see through medals; config, program and export all name it."""
+    judge, compiled, _, proposing = compiling(
+        "sentence-search",
+        better=lambda asked: "careful fact-checker" in asked["messages"][-1]["content"],
+        doubt=0,
+    )
+    assert judge.config.instructions == compiled.instructions == ("strict",)
+    assert proposing.requests == []
+    by_name = {f.name: f for f in compiled.figures}
+    assert set(by_name) == set(BANK)
+    assert by_name["strict"].auroc == 1.0
+    assert by_name["strict"].balanced_accuracy == 1.0
+    assert {f.n for f in compiled.figures} == {12}
+    judge.save(tmp_path / "judge")
+    again = load_judge(tmp_path / "judge", lm=judge.lm)
+    assert again.config.instructions == ("strict",)
+    assert support(again, "Z won a medal.") == support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
+
+
+def test_search_asks_document_by_document(compiling):
+    """All instructions about one statement, all statements of one context: the server's prefix cache holds it."""
+    _, _, judged, _ = compiling("sentence-search")
+    contexts = [re.findall(r"Context:\n(.*)", r["messages"][-1]["content"])[-1] for r in judged.requests]
+    changes = sum(a != b for a, b in pairwise(contexts))
+    assert changes == len(set(contexts)) - 1
+
+
+def test_reanchor_fits_the_threshold_and_exports_it(compiling, tmp_path):
+    """An LM that finds everything likely: medals .50–.59, bridges .70–.79. The cut lands between."""
+    judge, _, judged, _ = compiling("sentence-reanchor")
+    assert judge.config.supported_from is not None
+    assert 0.59 <= judge.config.supported_from <= 0.7
+    assert len(judged.requests) == EFFORT.compare_on, "every statement is asked once; thresholds are tried for free"
+    judge.save(tmp_path / "judge")
+    again = load_judge(tmp_path / "judge", lm=judge.lm)
+    for j in (judge, again):
+        assert j(context=["Z has 9 bridges."], answer="Z won a medal.").faithful is False
+        assert j(context=["Z has 9 bridges."], answer="Z has 9 bridges.").faithful is True
+
+
+def test_a_balanced_sample_weighs_both_classes_the_same():
+    """Nine supported statements and three unsupported: of four drawn two are of each, and every one counts 1."""
+    labelled = [(e, texts, [True, False if i < 3 else None]) for i, (e, texts, _) in enumerate(pieces("ABCDEFGHI"))]
+    rows = statement_examples(labelled, "supported")
+    assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
+    drawn = balanced(rows, 4, 0)
+    assert [r.supported for r in drawn].count(True) == 2
+    assert [r.weight for r in drawn] == [1.0] * 4
+    assert set(drawn[0].inputs()) == {"context", "question", "statement"}
+
+
+def test_reanchor_reports_a_balanced_accuracy(compiling):
+    """More than three times as many supported statements as unsupported ones in train: its figures stay shares."""
+    few = [(e, t, [True, False if i < 3 else None]) for i, (e, t, _) in enumerate(TRAIN)]
+    judge, compiled, *_ = compiling("sentence-reanchor", train=few)
+    before, after = map(float, re.findall(r"(\d\.\d+) → (\d\.\d+)", compiled.notes[-1])[0])
+    assert (before, after) == (0.5, 1.0)
+    assert judge.config.supported_from <= 0.7
+
+
+def test_reanchor_keeps_the_lms_own_verdict_where_no_threshold_is_better(compiling):
+    """Medals .1, bridges .7: one half parts them already."""
+    judge, *_ = compiling("sentence-reanchor", better=lambda asked: True)
+    assert judge.config.supported_from is None
+
+
+def test_reanchor_refuses_an_lm_that_tells_no_probabilities(chat_server):
+    """There is nothing to put a threshold on."""
+    server = chat_server(says=verdicts())
+    server.tells = False
+    with pytest.raises(ConfigError, match="probabilities"):
+        compile_stage("reanchor", task(server))
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "search", "simba"])
+def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
+    """Most calls fail: an error that says so, not a judge that lost."""
+    server = chat_server(says=lambda asked: {"status": 500, "text": "out of order"})
+    with pytest.raises(LMUnavailableError, match="answers of the LM failed"):
+        compile_stage(name, task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
+
+
+def test_failures_are_counted_apart(chat_server):
+    """The endpoint fails for one statement of twelve: twelve were asked, one failed, and the demos are as they were."""
+    tells = verdicts()
+    server = chat_server(
+        says=lambda asked: {"status": 500, "text": "out of order"} if "Statement: A won" in str(asked) else tells(asked)
+    )
+    given = task(server)
+    found = compile_stage("reanchor", given._replace(effort=EFFORT._replace(compare_on=20)))
+    assert (found.asked, found.failed) == (20, 1)
+    assert "n = 19" in found.note
+
+
+def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
+    """One that says yes or no whatever it is asked: neither true nor false, neither grounded nor invented."""
+    found = compile_stage(
+        "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
+    )
+    assert (found.asked, found.failed) == (12 * len(BANK), 12 * 2)
+    left_out = set(BANK) - {f.name for f in found.figures}
+    assert left_out == {"grounded", "true_false_unknown"}
+    assert {f.n for f in found.figures} == {12}
+
+
+def test_a_default_that_is_as_good_stays(compiling):
+    """Under all instructions the LM sees the same: there is no reason to change."""
+    judge, compiled, *_ = compiling("sentence-search")
+    assert judge.config.instructions == ("supported",)
+    assert {f.auroc for f in compiled.figures} == {1.0}
+
+
+def test_simba_pays_for_no_second_sample_of_a_probability(chat_server):
+    """Its samples at other temperatures would tell the same: every prompt is sent once."""
+    server = chat_server(says=verdicts())
+    compile_stage("simba", task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
+    sent = [str(r["messages"]) for r in server.requests]
+    assert len(sent) == len(set(sent)) > 12
+
+
+def test_simba_refuses_a_trainset_that_is_too_small(chat_server):
+    """DSPy would assert."""
+    given = task(chat_server(says=verdicts()))
+    with pytest.raises(ConfigError, match="simba needs"):
+        compile_stage("simba", given._replace(train=given.train[:3]))
+
+
+def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
+    """The message lists them."""
+    with pytest.raises(ConfigError, match="gepa"):
+        compile_stage("magic", task(chat_server()))
+    assert {"labelled", "bootstrap", "search", "mipro", "simba", "gepa", "reanchor"} == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("Check it.", "Check it.\nAnswer Yes or No."),
+        ("Check.\n\nIs it so? Answer Yes or No.", "Is it so? Answer Yes or No."),
+        ("Check.\n\nIs it so? Yes or No?\n\nMind the years.", "Is it so? Yes or No?"),
+        ("Check.\n\nIt has no label.", "It has no label.\nAnswer Yes or No."),
+    ],
+)
+def test_whatever_is_proposed_ends_in_a_paragraph_that_names_the_labels(text, last):
+    """It is asked after the statement; a rule that was added behind the question is moved before it."""
+    found = answerable(VerifyStatement.with_instructions(text)).instructions
+    assert found.rpartition("\n\n")[2] == last
+    assert answerable(VerifyStatement.with_instructions(found)).instructions == found

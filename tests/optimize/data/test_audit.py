@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from faith_dspy.errors import LabelsError
+from faith_dspy.eval_sets.catalog import path_of
+from faith_dspy.optimize.data.audit import audit
+
+
+def test_an_audit_counts_and_shows_the_split():
+    """Quickstart: 132 answers, half faithful, 33 contexts, its own parts."""
+    found = audit(path_of("quickstart"))
+    assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
+    assert found["split"] == {"train": 44, "dev": 44, "test": 44}
+    assert found["labels_at_odds"] == 0
+
+
+def test_labels_at_odds_with_their_statements_are_named(tmp_path):
+    """Faithful with an unsupported statement cannot both be right."""
+    row = {"context": ["c"], "answer": "A.", "faithful": True, "statements": [{"text": "A.", "verdict": "no_evidence"}]}
+    path = tmp_path / "l.jsonl"
+    path.write_text(json.dumps({**row, "id": "odd"}) + "\n")
+    found = audit(path)
+    assert found["labels_at_odds"] == 1
+    assert found["first_at_odds"] == "odd"
+    assert str(found["split"]).startswith("cannot be tuned on")
+
+
+def test_a_file_without_labels_says_what_a_label_is(tmp_path):
+    """Nothing to audit is an error, not a table of zeros."""
+    path = tmp_path / "l.jsonl"
+    path.write_text(json.dumps({"context": ["c"], "answer": "A."}) + "\n")
+    with pytest.raises(LabelsError, match="usable label"):
+        audit(path)

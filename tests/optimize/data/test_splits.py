@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from faith_dspy.errors import InputError
+from faith_dspy.optimize.data.splits import Splits, check_leakage, find_leaks, group_ids, split, split_train_dev
+from faith_dspy.schema import Chunk, LabelledExample
+
+DATA = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[3] / "shared" / "data"))
+SETS = ("ragtruth_qa", "wice_oracle", "summedits", "begin_wow", "rte3_fr", "mixed_core", "long_context")
+WORDS = [f"word{i}" for i in range(400)]
+
+
+def text(i: int, n: int = 40) -> str:
+    """`n` random words, the same for the same `i`."""
+    return " ".join(random.Random(i).choices(WORDS, k=n))
+
+
+def make(
+    i: int,
+    context: str | None = None,
+    *,
+    faithful: bool | None = None,
+    answer: str | None = None,
+    group: str | None = None,
+    split: str | None = None,
+) -> LabelledExample:
+    """Example ``e<i>``; two of three are faithful, each over a context of its own."""
+    context = text(i) if context is None else context
+    return LabelledExample(
+        id=f"e{i}",
+        context=(Chunk(id=0, text=context),) if context else (),
+        answer=answer or f"short answer {i}",
+        faithful=i % 3 > 0 if faithful is None else faithful,
+        group=group,
+        split=split,
+    )
+
+
+def ids(part: tuple[LabelledExample, ...]) -> set[str]:
+    """The ids in a part."""
+    return {e.id for e in part}
+
+
+def where(splits: Splits) -> dict[str, str]:
+    """The part of each id."""
+    return {e.id: part for part in ("train", "dev", "test") for e in getattr(splits, part)}
+
+
+def test_parts_meet_the_shares_with_both_classes() -> None:
+    """With many groups, sizes come within two points of 40, 25 and 35 %, and class shares within five of the whole."""
+    examples = [make(i) for i in range(300)]
+    s = split(examples)
+    assert sum(p.n for p in s.report.parts.values()) == 300
+    for part, share in (("train", 0.40), ("dev", 0.25), ("test", 0.35)):
+        assert s.report.parts[part].n / 300 == pytest.approx(share, abs=0.02)
+        assert s.report.parts[part].faithful_share == pytest.approx(2 / 3, abs=0.05)
+    assert (s.report.groups, s.report.fixed, s.report.unlabelled) == (300, False, 0)
+
+
+def test_no_group_and_no_context_in_two_parts() -> None:
+    """Groups of uneven size stay whole, whether they come from `group` or from the context."""
+    examples = [make(i, context=text(i % 30), group=f"g{i % 30 // 2}" if i % 2 else None) for i in range(240)]
+    s = split(examples)
+    by_group = [{e.group for e in part} - {None} for part in (s.train, s.dev, s.test)]
+    by_context = [{e.context_key for e in part} for part in (s.train, s.dev, s.test)]
+    for train, dev, test in (by_group, by_context):
+        assert train & dev == train & test == dev & test == set()
+
+
+def test_near_same_contexts_are_joined_and_others_are_not() -> None:
+    """A context with a word changed is the same source; one that shares half of its words is another."""
+    base = text(1, 200)
+    edited = base.replace(base.split()[5], "changed", 1)
+    half = " ".join(base.split()[:100]) + " " + text(2, 100)
+    a, b, c, d = group_ids([make(1, base), make(2, edited), make(3, half), make(4, text(9, 200))])
+    assert a == b
+    assert len({a, c, d}) == 3
+
+
+def test_near_same_works_where_words_are_not_spaced() -> None:
+    """Chinese and Japanese contexts are compared by character."""
+    one = "東京は日本の首都であり世界最大級の都市圏を形成している大都市である" * 2
+    a, b, c = group_ids(
+        [make(1, one), make(2, one + "。はい"), make(3, "富士山は静岡県と山梨県にまたがる活火山である")]
+    )
+    assert a == b != c
+
+
+def test_prefix_filter_finds_what_comparing_all_pairs_finds() -> None:
+    """The pairs are exactly those of the full cosine matrix, duplicates of many degrees included."""
+    splits = pytest.importorskip("faith_dspy.optimize.data.splits")
+    sk = pytest.importorskip("sklearn.feature_extraction.text")
+    texts = []
+    for i in range(60):
+        words = text(i // 6, 80).split()
+        for k in range(i % 6):
+            words[k * 7] = f"other{i}x{k}"
+        texts.append(" ".join(words))
+    x = sk.TfidfVectorizer(ngram_range=(1, 2), token_pattern=splits._TOKEN).fit_transform(texts)
+    full = (x @ x.T).toarray()
+    expected = {(a, b) for a in range(60) for b in range(a + 1, 60) if full[a, b] >= 0.9}
+    assert 10 < len(expected) < 150
+    assert set(splits._near_same(texts)) == expected
+
+
+def test_five_thousand_contexts_are_compared_in_seconds() -> None:
+    """Looking for near-same contexts does not compare every pair."""
+    splits = pytest.importorskip("faith_dspy.optimize.data.splits")
+    texts = [text(i, 100) for i in range(5000)]
+    texts[4000] = texts[7] + " and more"
+    start = time.process_time()
+    assert list(splits._near_same(texts)) == [(7, 4000)]
+    assert time.process_time() - start < 20
+
+
+def test_long_answers_are_joined_and_stock_replies_are_not() -> None:
+    """The same long answer, whatever its case and punctuation, is one source; a short stock reply is not."""
+    long = "The treaty was signed in 1648 in Osnabrueck and ended a war of thirty years"
+    stock = "Unable to answer based on given passages."
+    a, b, c, d = group_ids(
+        [make(1, answer=long), make(2, answer=long.upper() + "!"), make(3, answer=stock), make(4, answer=stock)]
+    )
+    assert a == b
+    assert len({a, c, d}) == 3
+
+
+def test_joining_reaches_through_others() -> None:
+    """Two contexts become one group through an example group that holds both."""
+    a, b, c, d = group_ids([make(1, "one x"), make(2, "one x", group="g"), make(3, "two y", group="g"), make(4, "z w")])
+    assert a == b == c != d
+
+
+def test_answers_without_a_context_are_not_one_group() -> None:
+    """Having no context is not a source in common."""
+    assert len(set(group_ids([make(1, ""), make(2, ""), make(3, " ")]))) == 3
+
+
+def test_the_order_of_the_lines_does_not_matter_and_the_seed_does() -> None:
+    """Shuffled lines land in the same parts; another seed gives other parts; each part keeps the input's order."""
+    examples = [make(i, context=text(i % 60)) for i in range(180)]
+    shuffled = random.Random(0).sample(examples, 180)
+    first = split(examples, seed=1)
+    assert where(first) == where(split(examples, seed=1)) == where(split(shuffled, seed=1))
+    assert where(first) != where(split(examples, seed=2))
+    assert [e.id for e in first.train] == [e.id for e in examples if e.id in ids(first.train)]
+
+
+def test_a_rare_class_is_in_every_part() -> None:
+    """Eight unfaithful answers among two hundred are enough, and each part gets at least one."""
+    s = split([make(i, faithful=i % 25 > 0) for i in range(200)])
+    assert all(p.faithful_share < 1 for p in s.report.parts.values())
+
+
+def test_six_groups_are_enough() -> None:
+    """The smallest set that can be split is split, with both classes in each part."""
+    s = split([make(i, context=text(i % 6), faithful=i % 4 < 2) for i in range(48)])
+    assert [p.groups for p in s.report.parts.values()] in ([2, 2, 2], [3, 1, 2], [2, 1, 3], [3, 2, 1])
+    assert all(0 < p.faithful_share < 1 for p in s.report.parts.values())
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        ([make(i, context=text(i % 5)) for i in range(60)], "got 5 groups with 40 faithful and 20 unfaithful"),
+        ([make(i, faithful=i > 6) for i in range(60)], "got 60 groups with 53 faithful and 7 unfaithful"),
+        ([], "got 0 groups"),
+        # Both unfaithful contexts can reach two parts at most.
+        ([make(i, context=text(i % 20), faithful=i % 20 > 1) for i in range(200)], "both classes in each of train"),
+    ],
+)
+def test_too_few_labels_say_how_many_it_takes(examples: list[LabelledExample], said: str) -> None:
+    """The error says what was got, what is needed, and what to label next."""
+    with pytest.raises(InputError, match=said) as caught:
+        split(examples)
+    assert "abel" in str(caught.value)
+    assert "contexts" in str(caught.value)
+
+
+def test_unlabelled_examples_are_in_no_part_and_counted() -> None:
+    """What nobody labelled is neither trained on nor measured."""
+    bare = LabelledExample(id="bare", context=(Chunk(id=0, text="alone here"),), answer="a")
+    s = split([*(make(i) for i in range(60)), bare])
+    assert s.report.unlabelled == 1
+    assert "bare" not in where(s)
+
+
+def test_fixed_parts_are_kept() -> None:
+    """When all three parts occur in the labels file, every example goes where it says."""
+    parts = ["train", "dev", "test"]
+    s = split([make(i, split=parts[i % 3]) for i in range(30)])
+    assert s.report.fixed
+    assert all(part == parts[int(i[1:]) % 3] for i, part in where(s).items())
+
+
+def test_two_of_three_parts_fix_nothing() -> None:
+    """A set that only knows dev and test is split by group."""
+    s = split([make(i, split=["dev", "test"][i % 2]) for i in range(60)])
+    assert not s.report.fixed
+    assert len(s.train) > 0
+
+
+def test_fixed_parts_must_be_complete_and_must_not_leak() -> None:
+    """An example without a part, and one whose context is in two parts, are errors that name it."""
+    fixed = [make(i, split=["train", "dev", "test"][i % 3]) for i in range(30)]
+    with pytest.raises(InputError, match="'e99' with None"):
+        split([*fixed, make(99)])
+    with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
+        split([*fixed, make(99, context=text(0), split="test")])
+    with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
+        split([*fixed, make(99, context=text(0), split="dev")])
+
+
+def test_a_separate_test_file_leaves_train_and_dev() -> None:
+    """Without a test part the rest is divided eight to five."""
+    s = split_train_dev([make(i) for i in range(260)])
+    assert s.test == ()
+    assert list(s.report.parts) == ["train", "dev"]
+    assert len(s.train) == pytest.approx(160, abs=6)
+
+
+def test_every_kind_of_leak_is_found_and_named() -> None:
+    """One leak for each test example, with what it shares."""
+    long = "a long answer that is given word for word to two different questions by chance"
+    base = text(1, 200)
+    tuning = [make(1, base), make(2, group="g"), make(3, answer=long)]
+    test = [
+        make(11, base),
+        make(12, group="g"),
+        make(13, answer=long),
+        make(14, base + " more"),
+        make(15),
+    ]
+    assert {k.test_id: (k.tuning_id, k.reason) for k in find_leaks(tuning, test)} == {
+        "e11": ("e1", "same context"),
+        "e12": ("e2", "same group"),
+        "e13": ("e3", "same answer"),
+        "e14": ("e1", "near-same context"),
+    }
+    check_leakage(tuning, [make(15)])
+    with pytest.raises(InputError, match="got 4 of 5 test examples"):
+        check_leakage(tuning, test)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_real_sets_split_without_leaks(name: str) -> None:
+    """Each real set splits near the shares, and no part shares a source with another."""
+    path = DATA / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"no labelled data at {path}")
+    labels = pytest.importorskip("faith_dspy.io.labels")
+    examples = labels.read_labels(path)
+    s = split(examples)
+    assert find_leaks(s.train, s.dev) == find_leaks([*s.train, *s.dev], s.test) == []
+    assert len(s.test) / len(examples) == pytest.approx(0.35, abs=0.05)
+    shares = [p.faithful_share for p in s.report.parts.values()]
+    assert max(shares) - min(shares) < 0.1

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pandas
+import pytest
+
+from faith_dspy.cli import main
+from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.data.tables import parse_columns, read_foreign
+from faith_dspy.optimize.data.votes import parse_words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BENCH = [
+    {"id": 1, "passage": "A kettle.", "question": "What?", "answer": "A kettle.", "label": "PASS"},
+    {"id": 2, "passage": "A cup.", "question": "What?", "answer": "A mug.", "label": "FAIL"},
+]
+WORDS = parse_words(["PASS=true", "FAIL=false"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "jsonl", "parquet"])
+def test_a_table_in_any_file(tmp_path: Path, suffix: str) -> None:
+    """The same rows give the same labels from each kind of file, columns with the usual names found by themselves."""
+    path, frame = tmp_path / f"bench.{suffix}", pandas.DataFrame(BENCH)
+    match suffix:
+        case "csv" | "tsv":
+            frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+        case "parquet":
+            frame.to_parquet(path)
+        case _:
+            frame.to_json(path, orient="records", lines=suffix == "jsonl")
+    assert read_foreign(path, words=WORDS).rows == [
+        {"id": "1", "question": "What?", "context": ["A kettle."], "answer": "A kettle.", "faithful": True},
+        {"id": "2", "question": "What?", "context": ["A cup."], "answer": "A mug.", "faithful": False},
+    ]
+
+
+def _json(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def test_spans(tmp_path: Path) -> None:
+    """Spans that are not supported make sentence labels; without one the answer is faithful."""
+    rows = [
+        {
+            "response": "It is blue. It is new.",
+            "source_info": "It is blue.",
+            "labels": [{"start": 12, "end": 21, "text": ""}],
+        },
+        {"response": "It is blue.", "source_info": "It is blue!", "labels": []},
+    ]
+    first, second = read_foreign(_json(tmp_path / "r.json", *rows), columns=parse_columns(["answer=response"])).rows
+    assert [s["verdict"] for s in first["statements"]] == ["fully_supported", "not_supported"]
+    assert (first["faithful"], second["faithful"]) == (False, True)
+
+
+def test_lists_in_cells(tmp_path: Path) -> None:
+    """Chunks and annotators that stand in a cell as a list are lists; the majority of annotators is the label."""
+    path = tmp_path / "t.csv"
+    frame = {"contexts": ["['A cup.', 'It is red.']"], "answer": ["A cup."], "annotators": ['["yes", "no", "yes"]']}
+    pandas.DataFrame(frame).to_csv(path, index=False)
+    (row,) = read_foreign(path).rows
+    assert (row["context"], row["faithful"]) == (["A cup.", "It is red."], True)
+
+
+def test_label_studio(tmp_path: Path) -> None:
+    """Each annotation is one person's; a task on which they are split is left out, one without any is no label."""
+
+    def task(i: int, *choices: str) -> dict[str, Any]:
+        annotations = [
+            {"completed_by": who, "result": [{"from_name": "ok", "value": {"choices": [choice]}}]}
+            for who, choice in enumerate(choices)
+        ]
+        return {"id": i, "data": {"text": "A mug.", "document": f"Cup {i}."}, "annotations": annotations}
+
+    found = read_foreign(
+        _json(tmp_path / "ls.json", task(1, "Yes", "No", "No"), task(2, "Yes", "No"), task(3)), "label-studio"
+    )
+    assert found.rows == [
+        {"id": "1", "context": ["Cup 1."], "answer": "A mug.", "annotators": {"0": "Yes", "1": "No", "2": "No"},
+         "faithful": False}
+    ]  # fmt: skip
+    assert found.split == ["2"]
+
+
+def test_argilla(tmp_path: Path) -> None:
+    """Responses to one question are people's labels, fields the texts."""
+    record = {
+        "id": "r1",
+        "fields": {"answer": "A mug.", "passage": "A cup."},
+        "responses": {
+            "faithful": [{"value": "no", "user_id": "u1"}, {"value": "no", "user_id": "u2"}],
+            "style": [{"value": "yes", "user_id": "u1"}],
+        },
+    }
+    (row,) = read_foreign(_json(tmp_path / "a.json", record), "argilla", {"faithful": "faithful"}).rows
+    assert (row["faithful"], row["annotators"]) == (False, {"u1": "no", "u2": "no"})
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (BENCH, {}, r"labels of unknown meaning: 'PASS' \(1\), 'FAIL' \(1\)\. Say it with --value"),
+        (BENCH, {"answer": "reply"}, "there is no column 'reply'; there are: id, passage"),
+        ([{"reply": "A.", "passage": "B.", "label": True}], {}, "no column is taken for answer; there are: reply"),
+        ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
+        ([], {}, "has no rows"),
+    ],
+)
+def test_what_cannot_be_imported(tmp_path: Path, rows: list[Any], columns: dict[str, str], message: str) -> None:
+    """The error names what is wrong and what to say instead."""
+    with pytest.raises(InputError, match=message):
+        read_foreign(_json(tmp_path / "t.json", *rows), columns=columns)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """Kinds and endings that are not known are named."""
+    (tmp_path / "t.xlsx").write_text("x")
+    (tmp_path / "t.parquet").write_text("x")
+    for name, message in (
+        ("t.xlsx", r"ends in \.xlsx; expected"),
+        ("t.parquet", "cannot be read"),
+        ("no.csv", "is not a file"),
+    ):
+        with pytest.raises(LabelsError, match=message):
+            read_foreign(tmp_path / name)
+    with pytest.raises(InputError, match="'prodigy' is no format; expected one of table, label-studio, argilla"):
+        read_foreign(tmp_path / "t.json", "prodigy")
+    with pytest.raises(InputError, match="'reply' maps no column; expected FIELD=COLUMN"):
+        parse_columns(["reply"])
+
+
+def test_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`labels import` writes a labels file that the other commands read."""
+    source, out = _json(tmp_path / "b.json", *BENCH), tmp_path / "labels.jsonl"
+    words = ["--value", "PASS=true", "--value", "FAIL=false"]
+    monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "import", str(source), "--out", str(out), *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert not caught.value.code
+    assert "2 labelled answers" in capsys.readouterr().err
+    assert [e.label for e in read_labels(out)] == [True, False]

@@ -1,0 +1,135 @@
+import math
+import random
+
+import pytest
+
+from faith_dspy.errors import InputError
+from faith_dspy.optimize.diagnostics.ablation import ablate
+from faith_dspy.optimize.classifier.fitting import fit_head
+from faith_dspy.optimize.classifier.arrays import HeadExample
+from faith_dspy.optimize.reporting.plots import calibration_change
+from faith_dspy.optimize.diagnostics.reliability import bins, calibration_check
+from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
+from faith_dspy.optimize.diagnostics.transfer import leave_one_source_out, transfer
+from faith_dspy.text.features import shortcut_signals
+
+
+def examples(n: int, seed: int, *, good: str = "novel_pairs", noise: str = "novel_run") -> list[HeadExample]:
+    """Answers of one statement: ``good`` is one unit higher in unfaithful ones, ``noise`` and ``lm:x`` tell nothing."""
+    rng = random.Random(seed)
+    out = []
+    for i in range(n):
+        label = i % 2 == 0
+        signals = {good: rng.gauss(0 if label else 2, 1), noise: rng.gauss(0, 1), "lm:x": rng.gauss(0, 1)}
+        shape = shortcut_signals("word " * rng.randint(5, 60), 1)
+        out.append(HeadExample([signals], label, f"{seed}-{i // 2}", (), shape))
+    return out
+
+
+def test_ablation_tells_what_helps_from_what_does_not() -> None:
+    """The one signal that tells comes first among the single ones; without it, and without words, AUROC is lost."""
+    rows = examples(80, 0)
+    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    found = {a.without: a for a in ablate(rows, fitted)}
+    assert list(found)[:3] == ["the LM", "words", "novel_pairs"]
+    assert found["words"].signals == ("novel_pairs", "novel_run")
+    for name in ("words", "novel_pairs"):
+        assert (found[name].auroc.value or 0) > 0.2
+        assert (found[name].log_loss.high or 0) < 0
+    for name in ("the LM", "novel_run"):
+        assert abs(found[name].auroc.value or 0) < 0.05
+        assert (found[name].auroc.standard_error or 0) > 0
+
+
+def test_a_single_signal_cannot_be_left_out() -> None:
+    """Without its only signal nothing is left of a head: there is no ablation."""
+    rows = examples(40, 1)
+    assert ablate(rows, fit_head(rows, names=["novel_pairs"], prior_widths=(0.4, 0.4))) == []
+
+
+def shaped(words: int, label: bool, i: int) -> HeadExample:
+    """An answer of so many words and no statements."""
+    return HeadExample([], label, f"g{i}", (), shortcut_signals("word " * words, 1))
+
+
+def test_a_judge_that_goes_by_length_is_found_out() -> None:
+    """Probability 1 / words, long answers unfaithful: all pairs right, yet none among answers of one length.
+
+    Thirds of 4: words 10 (4 faithful), 20 (2 and 2), 30 (4 unfaithful); only the second has pairs, all of them ties.
+    """
+    sizes = [10] * 4 + [20] * 4 + [30] * 4
+    labels = [True] * 4 + [True, False] * 2 + [False] * 4
+    rows = [shaped(n, y, i) for i, (n, y) in enumerate(zip(sizes, labels, strict=True))]
+    found = shortcut_check(rows, [1 / n for n in sizes])
+    # 36 pairs: 4 · 6 and 2 · 4 won, 2 · 2 tied.
+    assert found.auroc.value == pytest.approx(34 / 36)
+    assert found.alone["answer_words"].value == pytest.approx(2 / 36)
+    assert found.correlation == pytest.approx(
+        {"answer_words": -1.0, "answer_sentences": None, "answer_words_per_sentence": -1.0}
+    )
+    assert found.within.value == 0.5
+    assert [(t.shortest, t.longest, t.n, t.faithful) for t in found.thirds] == [
+        (10, 10, 4, 4), (20, 20, 4, 2), (30, 30, 4, 0),
+    ]  # fmt: skip
+    assert found.thirds[0].auroc.value is None
+
+
+def test_reliability_bins_by_hand() -> None:
+    """Twenty probabilities make ten bins of two; equal ones share a bin, and Wilson's interval of 1 of 2 is ±.405."""
+    p = [i / 20 for i in range(20)]
+    found = bins(p, [i % 2 == 1 for i in range(20)])
+    assert [b.n for b in found] == [2] * 10
+    assert [b.mean for b in found] == pytest.approx([0.025 + i / 10 for i in range(10)])
+    assert (found[0].share, found[0].low, found[0].high) == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-3)
+    assert [b.n for b in bins([0.3] * 7, [True] * 7)] == [7]
+    assert bins([], []) == []
+
+
+def test_calibration_before_and_after_by_hand() -> None:
+    """An LM says .9 of everything, half of it faithful: ECE .4. The head says .5: 0. None is left out of both."""
+    labels = [True, False] * 10
+    found = calibration_check([0.9] * 20 + [None], [0.5] * 20 + [0.1], [*labels, False], method="platt")
+    assert found is not None
+    assert found.n == 20
+    assert (found.before.value, found.after.value) == pytest.approx((0.4, 0.0))
+    legend = calibration_change(found, "champion on test").axes[0].get_legend().get_texts()
+    assert [t.get_text()[:15] for t in legend][1:] == ["before, ECE 0.4", "after, ECE 0.00"]
+
+
+def test_no_probability_no_calibration() -> None:
+    """Where the LM tells no probabilities there is nothing to compare."""
+    assert calibration_check([None, None], [0.2, 0.8], [False, True], method="platt") is None
+
+
+def test_transfer_fails_where_sources_differ() -> None:
+    """Two sources with different tell-tale signals: at home the head ranks well, away it is near chance."""
+    one, other = examples(60, 2), examples(60, 3, good="novel_run", noise="novel_pairs")
+    rows = one + other
+    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    found = leave_one_source_out(rows, ["news"] * 60 + ["law"] * 60, fitted)
+    assert {t.tested_on: t.fitted_on for t in found} == {"news": ("law",), "law": ("news",)}
+    for t in found:
+        assert t.n_fitted == 60
+        assert t.away is not None
+        assert t.home is not None
+        assert (t.home.auroc.value or 0) > (t.away.auroc.value or 1) + 0.1
+    assert (transfer(one, examples(60, 4), prior_widths=(0.4, 0.4)).auroc.value or 0) > 0.85
+
+
+def test_one_source_has_nothing_to_transfer_to() -> None:
+    """With one source, or one that holds a single label, there is no transfer to measure."""
+    rows = examples(20, 5)
+    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    assert leave_one_source_out(rows, ["news"] * 20, fitted) == []
+    assert leave_one_source_out(rows, ["law" if e.label else "news" for e in rows], fitted) == []
+    with pytest.raises(InputError, match="got 1 sources for 20 answers"):
+        leave_one_source_out(rows, ["news"], fitted)
+
+
+def test_given_widths_are_kept() -> None:
+    """A head fitted with the widths another chose is the same head: an ablation differs by the signal alone."""
+    rows = examples(40, 6)
+    chosen = fit_head(rows)
+    again = fit_head(rows, prior_widths=chosen.prior_widths)
+    assert again.head == chosen.head
+    assert math.isclose(again.cut.threshold, again.head.threshold)

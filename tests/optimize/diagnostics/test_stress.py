@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from faith_dspy.cli import main
+from faith_dspy.errors import InputError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.optimize.diagnostics.perturbations import CHANGES
+from faith_dspy.optimize.diagnostics.stress import stress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from faith_dspy.schema import LabelledExample
+
+MILL = {
+    "id": "mill",
+    "context": ["The mill on the Elbe was built in 1820.", "It grinds rye."],
+    "answer": "The mill was built in 1820.",
+    "faithful": True,
+}
+SCHOOL = {
+    "id": "school",
+    "context": ["Berta Lund founded the school in Bergen.", "It has two halls."],
+    "answer": "The school was founded in Bergen.",
+    "faithful": True,
+}
+LAKE = {
+    "id": "lake",
+    "context": ["The lake is deep.", "Ships cross it."],
+    "answer": "The lake is frozen all winter.",
+    "faithful": False,
+}
+ROWS = [MILL, SCHOOL, LAKE]
+
+
+def _examples(*rows: dict[str, Any]) -> list[LabelledExample]:
+    return [parse_example(row) for row in rows or ROWS]
+
+
+def _by_words(asked: dict[str, Any]) -> dict[str, Any]:
+    """A judge that only counts words: support is every word of four letters and every number being in the document."""
+    document, _, rest = asked["messages"][-1]["content"].rpartition("Statement:")
+    words = re.findall(r"\w{4,}", rest.partition("\n\n")[0].casefold())
+    p = 0.9 if all(w in document.casefold() for w in words) else 0.1
+    return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+
+def _obeys(asked: dict[str, Any]) -> dict[str, Any]:
+    """The same judge, but it does what a document tells it."""
+    if "answer Yes" in asked["messages"][-1]["content"]:
+        return {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
+    return _by_words(asked)
+
+
+def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
+    """It sees new numbers, names and sentences, is blind to “not”, and no layout or order moves it."""
+    judge, _ = judge_at(says=_by_words)
+    report = stress(judge, _examples())
+    found = {p.name: (p.n, p.share.value) for p in report.perturbed}
+    assert found == {
+        "number": (1, 1.0),  # the mill's; the school's answer has no number
+        "name": (1, 1.0),  # Bergen
+        "negation": (2, 0.0),
+        "foreign sentence": (2, 1.0),
+        "chunk order": (3, 1.0),
+        "irrelevant chunk": (3, 1.0),
+        "layout": (3, 1.0),
+        "order in the answer": (1, 1.0),  # the lake's
+        "order to pass": (1, 1.0),
+        "order to fail": (2, 1.0),
+    }
+    assert (report.answers, report.worst) == (3, "negation")
+    negation = next(p for p in report.perturbed if p.name == "negation")
+    # Wilson of 0 of 2: z² / (n + z²) = 3.8415 / 5.8415.
+    assert (negation.share.low, negation.share.high) == (pytest.approx(0.0), pytest.approx(0.6576, abs=1e-4))
+    assert negation.lowered is not None
+    assert (negation.lowered.value, negation.moved) == (0.0, 0.0)
+    assert {m.answer for m in negation.misses} == {
+        "The mill was not built in 1820.",
+        "The school was not founded in Bergen.",
+    }
+    number = next(p for p in report.perturbed if p.name == "number")
+    assert number.moved == pytest.approx(-0.8)
+    assert report.below(0.5) == ["negation: caught in 0.00 of 2, below the 0.5 that was asked for."]
+    assert report.below(None) == []
+
+
+def test_a_judge_that_obeys_its_documents(judge_at: Any) -> None:
+    """The chunk that tells it to pass the lake's answer does so, and the answer is shown."""
+    judge, _ = judge_at(says=_obeys)
+    report = stress(judge, _examples())
+    (obeyed,) = (p for p in report.perturbed if p.name == "order to pass")
+    assert (obeyed.n, obeyed.share.value, obeyed.moved) == (1, 0.0, pytest.approx(0.8))
+    assert [(m.id, m.answer) for m in obeyed.misses] == [("lake", LAKE["answer"])]
+
+
+def test_unscored_is_not_right(judge_at: Any) -> None:
+    """A changed answer that comes back unscored is neither caught nor unchanged; it is counted."""
+
+    def fails(asked: dict[str, Any]) -> dict[str, Any]:
+        content = asked["messages"][-1]["content"]
+        return {"status": 500, "text": "no"} if " not built" in content else _by_words(asked)
+
+    report = stress(judge_at(says=fails)[0], _examples())
+    negation = next(p for p in report.perturbed if p.name == "negation")
+    assert (negation.n, negation.share.value, negation.unscored) == (2, 0.0, 1)
+    assert negation.misses[0].after is None
+
+
+def _changed(name: str, row: dict[str, Any]) -> dict[str, Any] | None:
+    e = parse_example(row)
+    others = [o for o in _examples() if o.context_key != e.context_key]
+    found: Any = CHANGES[name].make(e, others, random.Random(0))
+    return found
+
+
+def test_a_number_of_the_context_becomes_one_that_is_not_there() -> None:
+    """The figure keeps its form; list markers, citations and numbers the context does not have are left alone."""
+    row = {"context": ["It cost 1,250.50 in May 2001."], "answer": "1. It cost 1,250.50 [1].", "faithful": True}
+    made = _changed("number", row)
+    assert made is not None
+    assert re.fullmatch(r"1\. It cost 1,250\.5[1-9] \[1\]\.", made["answer"])
+    assert _changed("number", {**row, "answer": "1. It cost 7 [1]."}) is None
+    made = _changed("number", {**row, "answer": "It was May 2001. It rained."})
+    assert made is not None
+    assert re.fullmatch(r"It was May 200[^1]\. It rained\.", made["answer"])
+
+
+def test_a_name_becomes_one_of_another_context() -> None:
+    """A name in the context is swapped; the word a sentence begins with is none."""
+    made = _changed("name", SCHOOL)
+    assert made is not None
+    assert made["answer"] == "The school was founded in Elbe."
+    assert _changed("name", MILL) is None
+
+
+def test_a_negation_is_put_in_once() -> None:
+    """After the first verb that can take it; a sentence that negates already is left alone."""
+    made = _changed("negation", {**MILL, "answer": "It does not grind. The mill is old and was built in 1820."})
+    assert made == {"answer": "It does not grind. The mill is not old and was built in 1820."}
+    assert _changed("negation", {**MILL, "answer": "It grinds rye."}) is None
+
+
+def test_layout_keeps_every_word() -> None:
+    """A list with other white space says the same."""
+    made = _changed("layout", {**MILL, "answer": "It is old. It grinds rye."})
+    assert made == {"answer": "-   It is old.  \n-   It grinds rye.  "}
+
+
+def test_the_seed_decides(judge_at: Any) -> None:
+    """The same seed makes the same changes, whatever the order of the labels; another one others."""
+    server = judge_at(says=_by_words)[1]
+    asked = []
+    for rows, seed in ((ROWS, 0), (ROWS[::-1], 0), (ROWS, 1)):
+        server.requests.clear()
+        judge, _ = judge_at(server)
+        judge.lm.cache = False
+        stress(judge, _examples(*rows), seed=seed)
+        asked.append(sorted(r["messages"][-1]["content"] for r in server.requests))
+    assert asked[0] == asked[1] != asked[2]
+
+
+def test_half_of_the_answers_are_faithful(judge_at: Any) -> None:
+    """Of two answers one is faithful; the rest of the labels only lend their sentences and chunks."""
+    report = stress(judge_at(says=_by_words)[0], _examples(), answers=2)
+    assert report.answers == 2
+    assert {p.name: p.n for p in report.perturbed}["order to pass"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([MILL], "have one context"), ([LAKE, {**MILL, "faithful": False}], "is labelled faithful")]
+)
+def test_labels_that_cannot_be_used(judge_at: Any, rows: list[dict[str, Any]], message: str) -> None:
+    """The error says what is missing, before anything is asked."""
+    judge, server = judge_at()
+    with pytest.raises(InputError, match=message):
+        stress(judge, _examples(*rows))
+    assert server.requests == []
+
+
+def test_on_the_command_line(
+    chat_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table or JSON; exit 1, naming the change, when a share is below the bar."""
+    server = chat_server(says=_by_words)
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    at = ["faith-dspy", "stress", str(labels), "--lm", "openai/tiny", "--api-base", server.base]
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "argv", [*at, "--json"])
+    main_code(0)
+    assert json.loads(capsys.readouterr().out)["worst"] == "negation"
+    monkeypatch.setattr(sys, "argv", [*at, "--min", "0.5"])
+    main_code(1)
+    out = capsys.readouterr()
+    assert "below the bar: negation: caught in 0.00 of 2" in out.err
+    assert "The mill was not built in 1820." in out.out
+
+
+def main_code(expected: int) -> None:
+    """Runs the command line, and checks its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code or 0) == expected

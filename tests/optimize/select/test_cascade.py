@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_escalation import CLEAR, OPEN, WORDS
+from test_frontier import HALF, point
+from test_study import Quiet, Record, knowing, labels
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.io.labels import read_labels
+from faith_dspy.lm import metered
+from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.select.champion import Contest, _ways
+from faith_dspy.optimize.select.evaluate import Observed, judged_rows, observe, without_lm
+from faith_dspy.optimize.classifier.fitting import FittedHead
+from faith_dspy.optimize.study import Options, run
+from faith_dspy.schema import Chunk, LabelledExample, Verdict
+
+if TYPE_CHECKING:
+    from faith_dspy.scoring.classifier import Head
+
+FULL = point("sentence", reference=True)
+NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True, ask_about="novel")
+QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, band=(0.4, 0.6))
+ALONE = point(
+    "words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, form=True, band=(0.5, 0.5)
+)
+MANY = [True] * 50 + [False] * 50
+
+
+def ways(asked: Head | None = None, novel: Head | None = None, weakest: Head | None = None) -> Ways:
+    """With these heads, the last one of words."""
+    return Ways(*(Way((), FittedHead(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, weakest, WORDS)))
+
+
+def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
+    """Name of the form that is exported."""
+    return worth_exporting(points, known, prefer=prefer).name
+
+
+def test_words_come_first_where_that_is_as_good():
+    """Half is a tie and surely not two points worse; a quarter is not a tie; words alone take no LM's place."""
+    assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
+    assert chosen([ALONE, QUARTER, FULL]) == FULL.name
+    assert chosen([ALONE, QUARTER, NOVEL, FULL]) == NOVEL.name
+    unsure = HALF.model_copy(update={"against": HALF.against.model_copy(update={"low": -0.021})})
+    assert chosen([ALONE, unsure, FULL]) == FULL.name
+
+
+def test_few_labels_change_nothing():
+    """With 49 unfaithful answers, or none, the LM is asked about all; whatever else the study shows."""
+    assert chosen([ALONE, HALF, FULL], [True] * 200 + [False] * 49) == FULL.name
+    assert chosen([ALONE, HALF, FULL], []) == FULL.name
+
+
+def test_who_prefers_the_cheapest_gets_it():
+    """Words alone, where they are not shown to be worse; another variant is not among the forms."""
+    assert chosen([ALONE, QUARTER, HALF, FULL], [], "cheapest") == ALONE.name
+    worse = ALONE.model_copy(update={"against": ALONE.against.model_copy(update={"low": -0.03})})
+    other = point("answer", computed_tokens=1.0)
+    assert chosen([worse, other, HALF, FULL], [], "cheapest") == HALF.name
+    assert chosen([worse, other, FULL], [], "cheapest") == FULL.name
+
+
+def example(answer: str) -> LabelledExample:
+    """It, faithful, over the kettle."""
+    return LabelledExample(id=answer, context=(Chunk(id=0, text="The kettle is blue."),), answer=answer, faithful=True)
+
+
+def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
+    """What it would have seen, from replies already paid for, is what it then sees; the dials of policy are kept."""
+    judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0, reasoning="none")
+    seen = observe(judge, [example(CLEAR), example(OPEN)])
+    first = made_of(judge, point("w", asked=0.5, form=True, band=(0.2, 0.8), ask_about="novel"), ways())
+    assert (first.head.band, first.config.abstention) == ((0.2, 0.8), 0.0)
+    assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "novel")
+    asked = len(server.requests)
+    expected = [seen_by(first, o).observation for o in seen]
+    assert len(server.requests) == asked
+    assert [o.escalated is not None for o in expected] == [
+        answer == OPEN for answer in (o.example.answer for o in seen)
+    ]
+    again = observe(first, [example(CLEAR), example(OPEN)])
+    rows, ranking = judged_rows(again, first)
+    assert rows == judged_rows([o._replace(observation=e) for o, e in zip(seen, expected, strict=True)], first)[0]
+    assert {r.answer: r.usage.calls for r in rows} == {CLEAR: 0, OPEN: 1}
+    assert None not in ranking
+    full = made_of(judge, FULL, ways(asked=WORDS))
+    assert (full.program, full.config, full.head) == (judge.program, judge.config, WORDS)
+    novel = made_of(judge, NOVEL, ways(novel=WORDS))
+    assert (novel.program, novel.config.ask_about, novel.head) == (judge.program, "novel", WORDS)
+    alone = made_of(judge, ALONE, ways())
+    assert (alone.lm_name, alone.escalate_to, alone.head) == ("none", None, WORDS)
+    assert seen_by(alone, seen[0]).observation == without_lm([seen[0].example])[0].observation
+    early = Observed(example("x"), seen[0].observation, None)
+    assert seen_by(judge, early) is early
+
+
+def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
+    """The replies about two that words clear are left out, with their cost; who read the context passes that on.
+
+    The endpoint reads 40 of each 100 tokens. Had the first call read 90, it would be the second that reads 90.
+    """
+    answer = "The kettle is blue. The kettle is red."
+    judge, server = judge_at(says="No")
+    (seen,) = observe(judge, [example(answer)])
+    found = less_asked(seen, "novel").observation
+    assert [f.verdict for f in found.findings] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
+    assert [f.logits == {} for f in found.findings] == [True, False]
+    assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
+    again = observe(judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"})), [example(answer)])
+    assert again[0].observation.findings == found.findings
+    assert len(server.requests) == 2
+    first, second = seen.observation.findings
+    dear = first.model_copy(update={"usage": first.usage.model_copy(update={"cached_tokens": 10})})
+    total = dear.usage + second.usage
+    moved = seen._replace(observation=seen.observation.model_copy(update={"findings": (dear, second), "usage": total}))
+    assert less_asked(moved, "novel").observation.usage.computed_tokens == 90
+    (clear,) = observe(judge, [example("The kettle is blue.")])
+    assert less_asked(clear, "novel").observation.usage.computed_tokens == 0
+    assert less_asked(less_asked(seen, "novel"), "novel") == less_asked(seen, "novel")
+
+
+def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
+    """Of two with something new the one with more new words; the judge with that dial sees the same."""
+    answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome."
+    judge, server = judge_at(says="No")
+    (seen,) = observe(judge, [example(answer)])
+    found = less_asked(seen, "weakest").observation
+    assert [f.verdict.is_supported for f in found.findings] == [True, True, False]
+    assert [f.probability is None for f in found.findings] == [False, True, False]
+    assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
+    form = point("w", asked=0.9, form=True, ask_about="weakest")
+    weakest = made_of(judge, form, ways(weakest=WORDS))
+    assert (weakest.config.ask_about, weakest.head, len(server.requests)) == ("weakest", WORDS, 3)
+    assert observe(weakest, [example(answer)])[0].observation.findings == found.findings
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """162 answers over 54 contexts, half of them unfaithful, 54 a part; words tell them apart, and so does the LM."""
+    path = tmp_path_factory.mktemp("labels") / "l.jsonl"
+    small = [json.loads(line) for line in labels(path).read_text().splitlines()]
+    rows = []
+    for i, row in enumerate(small * 5):
+        city = i // 3
+        if city >= 54:
+            break
+        text = json.dumps({**row, "id": str(i), "split": ("train", "dev", "test")[city % 3]})
+        name = row["question"].removeprefix("What is known of ").rstrip("?")
+        rows.append(text.replace(name, f"{name}{'abcde'[i // 36]}"))
+    path.write_text("".join(r + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+def study(many, server, out, **more):
+    """Whole answer and sentences on all labels."""
+    return run(
+        many,
+        Options(lm="openai/tiny", api_base=server.base, budget="thorough", variants=("sentence",), out=out, **more),
+        Quiet(),
+        tracker=Record,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dials", "asked_about"),
+    [({}, {"novel", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"novel"})],
+)
+def test_forms_ask_about_no_more_than_the_variant(many, chat_server, dials, asked_about):
+    """A variant of the weakest has no form that asks about more; one joint reply says nothing of a single statement."""
+    server = chat_server(says=knowing)
+    judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **dials)
+    contest = Contest({"v": judge}, {}, (), (), 0, None)
+    found = points("v", judge.config, _ways(contest, observe(judge, read_labels(many)[:54])), [])
+    assert {p.ask_about for p in found if p.form} == asked_about
+    assert [p.ask_about for p in found if p.reference] == [judge.config.ask_about]
+
+
+def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, tmp_path):
+    """The frontier has a point per form; the exported chain asks on test only what words leave open, and loads."""
+    server = chat_server(says=knowing)
+    result = study(many, server, tmp_path / "j")
+    forms = [p for p in result.frontier if p.band is not None]
+    assert [p.asked for p in forms if not p.asked] == [0.0]
+    assert [p.computed_tokens for p in result.frontier] == sorted(p.computed_tokens for p in result.frontier)
+    exported = next(p for p in result.frontier if p.champion)
+    assert 0 < exported.asked < 1
+    assert sum(p.cheapest for p in result.frontier) == sum(p.reference for p in result.frontier) == 1
+    judge = load_judge(tmp_path / "j", api_base=server.base, lm="openai/tiny")
+    assert [j.asks_lm for j in judge.chain] == [False, True]
+    assert {r["observation"]["escalated"] is None for r in judge.manifest["reference"]} == {True, False}
+    tested = result.tested("champion")
+    assert tested.agreement.n == 54
+    assert tested.usage.calls < 54
+    assert result.tested("baseline").usage.calls == 54
+    card = (tmp_path / "j" / "CARD.md").read_text()
+    assert "## What agreement costs" in card
+    assert f"The champion asks the LM about {exported.asked:.0%}" in card
+    with metered() as meter:
+        for row in tested.predictions[:12]:
+            found = judge(row.question, row.context, row.answer)
+            assert (found.faithful, found.probability) == (row.predicted, pytest.approx(row.probability))
+            assert found.usage.calls == row.usage.calls
+    assert meter.replayed == meter.usage.calls  # the test paid for them
+
+
+def test_a_study_that_prefers_the_cheapest_exports_words_alone(many, chat_server, tmp_path):
+    """Nothing with an LM is better here: the judge makes no call on test, and says so."""
+    server = chat_server(says=knowing)
+    result = study(many, server, tmp_path / "j", prefer="cheapest")
+    assert next(p for p in result.frontier if p.champion).name == "words"
+    assert result.tested("champion").usage.calls == 0
+    judge = load_judge(tmp_path / "j")
+    assert judge.lms == []
+    card = (tmp_path / "j" / "CARD.md").read_text()
+    assert "no LM is asked" in card
+    assert "The champion asks the LM about 0% of the answers." in card

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import pytest
+
+from faith_dspy.scoring.classifier import to_probability
+from faith_dspy.optimize import plots
+from faith_dspy.optimize.select.comparison import Difference
+from faith_dspy.optimize.select.pareto import (
+    MARGIN,
+    FrontierPoint,
+    Rival,
+    as_read,
+    difference,
+    frontier,
+    in_words,
+    words_first,
+)
+from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.schema import Usage
+
+LOGITS = (0.5, -1.0, 1.5, -2.0, 2.5, -3.0, 3.5, -4.0)
+GOOD = Estimate(value=0.8, low=0.7, high=0.9)
+ONE = Usage(calls=1, prompt_tokens=100, cached_tokens=60, output_tokens=5, seconds=2.0)
+
+
+def rows(probabilities, usage=None, labels=None, groups=None):
+    """Answers judged so; faithful and unfaithful in turns, a group each."""
+    labels = labels or [i % 2 == 0 for i in range(len(probabilities))]
+    return [
+        PredictionRow(
+            id=str(i), group=groups[i] if groups else str(i), part="dev", label=labels[i],
+            predicted=None if p is None else p >= 0.5, probability=p, usage=usage or Usage(),
+        )
+        for i, p in enumerate(probabilities)
+    ]  # fmt: skip
+
+
+WORDS = rows([to_probability(z) for z in LOGITS])
+LM = Rival("sentence", rows([0.9, 0.1] * 4, ONE))
+
+
+def test_an_lm_is_asked_where_words_are_least_sure():
+    """A quarter of eight is two: the pass mark's neighbours in log-odds, .5 and -1; half way to 1.5 the band ends."""
+    forms = words_first(LM, WORDS, 0.5)
+    assert [f.name for f in forms] == [
+        "words, then sentence 75%", "words, then sentence 50%", "words, then sentence 25%", "words",
+    ]  # fmt: skip
+    quarter = forms[2]
+    assert quarter.band == pytest.approx((to_probability(-1.25), to_probability(1.25)))
+    assert [r.usage.calls for r in quarter.rows] == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert [r.probability for r in quarter.rows] == [0.9, 0.1, *(r.probability for r in WORDS[2:])]
+    assert [sum(r.usage.calls for r in f.rows) for f in forms] == [6, 4, 2, 0]
+
+
+def test_the_band_lies_around_the_pass_mark_whatever_it_is():
+    """At a pass mark of log-odds 3 the two nearest are 2.5 and 3.5."""
+    quarter = words_first(LM, WORDS, to_probability(3.0))[-2]
+    assert [i for i, r in enumerate(quarter.rows) if r.usage.calls] == [4, 6]
+
+
+def test_what_words_cannot_judge_is_asked_and_what_nobody_was_asked_about_stays_unscored():
+    """An answer without a probability of words is the LM's; one that declines is nobody's."""
+    words = [*WORDS[:6], WORDS[6].model_copy(update={"probability": None, "predicted": None}), WORDS[7]]
+    declined = LM.rows[7].model_copy(
+        update={"probability": None, "predicted": None, "unscored": "abstained", "usage": Usage()}
+    )
+    lm = Rival("sentence", [*LM.rows[:7], declined])
+    quarter, alone = words_first(lm, words, 0.5)[-2:]
+    assert quarter.rows[6].usage.calls == 1
+    assert (quarter.rows[7].predicted, alone.rows[7].unscored) == (None, "abstained")
+    assert alone.rows[6].predicted is None
+    assert words_first(lm, [words[6]] * 8, 0.5) == []  # words judge nothing: there is no form
+
+
+def test_who_is_left_has_to_read_the_context():
+    """Of three answers over one context the first read 90 tokens, the others 30 each, 40 with a second statement.
+
+    With the first left to words the dearest call that is left reads 60 more; another context's answer stays as it is.
+    """
+
+    def answer(i: int, context: str, *cached: int) -> PredictionRow:
+        each = [Usage(calls=1, prompt_tokens=100, cached_tokens=c) for c in cached]
+        said = [{"text": "t", "usage": u.model_dump(mode="json")} for u in each]
+        update = {"usage": sum(each, Usage()), "statements": said, "context": [context]}
+        return rows([0.5] * 4)[i].model_copy(update=update)
+
+    full = [answer(0, "a", 10), answer(1, "a", 70, 90), answer(2, "a", 70), answer(3, "b", 20)]
+    words = [r.model_copy(update={"usage": Usage(), "statements": []}) for r in full]
+    assert [r.usage.computed_tokens for r in as_read(full, full)] == [90, 40, 30, 80]
+    assert [r.usage.computed_tokens for r in as_read([words[0], *full[1:]], full)] == [0, 100, 30, 80]
+    assert [r.usage.computed_tokens for r in as_read([*words[:2], full[2], words[3]], full)] == [0, 0, 90, 0]
+    assert as_read(words, full) == words
+
+
+def test_points_hold_agreement_and_cost_an_answer():
+    """Asked about two of eight: a quarter of 40 computed tokens, of 5 written and of 2 seconds."""
+    found = {p.name: p for p in frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")}
+    quarter = found["words, then sentence 25%"]
+    assert (quarter.n, quarter.asked, quarter.calls) == (8, 0.25, 0.25)
+    assert (quarter.computed_tokens, quarter.output_tokens, quarter.seconds) == (10, 1.25, 0.5)
+    assert quarter.cost == 13.75
+    assert quarter.agreement.value == 1.0
+    assert found["sentence"].reference
+    assert found["sentence"].against.value == 0
+
+
+def test_points_stand_by_their_cost_and_the_cheapest_that_is_not_worse_is_marked():
+    """All forms judge alike here, so words alone are the cheapest; where they err on a third, the LM's quarter is."""
+    same = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
+    assert [p.asked for p in same] == [0, 0.25, 0.5, 0.75, 1]
+    assert [p.name for p in same if p.cheapest] == ["words"]
+    logits = [z for i in range(20) for z in (2.0 + i / 10, -2.0 - i / 10)]
+    unsure = [(-0.1 - i / 1000) if i % 2 == 0 else (0.1 + i / 1000) for i in range(12)]  # each on the wrong side
+    words = rows([to_probability(z) for z in [*logits, *unsure]])
+    lm = Rival("sentence", rows([0.9, 0.1] * 26, ONE))
+    found = frontier([lm, *words_first(lm, words, 0.5)], "sentence")
+    assert [p.name for p in found if p.cheapest] == ["words, then sentence 25%"]  # 13 of 52: all twelve, and one more
+    alone = found[0]
+    assert alone.against.value == pytest.approx((40 / 52 - 1 + (20 * 20 + 2 * 20 * 6) / 26**2 - 1) / 2)
+    assert alone.against.high < -MARGIN
+    assert not alone.not_worse
+
+
+def test_a_variant_of_dev_alone_is_compared_on_dev():
+    """Of eight and four answers the four are compared, by their ids."""
+    other = Rival("answer", LM.rows[:4])
+    found = {p.name: p for p in frontier([LM, other], "sentence")}
+    assert (found["answer"].n, found["answer"].against.value) == (4, 0.0)
+
+
+def test_too_few_labels_show_nothing():
+    """One group, one label, nothing in common or nothing scored: no interval, so never not worse."""
+    for one, other in (
+        (rows([0.9, 0.8], labels=[True, True]), rows([0.9, 0.8], labels=[True, True])),
+        (LM.rows[:2], LM.rows[2:4]),
+        (rows([None, None]), LM.rows[:2]),
+    ):
+        found = difference(one, other)
+        assert found.low is None
+        assert found.why
+    point = frontier([LM, Rival("none", rows([None] * 8))], "sentence")[0]
+    assert not point.not_worse
+
+
+def test_resamples_are_of_whole_groups():
+    """Where all answers of a label are one group most resamples miss a label."""
+    groups = ["a" if i % 2 else "b" for i in range(8)]
+    assert difference(rows([0.9, 0.1] * 4, groups=groups), rows([0.6, 0.6] * 4, groups=groups)).value == 0.5
+
+
+def point(name: str, *, value: float = 0.0, **more) -> FrontierPoint:
+    """A point of no interest but for what is given."""
+    given = {
+        "n": 200, "agreement": GOOD, "auroc": GOOD, "asked": 1.0, "calls": 1.0,
+        "computed_tokens": 100.0, "output_tokens": 1.0, "seconds": 1.0,
+        "against": Difference(value=value, low=value - 0.01, high=value + 0.01),
+    }  # fmt: skip
+    return FrontierPoint(name=name, **{**given, **more})
+
+
+HALF = point(
+    "words, then sentence 50%",
+    value=-0.004,
+    asked=0.5,
+    computed_tokens=50.0,
+    form=True,
+    band=(0.3, 0.7),
+    ask_about="novel",
+)
+
+
+def test_a_frontier_in_words():
+    """What the champion asks, and what would be cheaper; nothing of none."""
+    full = point("sentence", reference=True, champion=True)
+    assert in_words(()) == []
+    assert in_words([full.model_copy(update={"cheapest": True})]) == [
+        "Nothing cheaper is shown to be less than 2 points worse than sentence."
+    ]
+    assert in_words([HALF.model_copy(update={"cheapest": True}), full]) == [
+        "The cheapest that is shown to be less than 2 points worse than sentence: words, then sentence 50%, 50 tokens "
+        "read an answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` exports it."
+    ]
+    exported = [HALF.model_copy(update={"cheapest": True, "champion": True}), full]
+    assert in_words(exported) == [
+        "The champion asks the LM about 50% of the answers, and of these about the statements that words do not clear; "
+        "words settle the other 50%. Against asking about all: -0.4 points, 90 % interval -1.4 to +0.6 in the mean of "
+        "balanced accuracy and AUROC, cross-fitted on 200 answers."
+    ]
+    novel = point("sentence, novel only", asked=0.9, form=True, champion=True, ask_about="novel")
+    assert in_words([novel, full.model_copy(update={"champion": False, "cheapest": True})])[0].startswith(
+        "The champion asks the LM about 90% of the answers, and of these about the statements that words do not clear. "
+        "Against asking about all: +0.0 points"
+    )
+
+
+def test_forms_of_earlier_studies_asked_about_what_is_novel():
+    """A form saved before there was a choice says so; other points ask about everything."""
+    for form, which in ((True, "novel"), (False, "all")):
+        saved = point("p", form=form).model_dump(exclude={"ask_about"})
+        assert FrontierPoint(**saved).ask_about == which
+
+
+def test_the_plot_marks_champion_and_cheapest():
+    """Both panels number every point, the list beside them says which is which; without points there is no plot."""
+    found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
+    figure = plots.frontier([p.model_copy(update={"champion": p.reference}) for p in found])
+    *panels, names = figure.axes
+    numbers = [{n for t in ax.texts for n in t.get_text().split(", ")} for ax in panels]
+    assert numbers == [{str(i) for i in range(1, len(found) + 1)}] * 2
+    listed = names.texts[0].get_text().split("\n")
+    assert [line.rstrip(" ★◆") for line in listed[: len(found)]] == [f"{i}  {p.name}" for i, p in enumerate(found, 1)]
+    champion, cheapest = (next(line for line in listed if mark in line) for mark in "★◆")
+    assert ("sentence" in champion, next(p.name for p in found if p.cheapest) in cheapest) == (True, True)
+    assert plots.frontier([]) is None

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from recorded import free_port, log_study, serving
+
+from faith_dspy import load_judge
+from faith_dspy.optimize.tracking.archive import read_study
+from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.traces import log_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from faith_dspy.optimize.results import StudyResult
+
+
+def _sqlite(folder: Path) -> Iterator[str]:
+    yield f"sqlite:///{folder}/mlflow.db"
+
+
+def _server(folder: Path) -> Iterator[str]:
+    """`mlflow server` on loopback; runs, registry, artifacts and traces all go over HTTP."""
+    port = free_port()
+    where = ["--backend-store-uri", f"sqlite:///{folder}/served.db", "--artifacts-destination", str(folder / "served")]
+    command = [sys.executable, "-m", "mlflow", "server", *where, "--host", "127.0.0.1", "--port", str(port)]
+    with serving([*command, "--workers", "1"], folder, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+def _postgresql(folder: Path) -> Iterator[str]:
+    """A PostgreSQL of this test's own, on a socket in a folder; it does not run as root."""
+    pytest.importorskip(
+        "psycopg2", reason="PostgreSQL was not tried: its driver is missing (pip install psycopg2-binary)"
+    )
+    found = [*Path("/usr/lib/postgresql").glob("*/bin"), Path("/usr/local/bin"), Path("/usr/bin")]
+    programs = next((p for p in found if (p / "initdb").exists() and (p / "postgres").exists()), None)
+    if programs is None:
+        pytest.skip("PostgreSQL was not tried: it is not installed (apt-get install postgresql)")
+    with _unprivileged_folder() as (home, user):
+        data = home / "data"
+        initdb = [str(programs / "initdb"), "-D", str(data), "-U", "mlflow", "--auth=trust", "--no-sync"]
+        subprocess.run(initdb, cwd=home, check=True, stdout=subprocess.DEVNULL, **user)
+        only_socket = ["-k", str(home), "-c", "listen_addresses=", "-c", "fsync=off"]
+        with (home / "log").open("w") as log:
+            command = [str(programs / "postgres"), "-D", str(data), *only_socket]
+            server = subprocess.Popen(command, cwd=home, stdout=log, stderr=log, **user)
+        try:
+            end = time.monotonic() + 60
+            while subprocess.run([str(programs / "pg_isready"), "-q", "-h", str(home)], check=False).returncode:
+                assert server.poll() is None, (home / "log").read_text()
+                assert time.monotonic() < end, (home / "log").read_text()
+                time.sleep(0.2)
+            yield f"postgresql+psycopg2://mlflow@/postgres?host={home}"
+        finally:
+            server.send_signal(signal.SIGINT)  # at once, whoever is still connected
+            server.wait(60)
+
+
+@contextmanager
+def _unprivileged_folder() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A folder, and as whom to run what works there: ourselves, or in root's place somebody who may do less."""
+    home = Path(tempfile.mkdtemp(prefix="faith-dspy-"))
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:
+        known = {u.pw_name: u for u in pwd.getpwall()}
+        one = known.get("postgres") or known["nobody"]
+        os.chown(home, one.pw_uid, one.pw_gid)
+        user = {"user": one.pw_uid, "group": one.pw_gid, "extra_groups": []}
+    try:
+        yield home, user
+    finally:
+        shutil.rmtree(home)
+
+
+STORES = {"sqlite": _sqlite, "server": _server, "postgresql": _postgresql}
+
+
+@pytest.fixture(params=STORES)
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A tracking store of each kind, empty."""
+    monkeypatch.chdir(tmp_path)
+    for address in STORES[request.param](tmp_path):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        yield address
+
+
+def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
+    """Runs, figures, files, the registered champion and traces come back as they were logged; traces come once."""
+    result, run_id, store = studied, log_study(uri, studied), connect(uri)
+    run = store.client.get_run(run_id)
+    tested = result.tested("champion").agreement
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["test_champion_balanced_accuracy"] == pytest.approx(
+        tested.balanced_accuracy.value, abs=1e-4
+    )
+    query = f"tags.`mlflow.parentRunId` = '{run_id}'"
+    variants = {r.data.tags["faith_dspy.variant"] for r in store.client.search_runs([store.experiment_id], query)}
+    assert variants == {v.name for v in result.variants}
+    files = {f.path for f in store.client.list_artifacts(run_id)}
+    assert {"learned.html", "study.json", "frontier.png", "judge", "test"} <= files
+    assert read_study(run_id).champion == result.champion
+    assert store.client.get_model_version_by_alias("faithfulness", "champion").run_id == run_id
+    assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
+
+    def logged() -> dict[str, Any]:
+        found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
+        return {t.info.client_request_id: t for t in found}
+
+    first = logged()
+    assert set(first) == {r.id for r in result.tested("champion").predictions}
+    assert log_traces(store, run_id, result) == len(first)
+    again = logged()
+    for name, trace in first.items():
+        assert again[name].info.trace_id == trace.info.trace_id
+        assert len(again[name].data.spans) == len(trace.data.spans) > 3
+        assert len(again[name].info.assessments) == len(trace.info.assessments) > 3

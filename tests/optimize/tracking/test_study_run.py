@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import logging
+import shutil
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.errors import FaithDspyError, MissingExtraError
+from faith_dspy.optimize import results
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.pareto import Rival, frontier
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
+from faith_dspy.schema import Usage
+
+KEY = "sk-test-4f1d9c7a2b"
+LABELS = [True, True, True, True, False, False, False, False]
+GOOD = [0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None]  # one faithful answer failed, one unfaithful unscored
+FLAT = [0.5] * 8
+ASKED = {"instructions": "supported", "optimizer": "none", "lm": "openai/gpt-4o-mini", "seed": 0}
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and are looked for in the tests that leave this out."""
+    monkeypatch.setattr(MlflowTracker, "_figure", lambda *_: None)
+
+
+@pytest.fixture
+def here(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a store of its own."""
+    shutil.copy(migrated_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return tmp_path
+
+
+def _rows(probabilities: list[float | None], part: Any = "dev", labels: list[bool] = LABELS) -> list[PredictionRow]:
+    return [
+        PredictionRow(
+            id=f"a{i}",
+            group=f"g{i // 2}",
+            part=part,
+            label=label,
+            predicted=None if p is None else p > 0.5,
+            probability=p,
+            unscored="parse_failed" if p is None else None,
+            question="Why?",
+            answer=f"The answer numbered {i}.",
+            statements=[{"text": f"Statement {i}.", "verdict": "fully_supported", "confidence": p, "label": label}],
+        )
+        for i, (label, p) in enumerate(zip(labels, probabilities, strict=True))
+    ]
+
+
+def _agreement(found: list[PredictionRow]) -> Any:
+    labels, predicted = [r.label for r in found], [r.predicted for r in found]
+    return measure(labels, predicted, [r.probability for r in found], groups=[r.group for r in found], n_resamples=40)
+
+
+def _variants() -> list[VariantResult]:
+    good, flat = _rows(GOOD), _rows(FLAT)
+    return [
+        VariantResult(
+            name="floor-majority",
+            kind="floor",
+            description="the more frequent label",
+            params={"head": "majority"},
+            agreement=_agreement(flat),
+            predictions=flat,
+        ),
+        VariantResult(
+            name="answer",
+            kind="baseline",
+            description="whole answer",
+            params={**ASKED, "granularity": "answer"},
+            agreement=_agreement(flat),
+            untuned=_agreement(flat),
+            selection=0.5,
+            usage=Usage(calls=8, prompt_tokens=800, cached_tokens=80, output_tokens=16, seconds=4.0, dollars=0.002),
+            judged=8,
+            predictions=flat,
+        ),
+        VariantResult(
+            name="sentence",
+            kind="lm",
+            description="each sentence",
+            params={**ASKED, "granularity": "sentence"},
+            agreement=_agreement(good),
+            lm_only=_agreement(good),
+            selection=0.9,
+            usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
+            judged=8,
+            compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
+            prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
+            seed_prompts={"verify": {"instructions": "Is it so?", "demos": []}},
+            predictions=good,
+            weights={"lm": 1.2, "words": -0.4, "unused": 0.0},
+        ),
+        VariantResult(
+            name="statement",
+            kind="lm",
+            description="statements",
+            params={},
+            status="skipped",
+            note="needs 8 labelled statements, got 2",
+        ),
+    ]
+
+
+def _study(study_id: str = "51d1") -> StudyResult:
+    return StudyResult(
+        study_id=study_id,
+        labels_file="labels.jsonl",
+        label_set_hash="81f2",
+        lm={"name": "openai/gpt-4o-mini", "sha256": None},
+        budget="quick",
+        seed=0,
+        split={"used": {"train": 10, "dev": 8, "test": 8}},
+        variants=[],
+        champion="",
+        test=[],
+        comparisons={},
+    )
+
+
+def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyResult:
+    """What `champion.promote` and `champion.export` add."""
+    result.champion = "sentence"
+    for name, kind, probabilities in (("champion", "lm", GOOD), ("baseline", "baseline", FLAT)):
+        found = _rows(probabilities, "test")
+        usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
+        tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
+        result.test.append(results.TestResult.model_validate(tested))
+    sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in result.test]
+    result.comparisons["baseline"] = compare(LABELS, *sides, names=("the champion", "baseline"), n_resamples=40)
+    judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
+    judge.manifest = {"study_id": result.study_id}
+    judge.save(out)
+    result.judge_dir = str(out)
+    return result
+
+
+def _track(result: StudyResult, *names: str) -> MlflowTracker:
+    tracker = MlflowTracker(connect(), result)
+    for v in [v for v in _variants() if not names or v.name in names]:
+        result.variants.append(v)
+        tracker.variant(v)
+    return tracker
+
+
+def _children(tracker: MlflowTracker) -> dict[str, Any]:
+    return {r.data.tags["faith_dspy.variant"]: r for r in tracker._children()}
+
+
+def _files(tracker: MlflowTracker, run_id: str, folder: str = "") -> set[str]:
+    found = set()
+    for f in tracker._client.list_artifacts(run_id, folder):
+        found |= _files(tracker, run_id, f.path) if f.is_dir else {f.path}
+    return found
+
+
+def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
+    return Path(tracker._client.download_artifacts(run_id, path)).read_text(encoding="utf-8")
+
+
+def _aliases(tracker: MlflowTracker) -> dict[str, str]:
+    return {k: str(v) for k, v in tracker._client.get_registered_model("faithfulness").aliases.items()}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_variants_are_recorded_as_they_finish(here: Path) -> None:
+    """Every variant is a run under the study's, there before the study is finished, with the numbers of its result."""
+    tracker = _track(_study())
+    runs = _children(tracker)
+    assert list(reversed(runs)) == ["floor-majority", "answer", "sentence", "statement"]
+    metrics = runs["sentence"].data.metrics
+    # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
+    assert metrics["dev_balanced_accuracy"] == 0.875
+    assert metrics["dev_auroc"] == round(10 / 12, 4)
+    assert metrics["dev_coverage"] == metrics["dev_lm_only_coverage"] == 0.875
+    assert metrics["dev_balanced_accuracy_low"] <= 0.875 <= metrics["dev_balanced_accuracy_high"]
+    assert metrics["computed_tokens_per_answer"] == 50
+    assert metrics["compile_computed_tokens"] == 200
+    assert runs["sentence"].data.params["granularity"] == "sentence"
+    assert "dev_untuned_balanced_accuracy" in runs["answer"].data.metrics
+    assert runs["statement"].info.status == "KILLED"
+    assert "needs 8 labelled statements" in runs["statement"].data.tags["mlflow.note.content"]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_what_is_not_known_is_not_logged(here: Path) -> None:
+    """None is no metric at all, neither NaN nor 0, and a floor has no cost."""
+    result = _study()
+    tracker = MlflowTracker(connect(), result)
+    one_class = _rows(GOOD, labels=[True] * 8)
+    tracker.variant(
+        VariantResult(
+            name="floor",
+            kind="floor",
+            description="",
+            params={},
+            agreement=_agreement(one_class),
+            predictions=one_class,
+        )
+    )
+    metrics = _children(tracker)["floor"].data.metrics
+    assert not {"dev_auroc", "dev_auroc_low", "dev_selection", "computed_tokens_per_answer"} & set(metrics)
+    assert all(v == v for v in metrics.values())
+    assert metrics["dev_coverage"] == 0.875
+
+
+def test_a_variants_files(here: Path) -> None:
+    """Prompts as JSON and text, pictures, and predictions as JSON lines and as a table with mistakes on top."""
+    tracker = _track(_study())
+    run_id = _children(tracker)["sentence"].info.run_id
+    assert _files(tracker, run_id) == {
+        "predictions.json",
+        "predictions.jsonl",
+        "plots/calibration.png",
+        "plots/confusion.png",
+        "plots/weights.png",
+        "prompts/diff.txt",
+        "prompts/prompts.json",
+        "prompts/prompts.md",
+    }
+    table = tracker._client.load_table(tracker._store.experiment_id, "predictions.json", [run_id])
+    assert list(table["right"]) == ["NO", "–", *["yes"] * 6]
+    assert list(table["id"])[:2] == ["a3", "a7"]
+    assert "unscored: parse_failed" in list(table["judge"])
+    assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
+    assert "Is it supported?" in _read(tracker, run_id, "prompts/prompts.md")
+    changed = _read(tracker, run_id, "prompts/diff.txt").splitlines()
+    assert {"-Is it so?", "+Is it supported?"} <= set(changed)
+
+
+def test_the_finished_study(here: Path) -> None:
+    """The study's run holds the test, the verdict in words, the judge, and everything as JSON; its champion a star."""
+    result = _study()
+    tracker = _track(result)
+    _conclude(result)
+    rivals = [Rival(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "baseline"))]
+    result.frontier = frontier(rivals, "sentence")
+    tracker.finish(result)
+    run = tracker._client.get_run(tracker.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["test_champion_balanced_accuracy"] == 0.875
+    assert run.data.metrics["test_baseline_balanced_accuracy"] == 0.5
+    assert "test_gain_over_baseline" in run.data.metrics
+    assert run.data.tags["champion"] == "sentence"
+    assert run.data.tags["vs_baseline"] == result.comparisons["baseline"].verdict
+    note = run.data.tags["mlflow.note.content"]
+    assert result.comparisons["baseline"].sentence[1:] in note
+    assert str(result.judge_dir) in note
+    assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
+    opened = {"dev.png", "test.png", "frontier.png", "test/champion/predictions.json", "learned.html"}
+    assert opened <= _files(tracker, tracker.run_id)
+    for name in ("learned.html", "frontier.png", "test/champion/predictions.json"):
+        assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
+    assert run.data.tags["cheapest"] == "sentence"
+    assert run.data.metrics["dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
+    document = json.loads(_read(tracker, tracker.run_id, "study.json"))
+    assert document["champion"] == "sentence"
+    assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
+    assert "Still wrong" in _read(tracker, tracker.run_id, "learned.html")
+    crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
+    assert crowned == [("sentence", "★ sentence")]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
+    """A study that is run again has one run, one run per variant and one version of its model."""
+    first = _study()
+    _track(first, "answer", "sentence").finish(_conclude(first))
+    again = _study()
+    tracker = _track(again, "answer", "sentence")
+    assert tracker._client.get_run(tracker.run_id).info.status == "RUNNING"
+    tracker.finish(_conclude(again))
+    studies = tracker._client.search_runs([tracker._store.experiment_id], "tags.faith_dspy.kind = 'study'")
+    assert [r.info.run_id for r in studies] == [tracker.run_id]
+    assert set(_children(tracker)) == {"answer", "sentence"}
+    assert len(tracker._children()) == 2
+    assert len(json.loads(studies[0].data.tags["mlflow.loggedArtifacts"])) == 2
+    assert _aliases(tracker) == {"champion": "1"}
+    assert again.registered == "Registered before as faithfulness version 1 (@champion)."
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_registered_judge_loads_without_pickle_or_key(here: Path) -> None:
+    """`load_judge` and MLflow load it by alias; the key it was tuned with is in no file and not in the store."""
+    import mlflow
+
+    result = _study()
+    tracker = _track(result, "sentence")
+    tracker.finish(_conclude(result))
+
+    assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
+    model = mlflow.pyfunc.load_model("models:/faithfulness@champion")
+    signature = model.metadata.signature
+    assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
+    assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
+    assert model.input_example[0]["context"]
+    (finding,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
+    assert finding["unscored"] == "no_context"
+    assert finding["score"] is None
+    written = [f for f in here.rglob("*") if f.is_file()]
+    assert any(f.name == "mlflow_pyfunc.py" for f in written)
+    assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
+    assert [f for f in written if KEY.encode() in f.read_bytes()] == []
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_registering_asks_no_lm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow tries the example of a model that it saves; the judge is not asked for that."""
+    asked: list[object] = []
+    monkeypatch.setattr(Judge, "observe", lambda *args: asked.append(args))
+    result = _study()
+    tracker = _track(result, "sentence")
+    tracker.finish(_conclude(result))
+    assert _aliases(tracker) == {"champion": "1"}
+    assert asked == []
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_without_registration_there_is_no_model(here: Path) -> None:
+    """`register=False` records the study and leaves the registry alone."""
+    result = _study()
+    tracker = MlflowTracker(connect(), result, register=False)
+    result.variants.append(_variants()[2])
+    tracker.finish(_conclude(result))
+    assert tracker._client.search_registered_models() == []
+    assert "models:/" not in tracker._client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_study_that_breaks_off_is_not_running_for_ever(here: Path) -> None:
+    """Its run is marked as killed, and keeps what was done."""
+    tracker = _track(_study(), "sentence")
+    client, run_id = tracker._client, tracker.run_id
+    del tracker
+    gc.collect()
+    assert client.get_run(run_id).info.status == "KILLED"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is warned of once, and what it missed is recorded when it is back."""
+    result = _study()
+    tracker = MlflowTracker(connect(), result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tracker._client), "log_batch", _down)
+        for v in _variants()[:2]:
+            result.variants.append(v)
+            tracker.variant(v)
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        f"MLflow at sqlite:///{here}/mlflow.db failed (connection refused); the study goes on."
+    ]
+    result.variants.append(_variants()[2])
+    tracker.variant(_variants()[2])
+    assert {n: r.info.status for n, r in _children(tracker).items()} == dict.fromkeys(
+        ("floor-majority", "answer", "sentence"), "FINISHED"
+    )
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_store_that_stays_away_does_not_end_the_study(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`finish` returns, and says that the judge is complete and the record is not."""
+    result = _study()
+    tracker = MlflowTracker(connect(), result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tracker._client), "log_batch", _down)
+        patch.setattr(type(tracker._client), "search_registered_models", _down)
+        result.variants.append(_variants()[2])
+        tracker.variant(_variants()[2])
+        tracker.finish(_conclude(result))
+    assert "has not got all of this study" in caplog.records[-1].getMessage()
+
+
+def _down(*_: object, **__: object) -> None:
+    raise ConnectionError("connection refused\nand more lines")
+
+
+def test_a_server_that_is_down_is_found_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`connect` names the address, without the password in it, and what to do."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(FaithDspyError, match=r"cannot be used at http://127\.0\.0\.1:9: .*--tracking-uri") as caught:
+        connect("http://me:hush@127.0.0.1:9")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_deleted_experiment_is_named(here: Path) -> None:
+    """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
+    store = connect()
+    store.client.delete_experiment(store.experiment_id)
+    with pytest.raises(FaithDspyError, match=f"restore --experiment-id {store.experiment_id}"):
+        connect()
+
+
+def test_without_mlflow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracking a study needs faith_dspy[tune]."""
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
+        connect()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_views_show_what_is_logged(here: Path) -> None:
+    """The saved views of the experiment's page name columns that a study has, and stay as the user changed them."""
+    result = _study()
+    tracker = _track(result)
+    tracker.finish(_conclude(result))
+    logged = set()
+    for run in [tracker._client.get_run(tracker.run_id), *tracker._children()]:
+        for kind in ("metrics", "params", "tags"):
+            logged |= {f"{kind}.`{name}`" for name in getattr(run.data, kind)}
+    experiment = tracker._client.get_experiment(tracker._store.experiment_id)
+    for name in ("variants", "studies"):
+        view = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])
+        state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
+        assert set(state["selectedColumns"]) - logged == {"attributes.`Models`"} & set(state["selectedColumns"])
+    tracker._client.set_experiment_tag(experiment.experiment_id, "mlflow.sharedViewState.variants", "mine")
+    connect()
+    tags = tracker._client.get_experiment(experiment.experiment_id).tags
+    assert tags["mlflow.sharedViewState.variants"] == "mine"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_process_keeps_its_own_tracking_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recording to a store leaves MLflow's global state alone, and an unknown store is made where it is asked for."""
+    import mlflow
+
+    before = mlflow.get_tracking_uri()
+    result = _study()
+    tracker = MlflowTracker(connect(f"sqlite:///{here}/mlflow.db", "elsewhere"), result)
+    result.variants.append(_variants()[2])
+    tracker.finish(_conclude(result))
+    assert mlflow.get_tracking_uri() == before
+    assert mlflow.active_run() is None

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from recorded import log_study
+
+from faith_dspy.optimize import tracing
+from faith_dspy.optimize.tracking.store import connect
+
+if TYPE_CHECKING:
+    from faith_dspy.optimize.results import PredictionRow, StudyResult
+
+
+YES = {True: "yes", False: "no"}
+
+
+class Logged(NamedTuple):
+    """A study, the traces of its run, the newest first, and how to look again."""
+
+    result: StudyResult
+    found: list[Any]
+    store: Any
+    run_id: str
+
+    def now(self) -> list[Any]:
+        """The traces there are."""
+        return list(self.store.client.search_traces(locations=[self.store.experiment_id], run_id=self.run_id))
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory, studied: StudyResult) -> Logged:
+    """A small study, in which people find otherwise than the champion on the last answer."""
+    studied = studied.model_copy(deep=True)
+    last = studied.tested("champion").predictions
+    last[-1] = last[-1].model_copy(update={"label": not last[-1].predicted})
+    folder = tmp_path_factory.mktemp("traced")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run_id, store = log_study(uri, studied), connect(uri)
+        found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
+    return Logged(studied, list(found), store, run_id)
+
+
+def _row(result: StudyResult, trace: Any) -> PredictionRow:
+    return next(r for r in result.tested("champion").predictions if r.id == trace.info.client_request_id)
+
+
+def test_an_answer_is_a_trace_with_its_calls(logged) -> None:
+    """Extraction, and verification with a span a statement; tokens of the spans sum to those of the answer."""
+    result, found = logged.result, logged.found
+    for trace in found:
+        row = _row(result, trace)
+        names = [s.name for s in trace.data.spans]
+        assert names[:3] == ["judge", "extract", "verify"]
+        assert names[3:] == ["statement"] * len(row.statements)
+        counted = [s.get_attribute("mlflow.chat.tokenUsage") for s in trace.data.spans]
+        # A hundred prompt tokens a call, one call a statement.
+        assert sum(u["input_tokens"] for u in counted if u) == 100 * len(row.statements)
+        assert trace.info.token_usage["input_tokens"] == row.usage.prompt_tokens == 100 * len(row.statements)
+        assert trace.info.token_usage["cache_read_input_tokens"] == 60 * len(row.statements)
+
+
+def test_people_and_judge_stand_side_by_side(logged) -> None:
+    """Both say whether the answer is faithful; so they do of each statement that people labelled."""
+    result, found = logged.result, logged.found
+    for trace in found:
+        row = _row(result, trace)
+        told = {(a.name, a.source.source_type, a.span_id is None): a for a in trace.info.assessments}
+        assert told["faithful", "HUMAN", True].value == YES[row.label]
+        assert told["faithful", "LLM_JUDGE", True].value == YES[row.predicted]
+        assert told["agrees", "CODE", True].value == YES[row.label == row.predicted]
+        by_span = [a for a in trace.info.assessments if a.span_id]
+        labels = [a.value for a in by_span if a.source.source_type == "HUMAN"]
+        assert labels == [YES[s["label"]] for s in row.statements]
+        assert {a.name for a in by_span} == {"supported"}
+
+
+def test_disagreements_come_first(logged) -> None:
+    """The worst first, then those not scored, then what judge and people agree on; the first is MLflow's newest."""
+    one = logged.result.tested("champion").predictions[0]
+    told = {"agree": (True, 0.9), "slip": (False, 0.4), "blunder": (False, 0.1), "unscored": (None, None)}
+    rows = [
+        one.model_copy(update={"id": name, "label": True, "predicted": predicted, "probability": p})
+        for name, (predicted, p) in told.items()
+    ]
+    assert [r.id for r in tracing.ordered(rows)] == ["blunder", "slip", "unscored", "agree"]
+    asked = [r.id for r in tracing.ordered(logged.result.tested("champion").predictions)]
+    assert [t.info.client_request_id for t in logged.found] == asked
+
+
+def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
+    """Neither false nor nothing: MLflow's page shows the feedback as failed, and why."""
+    result = logged.result
+    row = result.tested("champion").predictions[0]
+    row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
+    trace = tracing._Trace(row, "run", "sentence", "lm", 1)
+    (feedback,) = [a for a in trace.assessments if a.name == "faithful" and a.feedback is not None]
+    assert feedback.feedback.value is None
+    assert feedback.error.error_message == "lm_failed"
+    assert "agrees" not in {a.name for a in trace.assessments}
+
+
+def test_what_was_judged_is_told(logged) -> None:
+    """Question, context and answer are in the trace as they were judged."""
+    row = _row(logged.result, logged.found[0])
+    root = logged.found[0].data.spans[0]
+    assert root.inputs == {"question": row.question, "answer": row.answer, "context": row.context}
+
+
+def test_what_people_added_stays(logged) -> None:
+    """The same study again leaves its traces as they are; of another outcome of the same answer the trace is new."""
+    from mlflow.entities import AssessmentSource, Feedback
+    from mlflow.tracing.client import TracingClient
+
+    said = Feedback("faithful", "no", source=AssessmentSource("HUMAN", "a reader"))
+    TracingClient(logged.store.uri).log_assessment(logged.found[0].info.trace_id, said)
+    tracing.log_traces(logged.store, logged.run_id, logged.result)
+    now = logged.now()
+    assert [t.info.trace_id for t in now] == [t.info.trace_id for t in logged.found]
+    assert len(now[0].info.assessments) == len(logged.found[0].info.assessments) + 1
+    changed = logged.result.model_copy(update={"champion": "another"})
+    tracing.log_traces(logged.store, logged.run_id, changed)
+    assert {a.source.source_id for t in logged.now() for a in t.info.assessments} == {"labels", "another", "faith_dspy"}

@@ -1,0 +1,524 @@
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import faith_dspy
+from faith_dspy import JudgeConfig, Unscored, Verdict, load_judge
+from faith_dspy.artifact import save_judge
+from faith_dspy.errors import ConfigError
+from faith_dspy.program.signatures import INSTRUCTIONS
+
+CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
+ANSWER = "The kettle is blue. It holds 2 litres. Is that enough? The warranty lasts two years. It was made in 1998."
+STATEMENTS = ["The kettle is blue.", "It holds 2 litres.", "The warranty lasts two years.", "It was made in 1998."]
+TRUE = {STATEMENTS[0], STATEMENTS[2]}
+LABELS = {"binary": ("Yes", "No"), "graded": ("fully", "nothing"), "five_level": ("completely", "hardly")}
+
+
+def request(asked):
+    """What a request asks."""
+    return asked["messages"][-1]["content"]
+
+
+def asked_jointly(asked):
+    """Statements of a joint request, by number; None for any other request."""
+    found = re.search(r"^Statements:\n((?:\[\d+\] .*\n)+)", request(asked), re.MULTILINE)
+    return found and {int(n): t for n, t in re.findall(r"\[(\d+)\] (.*)\n", found[1])}
+
+
+def in_tokens(text):
+    """A reply with its tokens, each certain: a word and the white space before it."""
+    return {"tokens": [(t, {t: 1.0}) for t in re.findall(r"\s*\S+", text)]}
+
+
+def endpoint(dials, *, miss=(), as_json=False):
+    """Replies in the form the dials ask for, each with an id that does not exist and one quote that is in no chunk.
+
+    Joint replies leave out the statements numbered in ``miss``.
+    """
+    yes, no = LABELS[dials.get("verdicts", "binary")]
+    before, after = (dials.get("reasoning") == name for name in ("before", "after"))
+
+    def fields(statement):
+        label = yes if statement in TRUE or len(statement) > 60 else no
+        return {
+            **({"reason": "I thought."} if before else {}),
+            "verdict": label,
+            **({"supporting_chunk_ids": [0, 7]} if dials.get("cite") else {}),
+            **({"quotes": ["the brennick KETTLE", "made of gold"]} if dials.get("quote") else {}),
+            **({"reason": "Because."} if after else {}),
+        }
+
+    def written(statement):
+        f = fields(statement)
+        label = f["verdict"] + (f" {f['supporting_chunk_ids']}" if dials.get("cite") else "")
+        quotes = "".join(f'\nQuote: "{q}"' for q in f.get("quotes", ()))
+        return f"Why: I thought.\nVerdict: {label}{quotes}" if before else label + quotes + "\nWhy: Because." * after
+
+    def say(asked):
+        if "Sentences:" in request(asked):
+            return "\n".join(f"{i}. {t}" for i, t in enumerate(STATEMENTS, 1))
+        several = asked_jointly(asked)
+        if several is None:
+            return written(re.findall(r"^Statement: (.*?)\n\n", request(asked), re.DOTALL | re.MULTILINE)[-1])
+        kept = {n: t for n, t in several.items() if n not in miss}
+        if as_json:
+            return json.dumps({"verdicts": [{"statement": n, **fields(t)} for n, t in kept.items()]})
+        return "\n".join(f"{n}. {written(t)}" for n, t in kept.items())
+
+    return lambda asked: in_tokens(say(asked))
+
+
+COMBINATIONS = [
+    dict(zip(("granularity", "verification", "verdicts", "reasoning", "confidence"), c, strict=True))
+    for c in itertools.product(
+        ("statement", "sentence", "answer"),
+        ("each", "joint"),
+        ("binary", "graded", "five_level"),
+        ("none", "after", "before"),
+        ("auto", "samples", "none"),
+    )
+    if c[2] != "five_level" or c[0] == "answer"
+]
+
+
+@pytest.mark.parametrize("dials", COMBINATIONS, ids=lambda d: "-".join(d.values()))
+def test_invariants_hold_in_every_combination(judge_at, dials):
+    """Every sentence is accounted for, every statement asked about comes back, ids and quotes are the context's."""
+    dials = {**dials, "cite": True, "quote": True, "samples": 2}
+    judge, server = judge_at(says=endpoint(dials, miss={2}), **dials)
+    found = judge(context=CONTEXT, answer=ANSWER)
+    whole = dials["granularity"] == "answer"
+    assert [s.text for s in found.statements] == ([ANSWER] if whole else STATEMENTS)
+    assert [s.sentence_index for s in found.statements] == ([None] if whole else [0, 1, 3, 4])
+    assert [s.text for s in found.sentences if "?" in s.text] == ["Is that enough?"]
+    assert [s.is_supported for s in found.statements] == ([True] if whole else [True, False, True, False])
+    assert found.score == (1.0 if whole else 0.5)
+    assert all(set(s.supporting_chunk_ids) <= {0, 1, 2} for s in found.statements)
+    assert found.dropped_chunk_ids == len(found.statements)
+    assert found.dropped_quotes == len(found.statements)
+    for s in found.statements:
+        assert s.quotes == (("The Brennick kettle",) if s.is_supported else ())
+        assert [CONTEXT[q.chunk_id][q.start : q.end] for q in s.quote_spans] == list(s.quotes)
+        assert s.reason == {"none": None, "after": "Because.", "before": "I thought."}[dials["reasoning"]]
+        assert (s.confidence is not None) == (dials["confidence"] != "none")
+    joint = dials["verification"] == "joint" and not whole
+    assert found.fallbacks == (1 if joint else 0)  # the second statement, which no joint reply had
+    k = 2 if dials["confidence"] == "samples" else 1
+    calls = k * 2 if joint else k * len(found.statements)
+    assert found.usage.calls == calls + (dials["granularity"] == "statement") == len(server.requests)
+
+
+@pytest.mark.parametrize("dials", COMBINATIONS, ids=lambda d: "-".join(d.values()))
+def test_garbage_in_every_combination(judge_at, dials):
+    """An LM that says nothing that can be read gives no verdict and loses no statement."""
+    judge, _ = judge_at(says="I would rather not.", **dials)
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert found.unscored is Unscored.PARSE_FAILED
+    assert len(found.statements) == (1 if dials["granularity"] == "answer" else 4)
+
+
+# --- prompts that are paid for ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dials", "ask"),
+    [
+        ({}, "Is the statement fully supported by the context? Answer Yes or No."),
+        (
+            {"instructions": ("every_detail",)},
+            "Does the context say everything that the statement says, every detail included? Answer Yes or No.",
+        ),
+        (
+            {"verdicts": "graded"},
+            "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
+            "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
+        ),
+        (
+            {"cite": True},
+            "Is the statement fully supported by the context? Answer Yes or No, then the ids of the passages that show "
+            "it, for example: Yes [0, 2]",
+        ),
+    ],
+)
+def test_default_requests_stay_as_they_are(judge_at, dials, ask):
+    """Replies are kept by prompt and settings: not a byte of the defaults changes without a reason."""
+    judge, server = judge_at(says=LABELS[dials.get("verdicts", "binary")][0], **dials)
+    judge(context=CONTEXT[:1], answer="It is blue.")
+    assert [m["content"] for m in server.requests[0]["messages"]] == [
+        "You check statements against a context. Use only the context.",
+        f"Context:\n[0] The Brennick kettle is blue.\n\nStatement: It is blue.\n\n{ask}",
+    ]
+    settings = {k: v for k, v in server.requests[0].items() if k not in ("messages", "model")}
+    tokens = 12 if dials.get("cite") else 1
+    assert settings == {"max_tokens": tokens, "logprobs": True, "top_logprobs": 20, "temperature": 0.0}
+
+
+# --- joint verification -------------------------------------------------------------------------------------------
+
+
+def test_joint_asks_once_and_reads_each_label(judge_at):
+    """Four statements, one call; each confidence is read off its own label, .9 and .2 at the second and third."""
+    tops = [{"Yes": 0.9, "No": 0.1}, {" Yes": 0.2, " No": 0.8}, {"Yes": 0.7, "No": 0.3}, {"No": 0.6, "Yes": 0.4}]
+    said = [(f"\n{n}." + " ", {"x": 1.0}) for n in range(1, 5)]
+    labels = ["Yes", " No", "Yes", "No"]
+    tokens = [t for one, label, top in zip(said, labels, tops, strict=True) for t in (one, (label, top))]
+    judge, server = judge_at(says={"tokens": tokens}, verification="joint")
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert len(server.requests) == 1
+    assert [s.confidence for s in found.statements] == pytest.approx([0.9, 0.2, 0.7, 0.4])
+    assert [s.is_supported for s in found.statements] == [True, False, True, False]
+    assert found.fallbacks == 0
+
+
+def test_joint_prompt(judge_at):
+    """The statements stand numbered where the one stood, and the form of the reply below what is asked."""
+    judge, server = judge_at(says=endpoint({}), verification="joint", cite=True, reasoning="after")
+    judge(context=CONTEXT[:1], answer="It is blue. It is light.")
+    assert request(server.requests[0]) == (
+        "Context:\n[0] The Brennick kettle is blue.\n\nStatements:\n[1] It is blue.\n[2] It is light.\n\n"
+        "Is the statement fully supported by the context? Answer Yes or No, then the ids of the passages that show it, "
+        "for example: Yes [0, 2]. Then say why in one short sentence. Answer for each numbered statement.\n"
+        "Reply in this form:\n1. Yes/No [ids]\nWhy: …"
+    )
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """An LM whose endpoint holds replies to a JSON schema."""
+    from faith_dspy.lm import MeteredLM
+
+    monkeypatch.setattr(MeteredLM, "supports_response_schema", property(lambda self: True))
+
+
+def test_joint_in_json(judge_at, held):
+    """Where the endpoint takes a schema it gets one, with the labels in it and nothing beside what is asked for."""
+    dials = {"verification": "joint", "cite": True, "reasoning": "before", "quote": True}
+    judge, server = judge_at(says=endpoint(dials, as_json=True), **dials)
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert [s.is_supported for s in found.statements] == [True, False, True, False]
+    assert {s.reason for s in found.statements} == {"I thought."}
+    assert [s.confidence for s in found.statements] == pytest.approx([1, 0, 1, 0], abs=0.01)
+    (asked,) = server.requests
+    assert 'Reply in JSON: {"verdicts": [{"statement": 1, "reason": "…", "verdict": "Yes/No"' in request(asked)
+    schema = asked["response_format"]["json_schema"]["schema"]
+    item = schema["properties"]["verdicts"]["items"]
+    assert item["required"] == ["statement", "reason", "verdict", "supporting_chunk_ids", "quotes"]
+    assert item["properties"]["verdict"]["enum"] == ["Yes", "No"]
+    assert item["additionalProperties"] is False
+
+
+def test_joint_when_the_schema_is_refused(judge_at, held):
+    """An endpoint that refuses the schema after all is asked for lines, and not for JSON again."""
+    say = endpoint({})
+
+    def refusing(asked):
+        if "response_format" in asked:
+            return {"status": 400, "text": "response_format is not supported"}
+        return say(asked)
+
+    judge, server = judge_at(says=refusing, verification="joint")
+    for answer in (ANSWER, ANSWER.replace("blue", "red")):
+        found = judge(context=CONTEXT, answer=answer)
+        assert found.fallbacks == 0
+    assert ["response_format" in r for r in server.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verd', [1]),  # cut off
+        ('```json\n[{"statement": "2", "verdict": "no"}]\n```', [2]),  # fenced, no wrapper, number as text
+        ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}', []),  # says both
+        ('{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}', []),
+        ("1. Yes\n2. perhaps\n3) No\n**4.** Yes", [1, 3, 4]),
+        ("1. Yes\n1. No\n0. Yes\n12. No\n4: No", [4]),
+        ("Yes\nNo\nYes\nNo", []),  # without numbers nothing says which is meant
+        ("", []),
+    ],
+)
+def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept):
+    """Missing, doubled, unnumbered and unreadable verdicts are asked for singly, and counted."""
+
+    def say(asked):
+        return reply or {"text": "down", "status": 500} if asked_jointly(asked) else "Yes"
+
+    judge, server = judge_at(says=say, verification="joint")
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert len(found.statements) == 4
+    assert found.fallbacks == 4 - len(kept)
+    assert server.statements[1:] == [t for i, t in enumerate(STATEMENTS, 1) if i not in kept]
+    assert all(s.verdict is not None for s in found.statements)
+
+
+def test_joint_over_windows(judge_at):
+    """A context of three windows takes three calls, and ids are those of the context."""
+
+    def say(asked):
+        litres = "0.9 litres" in request(asked).partition("Statements:")[0]
+        return "1. No []\n2. Yes [0]" if litres else "1. No []\n2. No []"
+
+    judge, server = judge_at(says=say, verification="joint", cite=True)
+    judge.program.window = 30
+    found = judge(context=CONTEXT, answer="It is red. It holds 0.9 litres.")
+    assert len(server.requests) == 3
+    assert [s.supporting_chunk_ids for s in found.statements] == [(), (1,)]
+
+
+# --- reasoning ----------------------------------------------------------------------------------------------------
+
+
+def test_a_reason_after_the_label(judge_at):
+    """The label comes first and keeps its probability; the sentence after it is the reason, marked as one or not."""
+    for text in ("No\nWhy: The context says 0.9 [1].", "No. The context says 0.9 [1]."):
+        judge, server = judge_at(says={"text": text, "top": {"No": 0.8, "Yes": 0.2}}, reasoning="after")
+        found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
+        assert found.confidence == pytest.approx(0.2)
+        assert found.reason == "The context says 0.9 [1]."
+        assert request(server.requests[0]).endswith(
+            "Answer Yes or No. Then say why in one short sentence.\nReply in this form:\nYes/No\nWhy: …"
+        )
+
+
+def test_thoughts_before_the_label(judge_at):
+    """The last verdict line counts, not a label in the thoughts; its probability is that of its token."""
+    tokens = [
+        ("Why: Yes, it says é [0]. Verdict", {"Why": 1.0}),
+        (": Yes\nBut", {"x": 1.0}),
+        (" no.\nVerdict:", {"x": 1.0}),
+        (" No", {" No": 0.7, " Yes": 0.3}),
+        (".", {".": 1.0}),
+    ]
+    judge, _ = judge_at(says={"tokens": tokens}, reasoning="before")
+    found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
+    assert found.is_supported is False
+    assert found.confidence == pytest.approx(0.3)
+    assert found.reason.startswith("Yes, it says é [0].")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("It says 0.9.\nNo", Verdict.NOT_SUPPORTED),
+        ("I think.\n**Verdict:** Yes", Verdict.FULLY_SUPPORTED),
+        ("Hm.", None),
+    ],
+)
+def test_thoughts_without_a_verdict_line(judge_at, text, verdict):
+    """A last line that is a label will do; thoughts that end in none leave the statement unjudged."""
+    judge, server = judge_at(says=text, reasoning="before")
+    server.tells = False
+    assert judge(context=CONTEXT, answer="It holds 2 litres.").statements[0].verdict is verdict
+
+
+# --- confidence ---------------------------------------------------------------------------------------------------
+
+
+def test_samples(judge_at):
+    """Three of four samples say Yes: .75. Each is a call of its own, with a temperature and without probabilities."""
+    replies = iter(["Yes", "No", "Yes", "Yes"])
+    judge, server = judge_at(says=lambda _: next(replies), confidence="samples", samples=4)
+    found = judge(context=CONTEXT, answer="It is blue.").statements[0]
+    assert (found.confidence, found.is_supported) == (pytest.approx(0.75), True)
+    assert [(r["temperature"], "logprobs" in r) for r in server.requests] == [(0.7, False)] * 4
+    again = judge(context=CONTEXT, answer="It is blue.").statements[0]  # from the cache
+    assert again == found
+
+
+def test_a_sample_without_a_label_is_no_vote(judge_at):
+    """Of two samples one cannot be read: the other decides."""
+    replies = iter(["Hm.", "No"])
+    judge, _ = judge_at(says=lambda _: next(replies), confidence="samples", samples=2)
+    found = judge(context=CONTEXT, answer="It is blue.").statements[0]
+    assert (found.verdict, found.confidence) == (Verdict.NOT_SUPPORTED, pytest.approx(0, abs=0.01))
+
+
+def test_no_confidence(judge_at):
+    """With none, probabilities are not even asked for."""
+    judge, server = judge_at(confidence="none")
+    assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
+    assert "logprobs" not in server.requests[0]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
+    """An LM that tells none is an error that says what to do; with auto it only leaves the confidence out."""
+    judge, server = judge_at(confidence="probability")
+    server.tells, server.refuses = False, refuses
+    with pytest.raises(ConfigError, match="Set confidence='samples'"):
+        judge(context=CONTEXT, answer="It is blue.")
+    judge, _ = judge_at(server, confidence="auto")
+    assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
+
+
+# --- strictness, system prompt, criteria --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dials", "top"),
+    [
+        ({"strictness": "lenient"}, "You check statements against a context. Use only the context.\nWhat plainly "
+         "follows from the context counts as supported, too."),
+        ({"system_prompt": "Be a lawyer.\n\nBe brief."}, "Be a lawyer.\n\nBe brief."),
+        ({"system_prompt": "Be a lawyer.", "criteria": "Rounding is fine."}, "Be a lawyer.\nRounding is fine."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("verification", ["each", "joint"])
+def test_what_stands_on_top(judge_at, dials, top, verification):
+    """A system prompt replaces the seed's top, clauses are added to it; the question at the end stays."""
+    judge, server = judge_at(says="1. Yes\n2. Yes", verification=verification, **dials)
+    judge(context=CONTEXT, answer="It is blue. It is red.")
+    assert server.requests[0]["messages"][0] == {"role": "system", "content": top}
+    assert "Is the statement fully supported by the context?" in request(server.requests[0])
+
+
+def test_a_system_prompt_is_exported(judge_at, tmp_path):
+    """A judge with dials of the user's own comes back from its export with all of them, and asks the same."""
+    dials = {"system_prompt": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
+    judge, server = judge_at(says="1. Yes\n2. No", **dials)
+    judge(context=CONTEXT, answer="It is blue. It is red.")
+    save_judge(judge, tmp_path / "j")
+    loaded = load_judge(tmp_path / "j", lm=judge.lm)
+    assert loaded.config == judge.config
+    loaded(context=CONTEXT, answer="It is blue. It is light.")
+    assert server.requests[-1]["messages"][0]["content"] == "Be a lawyer."
+
+
+def test_a_judge_from_before_these_dials_loads(judge_at, tmp_path):
+    """An export whose config has only the first dials loads; the others have their defaults."""
+    from faith_dspy.artifact import _content
+
+    judge, _ = judge_at(threshold=0.5)
+    save_judge(judge, tmp_path)
+    document = json.loads((tmp_path / "judge.json").read_text())
+    old = ("granularity", "verdicts", "instructions", "criteria", "cite", "verdict_scores", "threshold")
+    document["config"] = {k: document["config"][k] for k in old}
+    document["sha256"] = _content(document)
+    (tmp_path / "judge.json").write_text(json.dumps(document))
+    assert load_judge(tmp_path, lm=judge.lm).config == judge.config
+
+
+# --- five levels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("label", "score", "faithful", "level"),
+    [
+        ("not", 0.0, False, "Not At All"),
+        ("hardly", 0.25, False, "Not Generally"),
+        ("mixed", 0.5, True, "Neutral/Mixed"),
+        ("generally", 0.75, True, "Generally Yes"),
+        ("completely", 1.0, True, "Completely Yes"),
+    ],
+)
+def test_five_levels(judge_at, label, score, faithful, level):
+    """Each label is its level, and an answer passes from the middle on."""
+    judge, server = judge_at(says=label, granularity="answer", verdicts="five_level")
+    server.tells = False
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert (found.score, found.faithful, found.level) == (score, faithful, level)
+
+
+def test_expected_level(judge_at):
+    """.5 · 1 + .3 · .25 + .2 · 0 = .575, where the probabilities are told; the threshold is the user's if given."""
+    top = {"completely": 0.5, "hardly": 0.3, "not": 0.2}
+    judge, server = judge_at(says={"text": "completely", "top": top}, granularity="answer", verdicts="five_level")
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert (found.score, found.faithful) == (pytest.approx(0.575), True)
+    judge, _ = judge_at(server, granularity="answer", verdicts="five_level", threshold=0.6)
+    assert judge(context=CONTEXT, answer=ANSWER).faithful is False
+
+
+def test_an_unsupported_addition_does_not_pass(judge_at):
+    """The prompt asks for support and not for conflict, and puts an added fact below the pass mark."""
+    asked = INSTRUCTIONS["five_level"].text
+    assert "What the context does not say is not supported, even if nothing speaks against it" in asked
+    (label,) = re.findall(r"(\w+) \(it adds a fact", asked)
+    assert INSTRUCTIONS["five_level"].labels[label] < 0.5
+
+
+def test_five_levels_are_of_whole_answers():
+    """With any other granularity they are refused, and the message says what goes."""
+    with pytest.raises(ConfigError, match="set granularity='answer' with it, or verdicts='graded'"):
+        JudgeConfig.make(verdicts="five_level")
+
+
+# --- strict mode --------------------------------------------------------------------------------------------------
+
+
+def test_strict_mode_in_an_answer(judge_at):
+    """Yes, Yes, Yes, No: (3 + 0) / 4 as a rule, (3 − 1) / 4 in strict mode."""
+    for strict, score in ((False, 0.75), (True, 0.5)):
+        judge, _ = judge_at(says=lambda r: "No" if "1998" in request(r) else "Yes", strict_mode=strict)
+        assert judge(context=CONTEXT, answer=ANSWER).score == pytest.approx(score)
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------
+
+DIALS = Path(faith_dspy.__file__).with_name("OPTIONS.md")
+COSTS = [
+    {},
+    {"granularity": "statement"},
+    {"granularity": "answer"},
+    {"granularity": "answer", "verdicts": "five_level"},
+    {"verdicts": "graded"},
+    {"instructions": ("supported", "every_detail")},
+    {"ask_about": "novel"},
+    {"ask_about": "weakest"},
+    {"verification": "joint"},
+    {"verification": "joint", "cite": True, "reasoning": "after"},
+    {"reasoning": "after"},
+    {"reasoning": "before"},
+    {"cite": True},
+    {"quote": True},
+    {"confidence": "samples"},
+    {"confidence": "samples", "verification": "joint"},
+    {"confidence": "none"},
+    {"strictness": "lenient"},
+]
+
+
+def cost(judge_at, dials):
+    """Calls, characters sent, characters that no earlier request began with, most tokens written."""
+    judge, server = judge_at(says=endpoint(dials), **dials)
+    judge(context=CONTEXT, answer=ANSWER)
+    sent = ["\n\n".join(m["content"] for m in r["messages"]) for r in server.requests]
+    fresh = 0
+    for i, text in enumerate(sent):
+        shared = max((_shared(text, s) for s in sent[:i]), default=0)
+        fresh += len(text) - shared
+    return len(sent), sum(map(len, sent)), fresh, sum(r["max_tokens"] for r in server.requests)
+
+
+def _shared(one, two):
+    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
+def test_costs_in_the_docs(judge_at):
+    """The table of OPTIONS.md is what the requests for one answer of four statements really come to."""
+    rows = []
+    for dials in COSTS:
+        name = ", ".join(f"`{k}={','.join(v) if isinstance(v, tuple) else v}`" for k, v in dials.items())
+        rows.append(f"| {name or '(defaults)'} | " + " | ".join(f"{n:,}" for n in cost(judge_at, dials)) + " |")
+    table = "\n".join(rows)
+    assert table in DIALS.read_text(encoding="utf-8"), f"the table should be\n{table}"
+
+
+def test_every_dial_is_in_the_docs():
+    """OPTIONS.md names each dial of `JudgeConfig`."""
+    text = DIALS.read_text(encoding="utf-8")
+    assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
+
+
+def test_a_log_holds_no_whole_texts(judge_at, caplog):
+    """A joint reply that cannot be read is one line of the log; what was judged is not in it."""
+    judge, _ = judge_at(says="", verification="joint")
+    judge(context=["The kettle is blue."], answer="The kettle is blue. The lid is green.")
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("faith_dspy")]
+    assert said
+    assert not any("\n" in line or "kettle" in line for line in said)

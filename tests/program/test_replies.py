@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from faith_dspy.program.replies import (
+    after_thoughts,
+    from_lines,
+    label_probabilities,
+    read_label,
+    token_alternatives,
+    token_text,
+)
+from faith_dspy.program.signatures import INSTRUCTIONS
+
+YES_NO = ("Yes", "No")
+GRADED = tuple(INSTRUCTIONS["graded"].labels)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Yes",
+        "**Yes**",
+        " yes.",
+        "YES",
+        "\n\nyes\n",
+        "`Yes`",
+        '"Yes"',
+        "Yes, it does.",
+        "Y",
+        "_Yes_!",
+        "- Yes",
+        "yes [0]",
+    ],
+)
+def test_labels_in_any_case_and_punctuation(reply):
+    """A label is read whatever its case, its punctuation, what follows it, and when it was cut off."""
+    assert read_label(reply, YES_NO) == "Yes"
+
+
+@pytest.mark.parametrize(
+    "reply", ["", " ", "**", "Maybe", "Yesterday it was", "Yes/No", "The answer is yes", "未知", "[0]"]
+)
+def test_no_label_is_none(reply):
+    """A reply that does not start with a label is no label; nothing is guessed from words later on."""
+    assert read_label(reply, YES_NO) is None
+
+
+def test_ambiguous_is_none():
+    """A beginning that fits two labels is none of them; a whole label that begins another is itself."""
+    assert read_label("part", ("partly", "partial")) is None
+    assert read_label("no", ("no", "nothing")) == "no"
+    assert read_label("n", ("no", "nothing")) is None
+    assert read_label("contra", GRADED) == "contradicts"
+
+
+def test_probabilities_pool_variants_and_sum_to_one():
+    """Yes .30 + .20 + .10 = .60, no .15 + .05 = .20, the rest says nothing: .60/.80 = .75 and .25."""
+    shares = {" Yes": 0.30, "yes": 0.20, "YES": 0.10, "No": 0.15, "**No": 0.05, "Maybe": 0.10, "": 0.05}
+    top = [{"token": t, "logprob": math.log(p)} for t, p in shares.items()]
+    found = label_probabilities(top, YES_NO)
+    assert found == pytest.approx({"Yes": 0.75, "No": 0.25})
+    # objects, as dspy gives them, are read like mappings
+    assert label_probabilities([SimpleNamespace(**entry) for entry in top], YES_NO) == found
+
+
+def test_probability_of_four_labels():
+    """Beginnings of tokens count for the label they begin: .5/.8, .2/.8, .1/.8 and 0."""
+    shares = {"fully": 0.5, "part": 0.2, "not": 0.1, "The": 0.2}
+    found = label_probabilities([{"token": t, "logprob": math.log(p)} for t, p in shares.items()], GRADED)
+    assert found == pytest.approx({"fully": 0.625, "partly": 0.25, "nothing": 0.125, "contradicts": 0.0})
+
+
+def test_probabilities_of_labels_not_given():
+    """Labels that share less than .01 were not answered, and an empty list tells nothing."""
+    low = [{"token": "Yes", "logprob": math.log(0.005)}, {"token": "No", "logprob": math.log(0.004)}]
+    assert label_probabilities(low, YES_NO) is None
+    assert label_probabilities([{"token": "Yes", "logprob": math.log(0.02)}], YES_NO) == {"Yes": 1.0, "No": 0.0}
+    assert label_probabilities([], YES_NO) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "thoughts", "rest"),
+    [
+        ("It is so.\nVerdict: Yes", "It is so.\n", "Yes"),
+        ("Verdict: No\nNo, wait.\n**Verdict:** Yes", "Verdict: No\nNo, wait.\n", "Yes"),
+        ("It is so.\nYes\n", "It is so.", "\nYes\n"),
+        ("Yes", "", "Yes"),
+    ],
+)
+def test_where_thoughts_end(reply, thoughts, rest):
+    """The label follows the last line that says so, else it is the last line."""
+    end, at = after_thoughts(reply)
+    assert (reply[:end], reply[at:]) == (thoughts, rest)
+
+
+def test_the_token_at_a_place():
+    """Offsets count characters, tokens may hold half of one: the token that has the first letter from there on."""
+    pieces = [b"\xe6\xb0", b"\xb4. ", b'"', b" Yes", b"!"]
+    content = [{"token": "?", "bytes": list(p), "top_logprobs": [i]} for i, p in enumerate(pieces)]
+    assert token_text(content) == '水. " Yes!'
+    assert token_alternatives(content) == [0]
+    assert [token_alternatives(content, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
+
+
+def test_lines_without_a_number():
+    """A reply to several statements without a numbered line has no entries; that is no fault of the LM's transport."""
+    assert list(from_lines({"verdict": str}, "I think so.")) == []

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
+from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
+from faith_dspy.config import WEIGHTS
+from faith_dspy.errors import ConfigError
+from faith_dspy.schema import Finding, Observation, Usage
+from faith_dspy.scoring.score import conclude, level, score
+from faith_dspy.text.features import HEAD_SIGNALS
+
+FULL, PART, NONE, CONTRA = (
+    Verdict.FULLY_SUPPORTED,
+    Verdict.PARTIALLY_SUPPORTED,
+    Verdict.NO_EVIDENCE,
+    Verdict.CONTRADICTORY,
+)
+CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is red."))
+USAGE = Usage(calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5)
+
+
+def finding(verdict, text="The kettle is blue.", **fields):
+    """One statement as the LM judged it."""
+    return Finding(text=text, sentence_index=0, verdict=verdict, **fields)
+
+
+def judged(*findings, head=None, context=CONTEXT, **dials):
+    """The judgment on these findings."""
+    observation = Observation(findings=findings, usage=USAGE)
+    return conclude(observation, context, None, JudgeConfig.make(**dials), head)
+
+
+# logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
+HEAD = Head(
+    statement=StatementHead(names=("lm:supported",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    answer=AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0, unjudged=0.5),
+    threshold=0.6,
+    statement_threshold=0.7,
+)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([FULL], 1.0),
+        ([FULL, NONE], 0.5),
+        ([FULL, PART], 0.75),
+        ([FULL, FULL, CONTRA], 1 / 3),  # (1 + 1 − 1) / 3
+        ([FULL, PART, NONE, CONTRA], 0.125),  # (1 + .5 + 0 − 1) / 4
+        ([CONTRA, NONE], 0.0),  # −1/2, clamped
+        ([Verdict.NOT_SUPPORTED, FULL], 0.5),
+        ([FULL, None], 0.5),  # what could not be judged stays in the denominator
+        ([FULL, None, None, None], 0.25),
+    ],
+)
+def test_score_by_hand(verdicts, expected):
+    """The score is the sum of the verdicts' weights over all statements asked about, clamped to [0, 1]."""
+    assert score(verdicts, JudgeConfig()) == pytest.approx(expected)
+
+
+def test_weights_of_the_user():
+    """Strict weights: no evidence at −1 takes (1 + 1 − 1) / 3; a weight above 1 is clamped in the end."""
+    weights = {FULL: 1, PART: 0, NONE: -1, CONTRA: -1, Verdict.NOT_SUPPORTED: -1}
+    assert score([FULL, FULL, NONE], JudgeConfig.make(verdict_scores=weights)) == pytest.approx(1 / 3)
+    assert score([FULL], JudgeConfig.make(verdict_scores=weights | {FULL: 3})) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "strict", "plain"),
+    [
+        ([FULL, PART, NONE, CONTRA], 0.0, 0.125),  # (1 + .5 − 1 − 1) / 4 = −.125, clamped; (1 + .5 + 0 − 1) / 4
+        ([FULL, FULL, FULL, NONE], 0.5, 0.75),  # (3 − 1) / 4; 3 / 4
+        ([FULL, FULL, PART, NONE, None], 0.3, 0.5),  # (1 + 1 + .5 − 1) / 5; 2.5 / 5
+        ([FULL, Verdict.NOT_SUPPORTED], 0.0, 0.5),  # (1 − 1) / 2; 1 / 2
+    ],
+)
+def test_strict_mode(verdicts, strict, plain):
+    """No evidence and not supported count −1 instead of 0."""
+    assert score(verdicts, JudgeConfig.make(strict_mode=True)) == pytest.approx(strict)
+    assert score(verdicts, JudgeConfig.make(strict_mode="true")) == pytest.approx(strict)
+    assert score(verdicts, JudgeConfig.make()) == pytest.approx(plain)
+
+
+def test_weights_given_take_precedence_over_strict_mode():
+    """With both, the weights are the user's: (1 + 0) / 2; and so they stay after a round through JSON."""
+    weights = {FULL: 1, PART: 0.5, NONE: 0, CONTRA: -1, Verdict.NOT_SUPPORTED: 0}
+    config = JudgeConfig.make(strict_mode=True, verdict_scores=weights)
+    for one in (config, JudgeConfig.model_validate(config.model_dump(mode="json"))):
+        assert score([FULL, NONE], one) == 0.5
+    strict = JudgeConfig.make(strict_mode=True)
+    assert JudgeConfig.model_validate(strict.model_dump(mode="json")) == strict
+
+
+def test_five_level_is_scored_by_its_level():
+    """The level is the score, and from .5 on the answer passes; a head's probability and mark take precedence."""
+    dials = {"granularity": "answer", "verdicts": "five_level"}
+    assert judged(finding(PART, level=0.6), **dials).score == 0.6
+    assert judged(finding(PART, level=0.5), **dials).faithful is True
+    assert judged(finding(NONE, level=0.49), **dials).faithful is False
+    headed = judged(finding(PART, level=0.9, logits={"supported": 0.0}), head=HEAD, **dials)
+    assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
+
+
+def test_quotes_and_reasons():
+    """Quotes of a supported statement are shown as its chunk has them, with their chunk; those of none are counted."""
+    found = judged(
+        finding(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
+        finding(NONE, "The pot is green.", quotes=("the lid is red",)),
+        finding(CONTRA, "The lid is green.", quotes=("the lid is red",)),
+    )
+    assert [s.quotes for s in found.statements] == [("kettle is blue",), (), ("The lid is red",)]
+    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (), (1,)]
+    assert found.statements[0].reason == "It says so."
+    assert found.dropped_quotes == 1
+
+
+def test_a_verdict_without_a_weight_is_refused():
+    """Weights have to cover every verdict; the message names those missing."""
+    with pytest.raises(ConfigError, match=r"no weight for \['partially_supported'"):
+        JudgeConfig.make(verdict_scores={FULL: 1})
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_a_weight_is_a_finite_number(weight):
+    """A weight that is no number would make a score out of nothing."""
+    with pytest.raises(ConfigError, match="no finite number"):
+        JudgeConfig.make(verdict_scores=dict(WEIGHTS) | {FULL: weight})
+
+
+def test_unjudged_statements_stay_and_are_reported():
+    """A statement without a verdict keeps its place, counts in the denominator, and the answer does not pass."""
+    found = judged(finding(FULL), finding(None, "The lid is green.", error="no label"))
+    assert found.score == 0.5
+    assert found.faithful is False
+    assert found.verdict_counts == {"fully_supported": 1, "unjudged": 1}
+    assert found.statements[1].error == "no label"
+    assert found.statements[1].is_supported is None
+    assert found.detail == "1 of 2 statements could not be judged"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "threshold", "faithful"),
+    [
+        ([FULL, FULL], None, True),
+        ([FULL, PART], None, False),
+        ([FULL, PART], 0.75, True),
+        ([FULL, PART], 0.76, False),
+    ],
+)
+def test_pass_mark(verdicts, threshold, faithful):
+    """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
+    assert judged(*map(finding, verdicts), threshold=threshold).faithful is faithful
+
+
+@pytest.mark.parametrize(
+    ("worth", "scored", "faithful"), [(None, None, None), (0.0, 0.0, False), (1.0, 1.0, True), (0.5, 0.5, True)]
+)
+def test_policy_for_no_statements(worth, scored, faithful):
+    """An answer without statements is unscored, or worth what the user says."""
+    found = judged(no_statements=worth)
+    assert (found.score, found.faithful) == (scored, faithful)
+    assert found.unscored is (Unscored.NO_STATEMENTS if worth is None else None)
+    assert found.usage == USAGE
+
+
+@pytest.mark.parametrize(
+    ("findings", "reason"),
+    [
+        ([finding(None, error="no label"), finding(None, error="no label")], Unscored.PARSE_FAILED),
+        ([finding(None, error="no label"), finding(None, error="500", lm_failed=True)], Unscored.LM_FAILED),
+    ],
+)
+def test_nothing_judged_is_unscored(findings, reason):
+    """Without any verdict there is no score: the LM failed, or its replies could not be read; statements are kept."""
+    found = judged(*findings)
+    assert found.unscored is reason
+    assert (found.score, found.faithful, found.probability, found.level) == (None, None, None, None)
+    assert len(found.statements) == 2
+    assert "none of 2 statements could be judged; the first: no label" in found.detail
+    assert found.usage == USAGE
+
+
+def test_score_and_reason_never_go_together():
+    """A judgment has either a score or the reason why not; the unscored one has no finding at all."""
+    with pytest.raises(ValidationError, match="give exactly one"):
+        Judgment(score=0.5, unscored=Unscored.ABSTAINED)
+    with pytest.raises(ValidationError, match="give exactly one"):
+        Judgment()
+    for field in ({"faithful": True}, {"probability": 0.5}, {"level": "Neutral/Mixed"}):
+        with pytest.raises(ValidationError, match="an unscored judgment has no"):
+            Judgment(unscored=Unscored.ABSTAINED, **field)
+    with pytest.raises(ValidationError, match="score"):
+        Judgment(score=float("nan"))
+
+
+def test_chunk_ids_that_do_not_exist_are_dropped_and_counted():
+    """Only ids of chunks that exist are shown as evidence; the others are counted over all statements."""
+    found = judged(finding(FULL, chunk_ids=(1, 7, 0)), finding(CONTRA, chunk_ids=(-1, 1)))
+    assert [s.supporting_chunk_ids for s in found.statements] == [(0, 1), (1,)]
+    assert found.dropped_chunk_ids == 2
+
+
+def test_chunks_by_words_where_the_lm_names_none():
+    """A supported statement without valid ids gets the chunks that share its words; an unsupported one gets none."""
+    found = judged(finding(FULL), finding(FULL, "The lid is red.", chunk_ids=(9,)), finding(NONE, chunk_ids=(0,)))
+    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (1,), ()]
+
+
+def test_head_decides_verdicts_and_pass_mark():
+    """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
+    findings = [finding(FULL, logits={"supported": 2.0}), finding(FULL, logits={"supported": 0.5})]
+    found = judged(*findings, head=HEAD)
+    assert [s.confidence for s in found.statements] == pytest.approx([0.8808, 0.6225], abs=1e-4)
+    assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
+    assert found.probability == pytest.approx(0.6225, abs=1e-4)
+    assert found.faithful is True
+    assert found.level == "Neutral/Mixed"  # .6225 · 4 = 2.49
+    assert found.ranking == found.probability
+
+
+def test_too_close_to_call_goes_to_a_person():
+    """Within [.55, .65) an answer goes to a person, .8808 does not; without a band nobody can say."""
+    head = HEAD.model_copy(update={"band": (0.55, 0.65)})
+    close, clear = finding(FULL, logits={"supported": 0.5}), finding(FULL, logits={"supported": 2.0})
+    assert judged(close, head=head).send_to_person is True
+    assert judged(clear, head=head).send_to_person is False
+    assert judged(close, head=HEAD).send_to_person is None
+    assert judged(close).send_to_person is None
+    assert judged(finding(None, error="no label"), head=head).send_to_person is None
+
+
+def test_head_keeps_the_kind_of_an_unsupported_verdict():
+    """Below the statement's threshold what the LM said was wrong stays; above it the statement is supported."""
+    findings = [finding(CONTRA, logits={"supported": -3.0}), finding(CONTRA, logits={"supported": 3.0})]
+    assert [s.verdict for s in judged(*findings, head=HEAD).statements] == [CONTRA, FULL]
+
+
+def test_head_neither_drops_nor_passes_what_is_unjudged():
+    """An unjudged statement stands in at .5: the weakest of .88 and .5 is .5, under the pass mark of .6."""
+    found = judged(finding(FULL, logits={"supported": 2.0}), finding(None, error="x"), head=HEAD)
+    assert found.probability == pytest.approx(0.5)
+    assert found.faithful is False
+    assert found.statements[1].verdict is None
+    assert found.statements[1].confidence is None
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [(0, "Not At All"), (0.2, "Not Generally"), (0.5, "Neutral/Mixed"), (0.8, "Generally Yes"), (1, "Completely Yes")],
+)
+def test_levels(value, word):
+    """The nearest of five even steps over [0, 1]."""
+    assert level(value) == word
+
+
+def test_ranking_falls_back():
+    """Without a probability an answer ranks by its weakest statement's confidence, and without all of them by score."""
+    assert judged(finding(FULL, probability=0.9), finding(FULL, probability=0.6)).ranking == 0.6
+    assert judged(finding(FULL, probability=0.9), finding(NONE)).ranking == 0.5
+    assert judged().ranking is None
+
+
+def test_signals_shown_are_those_that_count():
+    """A statement shows the signals of words that its head names, without a head the default ones; the LM's always."""
+    said = finding(FULL, logits={"supported": 2.0})
+    words = StatementHead(
+        names=("copied_run", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
+    )
+    by_words = judged(said, head=HEAD.model_copy(update={"statement": words})).statements[0]
+    assert by_words.signals == {"copied_run": 1.0, "lm:supported": 2.0}  # a signal that is no more is left out
+    assert judged(said, head=HEAD).statements[0].signals == {"lm:supported": 2.0}
+    assert judged(said).statements[0].signals.keys() == {*HEAD_SIGNALS, "lm:supported"}

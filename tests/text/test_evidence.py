@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from faith_dspy import Chunk
+from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
+
+CONTEXT = (Chunk(id=0, text="a"), Chunk(id=1, text="b"), Chunk(id=2, text="c"))
+
+
+@pytest.mark.parametrize(
+    ("named", "kept", "dropped"),
+    [
+        ([], (), 0),
+        ([2, 0], (0, 2), 0),
+        ([1, 1, 1], (1,), 0),
+        ([3], (), 1),
+        ([-1, 1, 99, 99], (1,), 2),
+    ],
+)
+def test_only_ids_of_chunks_that_exist(named, kept, dropped):
+    """Ids come back ascending and once each; those of no chunk are left out and counted, each once."""
+    assert valid_chunk_ids(named, CONTEXT) == (kept, dropped)
+
+
+TEXTS = (
+    "The “Brennick” kettle –\n a K4 – holds 10.9 litres.",
+    "It is BLUE; the lid is red.",
+    "Le cafe\u0301 est ﬁnal, l’eau est à 100\u00a0°C.",
+    "水壶的容量是0.9升。它是蓝色的！",
+    "केतली नीली है। वारंटी दो साल की है।",
+    "لون الغلاية أزرق. الضمان سنتان.",
+    "It is blue inside, too.",
+)
+CHUNKS = tuple(Chunk(id=i, text=t) for i, t in enumerate(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("quote", "chunk", "shown"),
+    [
+        ("a K4", 0, "a K4"),
+        ("'the \"brennick\" kettle - a k4'", 0, "The “Brennick” kettle –\n a K4"),
+        ("“The lid is red.”", 1, "the lid is red"),
+        ("café est final", 2, "cafe\u0301 est ﬁnal"),
+        ("L'eau est à 100 °C", 2, "l’eau est à 100\u00a0°C"),
+        ("容量是0.9升", 3, "容量是0.9升"),
+        ("वारंटी दो साल", 4, "वारंटी दो साल"),
+        ("الضمان سنتان", 5, "الضمان سنتان"),
+    ],
+)
+def test_quotes_are_found_and_shown_as_the_chunk_has_them(quote, chunk, shown):
+    """Case, white space, marks and Unicode forms aside, a quote is found; its offsets give the chunk's own words."""
+    ((span,), dropped) = find_quotes([quote], CHUNKS)
+    assert (span.chunk_id, TEXTS[span.chunk_id][span.start : span.end], dropped) == (chunk, shown, 0)
+
+
+@pytest.mark.parametrize("quote", ["The lid is green", "0.9 litres", "rennick", "cafe", "The lid … red", "दो स"])
+def test_quotes_that_are_nowhere(quote):
+    """What no chunk says is counted; so is what only is there inside a longer word, letter or number."""
+    assert find_quotes([quote], CHUNKS) == ((), 1)
+
+
+def test_quotes_that_are_none():
+    """An empty quote, or the word for it, is neither found nor counted; one given twice counts once."""
+    assert find_quotes(["", "none", "…", "N/A"], CHUNKS) == ((), 0)
+    assert find_quotes(["green", "Green!"], CHUNKS) == ((), 1)
+    assert len(find_quotes(["It is blue", "it is blue."], CHUNKS)[0]) == 1
+
+
+def test_a_quote_in_several_chunks():
+    """It stands for the chunk that was named, else for the first that has it."""
+    assert find_quotes(["it is blue"], CHUNKS)[0][0].chunk_id == 1
+    assert find_quotes(["it is blue"], CHUNKS, named=[6])[0][0].chunk_id == 6
+
+
+def test_a_statement_that_needs_two_chunks_names_both(judge_at):
+    """Blue is said by one chunk and the litres by another: by ids, by quotes, and by shared words, both are named."""
+    context = ["The Brennick kettle is blue.", "Its warranty lasts two years.", "The kettle holds 0.9 litres."]
+    answer = "The Brennick kettle is blue and holds 0.9 litres."
+    for dials, reply in (
+        ({}, "Yes"),
+        ({"cite": True}, "Yes [0, 2]"),
+        ({"quote": True}, 'Yes\nQuote: "kettle is blue"\nQuote: "holds 0.9 litres"'),
+        ({"cite": True, "quote": True}, 'Yes [0]\nQuote: "holds 0.9 litres"'),
+    ):
+        judge, _ = judge_at(says=reply, **dials)
+        assert judge(context=context, answer=answer).statements[0].supporting_chunk_ids == (0, 2)

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import pytest
+
+from faith_dspy.text.tokens import ascii_words, language_of, number_value, tidy, tokenize
+from faith_dspy.text.context import PreparedContext, prepare
+from faith_dspy.schema import Chunk
+from faith_dspy.text.features import (
+    DIRECTIONS,
+    HEAD_SIGNALS,
+    best_chunks,
+    shortcut_signals,
+    statement_signals,
+    words_clear,
+)
+
+TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
+BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
+
+
+def chunks(*texts: str) -> list[Chunk]:
+    """A context of these texts."""
+    return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
+
+
+def signals(statement: str, *context: str) -> dict[str, float]:
+    """The signals of a statement against these texts."""
+    return statement_signals(statement, chunks(*context))
+
+
+def test_names_are_the_documented_ones() -> None:
+    """Every signal has a direction, and a head's default signals exist."""
+    assert set(signals("The tower is in Paris.", TOWER)) == set(DIRECTIONS)
+    assert set(HEAD_SIGNALS) <= set(DIRECTIONS)
+    assert set(DIRECTIONS.values()) == {-1, 1}
+
+
+SUPPORTED = {name: float(name == "copied_run") for name in DIRECTIONS}
+"""What a literal copy of the context gets."""
+
+
+def test_literal_copy_is_fully_supported() -> None:
+    """A sentence of the context itself has no novelty at all and is one copied run."""
+    found = signals("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
+    assert found == SUPPORTED
+
+
+def test_novel_words_by_hand() -> None:
+    """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, log 3, run log 3."""
+    found = signals("The tower in Paris is pink marble.", TOWER)
+    assert found["novel_words"] == 0.5
+    assert found["novel_word_count"] == found["novel_run"] == math.log1p(2)
+    assert found["novel_in_window"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("statement", "clear"),
+    [
+        ("The tower stands in Paris.", True),
+        ("Paris stands in the tower.", True),  # the words of the context, put together otherwise
+        ("The tower stands in Rome.", False),
+        ("The tower stands not in Paris.", False),
+        ("The tower has 3 floors.", False),
+        ("The tower stands before Paris.", True),  # small words are not looked at
+        ("The tower ($5) stands in Paris.", False),
+        ("No.", False),
+        ("The tower stands in Paris. The tower does not stand in Paris.", False),
+        ('The "tower in" Paris stands.', False),  # quoted, and not so in the context
+    ],
+)
+def test_what_words_clear(statement: str, clear: bool) -> None:
+    """Nothing new: no word, name or number, and no negation that the context has not."""
+    assert words_clear(statement, prepare([Chunk(id=0, text="The tower stands in Paris.")])) is clear
+
+
+def test_word_forms_are_not_novel() -> None:
+    """Stems are compared: “towers … closing” are in a context that says “tower … close”."""
+    assert signals("Towers closing", TOWER)["novel_words"] == 0.0
+
+
+def test_light_words_are_not_counted_as_novelty() -> None:
+    """Words that say little (“additionally”, “typically”, “helps”) are not novel, though not in the context."""
+    assert signals("Additionally, the tower typically helps.", TOWER)["novel_words"] == 0.0
+
+
+@pytest.mark.parametrize("statement", ["1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
+def test_statement_without_content_is_neutral(statement: str) -> None:
+    """List markers, references and bare function words get the signals of full support."""
+    assert signals(statement, TOWER) == SUPPORTED
+
+
+def test_saying_what_the_context_does_not_tell_is_a_signal() -> None:
+    """It takes a word for the context and a word of negation; either alone says something else."""
+    assert signals("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
+    assert signals("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
+    assert signals("The passages say it is in Paris.", TOWER)["admits_gap"] == 0.0
+    assert signals("The tower is not in London.", TOWER)["admits_gap"] == 0.0
+
+
+def test_references_are_layout() -> None:
+    """The numbers of “Passage 1 and 3”, “[4]” and “Step 5” are no claims."""
+    found = signals("5. According to Passage 1 and 3, the tower is tall [4].", TOWER)
+    assert found["novel_number_count"] == 0.0
+
+
+def test_empty_context_supports_nothing() -> None:
+    """Without context every content word is novel."""
+    assert statement_signals("The tower is tall.", [])["novel_words"] == 1.0
+    assert signals("The tower is tall.", "")["novel_in_chunk"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("statement", "context"),
+    [
+        ("It cost 1,200 dollars.", "It cost 1200 dollars."),
+        ("It cost five dollars.", "It cost 5 dollars."),
+        ("There are twenty-five dogs.", "There are 25 dogs."),
+        ("The 3rd dog cost 2.50.", "Dog 3 cost 2.5"),
+        ("It cost 3.2 million dollars.", "It cost 3,200,000 dollars."),
+        ("Die Stadt hat 1.200 Einwohner.", "Der Ort ist eine Stadt und hat 1200 Einwohner."),
+        ("La ville a 12 500 habitants dans le nord.", "La ville a 12500 habitants dans le nord."),
+    ],
+)
+def test_numbers_compare_by_value(statement: str, context: str) -> None:
+    """Separators, number words, ordinals and magnitudes are ways to write one value."""
+    assert signals(statement, context)["novel_number_count"] == 0.0
+
+
+def test_novel_and_moved_numbers() -> None:
+    """1888 is not in the context: one novel number, log 2. 330 is, but nowhere near a word like “bridge”: moved."""
+    assert signals("The tower was built in 1888.", TOWER)["novel_number_count"] == math.log1p(1)
+    found = signals("The bridge of 330 cars opened.", TOWER, BRIDGE)
+    assert (found["novel_number_count"], found["moved_numbers"]) == (0.0, 1.0)
+    assert signals("It is 330 metres tall.", TOWER)["moved_numbers"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("raw", "language", "value"),
+    [
+        ("1,234.50", "english", "1234.5"),
+        ("1.234,5", "german", "1234.5"),
+        ("1.234", "german", "1234"),
+        ("1.234", "english", "1.234"),
+        ("1,5", "french", "1.5"),
+        ("1,234,567", "english", "1234567"),
+        ("007", "english", "7"),
+    ],
+)
+def test_number_value(raw: str, language: str, value: str) -> None:
+    """A separator means what it means in the language; one that repeats groups thousands."""
+    assert number_value(raw, language) == value
+
+
+def test_a_number_of_any_length_is_read() -> None:
+    """Neither 400 digits nor a magnitude after them break anything."""
+    assert signals("9" * 400 + " million dogs", "dogs")["novel_number_count"] == math.log1p(1)
+
+
+def test_novel_names() -> None:
+    """Rome is a name the context lacks; “Tower”, first in its sentence, is none, and Paris is known."""
+    assert signals("Tower of Paris and Rome.", TOWER)["novel_name_count"] == math.log1p(1)
+    assert signals("NASA built it.", TOWER)["novel_name_count"] == math.log1p(1)
+
+
+def test_negation_mismatch() -> None:
+    """“closes in winter” against “does not close in winter”: both shared words in a sentence that negates."""
+    assert signals("It closes in winter.", TOWER)["negation_mismatch"] == 1.0
+    assert signals("It doesn't close in winter.", TOWER)["negation_mismatch"] == 0.0
+
+
+def test_quotes_must_be_verbatim() -> None:
+    """A quoted passage counts as found whatever its typography, but only word by word."""
+    assert signals("It says “built in 1889. It is 330”.", TOWER)["novel_quotes"] == 0.0
+    assert signals('It says "built in the year 1889".', TOWER)["novel_quotes"] == 1.0
+
+
+def test_words_known_but_never_together() -> None:
+    """Words from two chunks are all known, but half of them are missing from the best chunk, and the pair is new."""
+    found = signals("Eiffel opened", TOWER, BRIDGE)
+    assert (found["novel_words"], found["novel_in_chunk"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
+
+
+def test_more_novelty_never_looks_like_more_support() -> None:
+    """Each novel word appended raises, or leaves, every count of novelty."""
+    before = signals("The tower is tall.", TOWER)
+    for tail in ("pink", "pink marble", "pink marble Gustave 77"):
+        after = signals(f"The tower is tall {tail}.", TOWER)
+        for name in ("novel_words", "novel_word_count", "novel_run", "novel_in_window", "novel_name_count"):
+            assert after[name] >= before[name]
+        before = after
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "context"),
+    [
+        ("Le gouvernement enquête.", "Le maire démissionne.", "Les gouvernements ont mené des enquêtes sur le sujet."),
+        ("Der Zug fährt nach Bonn.", "Der Bus hält in Köln.", "Die Züge fahren um acht nach Bonn und nicht weiter."),
+        ("東京は日本の首都です。", "大阪は中国の港です。", "日本の首都は東京です。人口は多い。"),
+        ("서울은 한국의 수도이다.", "부산은 중국의 항구이다.", "한국의 수도는 서울이다. 인구가 많다."),
+        ("Москва столица России.", "Киев порт Греции.", "Столицей России является Москва."),
+        ("القاهرة عاصمة مصر", "دمشق ميناء اليونان", "عاصمة مصر هي القاهرة وهي مدينة كبيرة"),
+        ("Warszawa jest stolicą Polski.", "Praga leży nad morzem.", "Stolica Polski to Warszawa, duże miasto."),
+    ],
+)
+def test_any_language(good: str, bad: str, context: str) -> None:
+    """In French, German, Japanese, Korean, Russian, Arabic and Polish the supported statement has less novelty."""
+    assert signals(good, context)["novel_words"] < signals(bad, context)["novel_words"]
+
+
+def test_elided_articles_are_split_off() -> None:
+    """French “l'accord” is an article and a word; English “company's” is one word; “n't” negates."""
+    assert [t.kind for t in tokenize("l'accord", "french")] == ["function", "word"]
+    assert [t.key for t in tokenize("company's", "english")] == [t.key for t in tokenize("company", "english")]
+    assert tokenize(tidy("isn’t"), "english")[0].negates
+
+
+def test_language_is_told_by_function_words_and_script() -> None:
+    """The commonest function words decide; where none is listed, the script; else “other”."""
+    assert language_of("Le chat est dans la maison avec les enfants.") == "french"
+    assert language_of("Кошка сидит дома") == "russian"
+    assert language_of("猫は家にいます") == "other"
+
+
+def test_best_chunks_are_ids_in_order() -> None:
+    """The chunk with most shared words, and what adds to it; ids as given, not positions; none if nothing fits."""
+    context = [Chunk(id=7, text=BRIDGE), Chunk(id=3, text="Cats sleep."), Chunk(id=5, text=TOWER)]
+    prepared = prepare(context)
+    assert best_chunks("The Eiffel Tower is tall.", prepared) == (5,)
+    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", prepared) == (5, 7)
+    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", prepared, k=1) == (7,)
+    assert best_chunks("Quantum chromodynamics.", prepared) == ()
+
+
+def test_prepared_context_changes_nothing() -> None:
+    """With or without a prepared context the signals are the same, from any thread."""
+    context = chunks(TOWER, BRIDGE)
+    prepared = prepare(context, "How tall is it?")
+    statements = [f"The Eiffel Tower number {i} was opening in 1937." for i in range(40)]
+    alone = [statement_signals(s, context, question="How tall is it?") for s in statements]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda s: statement_signals(s, context, prepared=prepared), statements)) == alone
+
+
+@pytest.mark.parametrize(
+    "text", ["\n" * 20_000, " " * 20_000 + "x", "A. " * 5_000, '"' * 20_000, "word " * 20_000, "1," * 9_000]
+)
+def test_hostile_layout_is_survived(text: str) -> None:
+    """Text made to be slow or to break a tokenizer is read like any other."""
+    assert all(math.isfinite(v) for v in signals(text, text, TOWER).values())
+
+
+def test_shortcuts_are_kept_apart() -> None:
+    """Length and number of sentences are not among the signals of support."""
+    found = shortcut_signals("One two. Three four.", 2)
+    assert found == {"answer_words": math.log1p(4), "answer_sentences": math.log1p(2), "answer_words_per_sentence": 2.0}
+    assert not set(found) & set(DIRECTIONS)
+
+
+def test_signals_are_made_once(monkeypatch) -> None:
+    """A statement looked at before is not looked at again, and what a caller does with its signals is the caller's."""
+    prepared = prepare([Chunk(id=0, text="The kettle is blue.")])
+    first = statement_signals("The kettle is red.", (), prepared=prepared)
+    monkeypatch.setattr("faith_dspy.text.context.tokenize", None)
+    again = statement_signals("The kettle is red.", (), prepared=prepared)
+    assert again == first
+    again.clear()
+    assert statement_signals("The kettle is red.", (), prepared=prepared) == first
+
+
+def test_a_context_is_kept_for_its_own_work() -> None:
+    """Work that comes back to its context after many others' finds it as it left it."""
+    mine = [Chunk(id=0, text="The kettle is blue.")]
+
+    def work() -> tuple[object, object]:
+        before = prepare(mine)
+        for i in range(10):
+            copy_context().run(prepare, [Chunk(id=0, text=f"Kettle {i} is blue.")])
+        return before, prepare(mine)
+
+    before, after = copy_context().run(work)
+    assert before is after
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_each_signal_alone(name: str) -> None:
+    """Asked for alone, a signal has the value that it has among all, whatever was looked at before it."""
+    context = chunks(TOWER, BRIDGE)
+    said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
+    together = statement_signals(said, context, prepared=PreparedContext(context))
+    assert set(together) == set(DIRECTIONS)
+    assert statement_signals(said, context, prepared=PreparedContext(context), names=[name]) == {name: together[name]}
+
+
+def test_what_is_not_asked_for_is_not_made() -> None:
+    """A head's default signals need neither trigrams nor strings of characters nor what stands beside numbers."""
+    prepared = PreparedContext(chunks(TOWER, BRIDGE))
+    statement_signals("The Eiffel Tower opened in 1937.", (), prepared=prepared, names=HEAD_SIGNALS)
+    assert "pairs" in vars(prepared)
+    assert not vars(prepared).keys() & {"trigrams", "characters", "plain", "number_neighbours", "signs"}
+
+
+@pytest.mark.parametrize("text", ["It's 5 o'clock_now: A-B, c3po (x)!", "", "".join(map(chr, range(128))) * 2])
+def test_ascii_words_are_runs_of_letters(text: str) -> None:
+    """The short way through an ASCII text finds what the pattern for all texts finds."""
+    assert ascii_words(text) == re.findall(r"[^\W\d_]+", text.lower())
+
+
+@pytest.mark.parametrize("written", ["007", "7", "999999999999999", "1000000000000000", "12345678901234567890", "٣"])
+def test_plain_numbers_are_read_as_any(written: str) -> None:
+    """Digits alone have the value that they have as a number with a decimal part of nothing."""
+    assert number_value(written, "english") == number_value(f"{written}.0", "english")
+
+
+def test_a_part_of_a_word_is_stemmed_once(monkeypatch) -> None:
+    """What stands before an apostrophe is remembered like any word."""
+    first = tokenize("kettlemakers's", "english")
+    monkeypatch.setattr("faith_dspy.text.tokens.stem", None)
+    assert [t.key for t in tokenize("kettlemakers's", "english")] == [t.key for t in first]

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from faith_dspy import Unscored
+from faith_dspy.text.sentences import carries_statement, declines, sentences
+
+ANSWERS = {
+    "english": ("It holds 0.9 litres. Dr. Smith said so. It cost $1.5 million!", 3),
+    "abbreviations": ("Use it daily, e.g. in the U.S. or the U.K. See p. 12 of Fig. 3. It works at 100.5 °C.", 3),
+    "german": ("Der Kessel fasst 0,9 Liter. Dr. Müller bestätigte das am 3. Mai 2024. Er ist z. B. blau.", 3),
+    "french": ("La bouilloire contient 0,9 litre. M. Dupont l’a dit. Elle est bleue !", 3),
+    "spanish": ("¿Cuánto cabe? La tetera contiene 0,9 litros. El Sr. Pérez lo dijo.", 3),
+    "chinese": ("水壶的容量是0.9升。它是蓝色的！保修期为两年。", 3),
+    "japanese": ("やかんの容量は0.9リットルです。色は青です。保証は二年です。", 3),
+    "hindi": ("केतली में 0.9 लीटर पानी आता है। यह नीली है। वारंटी दो साल की है।", 3),
+    "arabic": ("تسع الغلاية 0.9 لتر. لونها أزرق! الضمان سنتان.", 3),
+    "citations": ("The kettle is blue [2]. It holds 0.9 litres.[1] It is light.[3][4]", 3),
+    "list": ("Steps:\n1. Fill the kettle.\n2. Press KEEP.\n- Wait.\n  * Pour", 5),
+    "windows line ends": ("One is blue.\r\nTwo is red.\r\n\r\nThree is green.", 3),
+    "table": ("| Model | Litres |\n|---|---|\n| K4 | 0.9 |", 3),
+    "code": ("Run this:\n```python\nx = 1.5\nprint(x)\n```\nIt prints 1.5.", 6),
+    "repeated": ("Same. Same. Same.", 3),
+    "emoji and combining marks": ("👍🏽 It works! Il a été réparé.", 2),
+    "white space around": (" \n  It is blue. \t It is light.  \n\n", 2),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_offsets_give_the_answer_back(name):
+    """Each sentence is the answer between its offsets, in order, and only white space lies between sentences."""
+    answer, count = ANSWERS[name]
+    found = sentences(answer)
+    assert len(found) == count
+    assert [s.index for s in found] == list(range(count))
+    position = 0
+    for s in found:
+        assert answer[s.start : s.end] == s.text == s.text.strip()
+        assert not answer[position : s.start].strip()
+        position = s.end
+    assert not answer[position:].strip()
+
+
+PIECES = [text for text, _ in ANSWERS.values()] + [
+    "I think it may be blue, though perhaps not.", "Revenue rose 3.4 % to $1.2bn (2019: 1.1) [2, 3].",
+    "Es wiegt ca. 1,5 kg bzw. 3 Pfd.", "Ça coûte 1 234,50 €, n’est-ce pas ?", "¡Hola! ¿Qué tal?", "「青い」と言った。",
+    "`a.b()` returns 1. See https://x.org/a.b?c=d.",
+    "قال: «نعم»؛ ثم مضى…", "वह बोला: “हाँ”।", "…", "\u200b", "\x85", "\u2028",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sentences_and_gaps_are_the_answer(seed):
+    """Whatever is put together, in whatever script, sentences and the white space between them are the answer."""
+    rng = random.Random(seed)
+    gaps = ["", " ", "\n", "\n\n", "\r\n", "\t", "\u3000", "  \n* "]
+    answer = "".join(itertools.chain(*((rng.choice(PIECES), rng.choice(gaps)) for _ in range(rng.randint(1, 8)))))
+    found = sentences(answer)
+    ends = [0, *(s.end for s in found)]
+    starts = [*(s.start for s in found), len(answer)]
+    gaps = [answer[end:start] for end, start in zip(ends, starts, strict=True)]
+    assert not "".join(gaps).strip()
+    assert "".join(g + t for g, t in itertools.zip_longest(gaps, (s.text for s in found), fillvalue="")) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "texts"),
+    [
+        ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
+        ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
+        ("它很轻。它很蓝。", 2),
+        ("高さは333メートル[1]。1958年に完成。重さ3.5トン。", 3),
+        ("यह 1653 में बना।2020 में बंद हुआ।", 2),
+    ],
+)
+def test_no_cut_inside_a_sentence(answer, texts):
+    """Decimals, abbreviations and German ordinals end no sentence; full stops of Chinese do without a space."""
+    assert len(sentences(answer)) == texts
+
+
+@pytest.mark.parametrize("answer", ["", " ", "\n\t\n", "\u3000"])
+def test_empty_answer(answer):
+    """An answer of nothing has no sentence, and declines nothing."""
+    assert sentences(answer) == ()
+    assert not declines(answer)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "carries"),
+    [
+        ("The kettle is blue.", True),
+        ("42.5", True),
+        ("水壶是蓝色的。", True),
+        ("1.", False),
+        ("(12)", False),
+        ("|---|---|", False),
+        ("```", False),
+        ("```python", False),
+        ("print(3)", True),
+        ("42", True),
+        ("-5", True),
+        ("90 %", True),
+        ("$3", True),
+        ("[2]", False),
+        ("[1][2]", False),
+        ("👍", False),
+        ("Is it blue?", False),
+        ("真的吗？", False),
+        ("هل هي جديدة؟", False),
+        ('"Is it blue?"', False),
+        ("Steps:", False),
+        ("**Key points:**", False),
+        ("Method 1:", False),
+        ("步骤：", False),
+        ("Étapes :", False),
+        ("It costs 20 euros:", True),
+        ("The kettle is blue:", True),
+        ("It's blue:", True),
+        ("水壶是蓝色的：", True),
+        ("Here is everything that was said about the old kettle:", True),
+        ("Certainly.", True),
+        ("No.", True),
+    ],
+)
+def test_what_can_assert_something(sentence, carries):
+    """List markers, citations, rules, symbols, questions and headings carry no statement; words and quantities do."""
+    assert carries_statement(sentence) is carries
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know.",
+        "I don’t know.",
+        "I'm sorry, but I cannot answer that from the passages.",
+        "I'm unable to find that.",
+        "Sorry. I do not know.",
+        "Unfortunately, there is no information about that.",
+        "The context does not mention the warranty.",
+        "The documents provided do not say. I cannot tell.",
+        "Based on the provided context, I cannot answer this question.",
+        "I couldn't find it in the passages, so I can't tell you.",
+        "There is no evidence in the passages that the kettle is blue.",
+        "Unable to answer based on given passages.",
+        "Sorry, I can't help with that.",
+    ],
+)
+def test_declining_answers(answer):
+    """An answer of which every sentence only says that it cannot be given is seen to decline."""
+    assert declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know, but the warranty is two years.",
+        "I don't know; it is probably two years.",
+        "I do not know the price. It holds 0.9 litres.",
+        "The context does not mention the price, so it is probably two euros.",
+        "The context does not mention the price and it is two euros.",
+        "The documents do not say: the kettle is blue.",
+        "I do not sell it but you can find it online.",
+        "There is no evidence that coffee causes cancer.",
+        "Sorry.",
+        "No.",
+        "I know the answer.",
+        "We cannot help with refunds after 30 days.",
+        "The kettle does not contain lead.",
+    ],
+)
+def test_answers_that_go_on_do_not_decline(answer):
+    """An answer that also says something is judged like any other."""
+    assert not declines(answer)
+
+
+# --- other languages ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Das weiß ich nicht.",
+        "Es tut mir leid, aber ich kann diese Frage nicht beantworten.",
+        "Leider kann ich das anhand des Kontexts nicht beantworten.",
+        "Leider enthält der Kontext keine Informationen dazu.",
+        "Ich kann nicht sagen, wie teuer er ist.",
+        "Der Text enthält keine Angaben zum Preis.",
+        "Dazu gibt es keine Informationen.",
+        "Je ne sais pas.",
+        "Désolé, je ne peux pas répondre à cette question, car le contexte ne contient pas cette information.",
+        "Je suis désolé. Il n'y a pas d'informations à ce sujet.",
+        "No lo sé.",
+        "Lo siento, no puedo responder a esa pregunta.",
+        "El texto no menciona el precio.",
+        "抱歉，我不知道。",
+        "根据提供的上下文，无法回答这个问题。",
+        "文中没有提到价格。",
+        "根据上下文，没有提到价格。",
+        "申し訳ありませんが、その情報は提供されていません。",
+        "申し訳ありませんが、その質問にはお答えできません。",
+        "コンテキストには価格に関する情報が含まれていません。",
+        "मुझे नहीं पता।",
+        "क्षमा करें, मैं इस प्रश्न का उत्तर नहीं दे सकता।",
+        "संदर्भ में कीमत की जानकारी नहीं है।",
+        "لا أعرف.",
+        "عذراً، لا أستطيع الإجابة على هذا السؤال.",
+        "النص لا يحتوي على معلومات عن السعر.",
+    ],
+)
+def test_declining_in_other_languages(answer):
+    """German, French, Spanish, Chinese, Japanese, Hindi and Arabic answers that only decline are seen to."""
+    assert declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Das weiß ich nicht, aber er ist blau.",
+        "Ich weiß es nicht, der Kessel kostet 20 Euro.",
+        "Der Sensor kann die Temperatur nicht bestimmen.",
+        "Der Text ist nicht lang.",
+        "Je ne sais pas, mais elle est bleue.",
+        "Le document ne mentionne pas le prix, il est de 20 euros.",
+        "Aucune information n'a été volée.",
+        "No se rompe.",
+        "不包含铅。",
+        "Leider enthält der Kessel keine Batterie.",
+        "El texto no menciona el precio pero cuesta 20 euros.",
+        "文中没有提到价格，保修期为两年。",
+        "他不知道答案。",
+        "彼は英語がわかりません。",
+        "価格はわかりませんが、色は青です。",
+        "मुझे नहीं पता, लेकिन यह नीली है।",
+        "لا أعرف، لكنها زرقاء.",
+        "لا يعرف الأطباء السبب.",
+        "لا يذكر النص السعر، وهو عشرون.",
+    ],
+)
+def test_going_on_in_other_languages(answer):
+    """What also says something, or only looks like declining, is judged."""
+    assert not declines(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Hello! How can I help?", "Hi Anna!", "Thank you very much. I hope this helps!", "Guten Tag! Vielen Dank.",
+     "Bonjour ! Merci.", "¡Hola! ¿Qué tal?", "你好！谢谢。", "こんにちは。", "नमस्ते! धन्यवाद।", "مرحباً! شكراً.", "Sorry.",
+     "Is it blue?\nOr red?", ""],
+)  # fmt: skip
+def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
+    """An answer of greetings, thanks and questions is unscored, in each language, without a call."""
+    judge, server = judge_at()
+    assert judge(context=["The kettle is blue."], answer=answer).unscored is Unscored.NO_STATEMENTS
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("answer", ["Hello Kitty is a cat.", "Hi-fi sounds good.", "Thanks to Anna it works."])
+def test_what_only_begins_like_a_greeting(answer):
+    """A sentence that goes on after a word of greeting is judged."""
+    assert carries_statement(answer)
