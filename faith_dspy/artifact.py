@@ -1,9 +1,9 @@
 """Save and load judges: a folder of JSON and Markdown, nothing executable inside.
 
-``judge.json``    format version, config, head (numbers), LM, label set, agreement, versions, reference judgments
+``judge.json``    format version, config, classifier (numbers), LM, label set, agreement, versions, reference judgments
 ``program.json``  DSPy state: instructions and demos
 ``CARD.md``       the same for people
-``escalate_to/``  the judge that open answers are handed on to, where there is one: a folder like this
+``escalate_to/``  the judge that open answers are escalated to, where there is one: a folder like this
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.scoring.classifier import Head
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, InputError
-from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.schema import Observation, Usage
+from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.schema import RawJudgment, Usage
+from faith_dspy.scoring.classifier import Classifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raise it when the meaning of a stored field changes, and add the step from the version before to `_upgrade`.
 
 Fields that are only added need no new version.
@@ -36,7 +36,7 @@ Fields that are only added need no new version.
 _TOLERANCE = 1e-6
 _NEXT = "escalate_to"
 _WRITTEN = frozenset(
-    {"sha256", "format_version", "config", "head", "lm", "program_sha256", "reference", "escalate_to_sha256"}
+    {"sha256", "format_version", "config", "classifier", "lm", "program_sha256", "reference", "escalate_to_sha256"}
 )
 """Of a manifest what is written anew on saving; whatever else a study put there is kept."""
 
@@ -44,19 +44,19 @@ _WRITTEN = frozenset(
 def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, reference: Sequence[Any] = ()) -> None:
     """Write ``judge`` to ``folder`` (made if missing).
 
-    ``reference``: (question, context, answer, `Observation`) of a few answers; their judgments are stored, and loading
+    ``reference``: (question, context, answer, `RawJudgment`) of a few answers; their judgments are stored, and loading
     has to reproduce them. The LM is stored by name and hash only – no key, no address.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     program = _dump(judge)
     next_sha256 = _save_next(judge, folder / _NEXT)
-    # Stored ones are concluded anew: a copy of a loaded judge may have another config or head.
-    kept = [(r["question"], r["context"], r["answer"], r["observation"]) for r in judge.manifest.get("reference", [])]
+    # Stored ones are scored_by anew: a copy of a loaded judge may have another config or classifier.
+    kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
     document = {
         "format_version": FORMAT_VERSION,
         "config": judge.config.model_dump(mode="json"),
-        "head": judge.head.model_dump(mode="json") if judge.head else None,
+        "classifier": judge.classifier.model_dump(mode="json") if judge.classifier else None,
         "lm": {"model": _portable(judge.lm_name), **_identity(judge)},
         "program_sha256": hashlib.sha256(program).hexdigest(),
         **({"escalate_to_sha256": next_sha256} if next_sha256 else {}),
@@ -105,9 +105,10 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
             f"{folder / 'program.json'}: its SHA-256 is not the one judge.json names; it was altered after the export. "
             "Take the folder from where it was exported."
         )
+    manifest = _upgrade(manifest)
     try:
         config = JudgeConfig.model_validate(manifest["config"])
-        head = Head.model_validate(manifest["head"]) if manifest["head"] else None
+        classifier = Classifier.model_validate(manifest["classifier"]) if manifest["classifier"] else None
         stored = manifest["lm"]["model"]
     except (KeyError, TypeError, ValidationError) as exc:
         raise ArtifactError(f"{folder / 'judge.json'}: {exc}. Take the folder from where it was exported.") from exc
@@ -117,7 +118,7 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
         given.pop("lm", None) or stored,
         **given,
         config=config,
-        head=head,
+        classifier=classifier,
         manifest=manifest,
         escalate_to=_load_next(manifest, folder / _NEXT, lm, api_base, api_key, replaced),
     )
@@ -134,7 +135,7 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
 
 
 def _save_next(judge: Judge, folder: Path) -> str | None:
-    """The judge that this one hands on to, in a folder of its own; the hash of what it is. An older one is removed."""
+    """The judge that this one escalates to, in a folder of its own; the hash of what it is. An older one is removed."""
     if judge.escalate_to is None:
         if (folder / "judge.json").is_file():
             shutil.rmtree(folder)
@@ -152,10 +153,36 @@ def _load_next(
     found = _load(folder, lm, api_base, api_key, replaced)
     if found.manifest["sha256"] != wanted:
         raise ArtifactError(
-            f"{folder / 'judge.json'}: is not the judge that {folder.parent / 'judge.json'} hands on to; it was "
+            f"{folder / 'judge.json'}: is not the judge that {folder.parent / 'judge.json'} escalates to; it was "
             "replaced after the export. Take the folder from where it was exported."
         )
     return found
+
+
+def _upgrade(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of an older format as the present one would have it."""
+    if manifest["format_version"] > 1:
+        return manifest
+    upgraded: dict[str, Any] = _renamed(manifest)
+    return {**upgraded, "format_version": FORMAT_VERSION}
+
+
+_RENAMED = {  # names of version 1
+    "head": "classifier",
+    "band": "review_range",
+    "observation": "raw_judgment",
+    "findings": "raw_verdicts",
+    "signals": "features",
+    "aim": "operating_point",
+    "baseline_agreement": "untuned_agreement",
+    "floor_agreement": "lexical_baseline_agreement",
+}
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_RENAMED.get(k, k): _renamed(v) for k, v in value.items()}
+    return [_renamed(v) for v in value] if isinstance(value, list) else value
 
 
 def _content(document: dict[str, Any]) -> str:
@@ -190,39 +217,39 @@ def _portable(model: str) -> str:
 
 
 def _reference(
-    judge: Judge, question: str | None, context: Any, answer: str, observation: Observation | dict[str, Any]
+    judge: Judge, question: str | None, context: Any, answer: str, raw_judgment: RawJudgment | dict[str, Any]
 ) -> dict[str, Any]:
     chunks = as_chunks(context)
-    observation = _without_usage(Observation.model_validate(observation))
-    judgment = judge.conclude(observation, chunks, question)
+    raw_judgment = _without_usage(RawJudgment.model_validate(raw_judgment))
+    judgment = judge.score_answer(raw_judgment, chunks, question)
     return {
         "question": question,
         "context": [c.text for c in chunks],
         "answer": answer,
-        "observation": observation.model_dump(mode="json"),
+        "raw_judgment": raw_judgment.model_dump(mode="json"),
         "score": judgment.score,
         "probability": judgment.probability,
         "faithful": judgment.faithful,
     }
 
 
-def _without_usage(seen: Observation) -> Observation:
+def _without_usage(seen: RawJudgment) -> RawJudgment:
     """What it cost is not the same each time."""
     then = None if seen.escalated is None else _without_usage(seen.escalated)
-    findings = tuple(f.model_copy(update={"usage": Usage()}) for f in seen.findings)
-    none = {"usage": Usage(), "extraction": Usage(), "findings": findings, "escalated": then}
+    raw_verdicts = tuple(f.model_copy(update={"usage": Usage()}) for f in seen.raw_verdicts)
+    none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": then}
     return seen.model_copy(update=none)
 
 
 def _reproduce(judge: Judge, folder: Path) -> None:
-    """Draw the stored conclusions again from the stored observations: same code, same numbers, same judgment."""
+    """Draw the stored conclusions again from the stored raw_judgments: same code, same numbers, same judgment."""
     for i, r in enumerate(judge.manifest.get("reference", [])):
         try:
-            observation = Observation.model_validate(r["observation"])
+            raw_judgment = RawJudgment.model_validate(r["raw_judgment"])
             chunks, question = as_chunks(r["context"]), r["question"]
         except (KeyError, TypeError, InputError, ValidationError) as exc:
             raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc!r}).") from exc
-        now = judge.conclude(observation, chunks, question)
+        now = judge.score_answer(raw_judgment, chunks, question)
         for name in ("score", "probability", "faithful"):
             was, is_ = r.get(name), getattr(now, name)
             same = was == is_ or (
@@ -231,7 +258,7 @@ def _reproduce(judge: Judge, folder: Path) -> None:
             if not same:
                 raise ArtifactError(
                     f"{folder}: reference {i} had {name} {was!r} when it was exported and has {is_!r} now. Either "
-                    f"judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures signals "
+                    f"judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures features "
                     f"otherwise than {judge.manifest.get('versions', {}).get('faith_dspy')}, which exported it."
                 )
 
@@ -290,9 +317,9 @@ def _bytes(path: Path) -> bytes:
 
 
 def _plain_card(judge: Judge) -> str:
-    kind = "Untuned" if judge.head is None else "Tuned"
-    asked = f"asked of `{_portable(judge.lm_name)}`" if judge.asks_lm else "by words alone, no LM"
-    then = " What it leaves open goes to the judge in `escalate_to/`." if judge.escalate_to else ""
+    kind = "Untuned" if judge.classifier is None else "Tuned"
+    asked = f"asked of `{_portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
+    then = " What it is unsure of goes to the judge in `escalate_to/`." if judge.escalate_to else ""
     return (
         f"# Faithfulness judge\n\n{kind}: {judge.config.granularity.value} by {judge.config.granularity.value}, "
         f"{asked}. Its agreement with people has not been measured.{then}\n"

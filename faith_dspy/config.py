@@ -1,4 +1,4 @@
-"""All dials of a judge in one frozen model."""
+"""All options of a judge in one frozen model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Granularity(StrEnum):
 
 
 class JudgeConfig(BaseModel):
-    """Dials of a judge. They combine freely unless a message says otherwise."""
+    """Options of a judge. They combine freely unless a message says otherwise."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,14 +58,14 @@ class JudgeConfig(BaseModel):
     from Not At All (0) to Completely Yes (1). Goes with ``granularity="answer"``; the level is the score."""
     instructions: tuple[str, ...] = ()
     """Seed instructions asked about each statement, by name in `faith_dspy.program.signatures.INSTRUCTIONS`. The first gives
-    the verdict; all give signals. Empty: ``supported`` for binary verdicts, else the one named like `verdicts`."""
+    the verdict; all give features. Empty: ``supported`` for binary verdicts, else the one named like `verdicts`."""
     reasoning: Literal["none", "after", "before"] = "none"
     """A sentence why, after the verdict, or thoughts before it. Kept as the statement's ``reason``."""
     ask_about: Literal["all", "novel", "weakest"] = "all"
-    """``novel``: statements that words clear pass unasked, which are those with nothing in them that is not in the
+    """``novel``: statements that words clear pass unverified, which are those with nothing in them that is not in the
     context: no content word, name, number or quotation, no number moved to other words, no other negation.
     ``weakest``: of what is left the LM is asked about one, the statement with most in it that is new to the context.
-    The others are left to the head; without one they are presumed supported: the answer passes if that one does."""
+    The others are left to the classifier; without one they are presumed supported: the answer passes if that one does."""
     focus: int | None = Field(default=None, ge=1)
     """Sentences of the context that the LM is shown, for each sentence it is asked about: those that share most of its
     words. None: all of the context. Cheaper where a long context is asked about once or twice; where many statements
@@ -92,13 +92,13 @@ class JudgeConfig(BaseModel):
     """Weight of each verdict; their mean over all statements asked about, clamped to [0, 1], is the score."""
     supported_from: float | None = Field(default=None, ge=0, le=1)
     """Probability of support from which the LM's verdict counts as fully supported; fitted by the optimizer `reanchor`.
-    None: the label the LM finds most probable. A fitted head decides by its own threshold instead."""
+    None: the label the LM finds most probable. A fitted classifier decides by its own threshold instead."""
     threshold: float | None = Field(default=None, ge=0, le=1)
-    """Pass mark on the score of an untuned judge. None: every statement must be fully supported; of a five-level
+    """Threshold on the score of an untuned judge. None: every statement must be fully supported; of a five-level
     verdict, 0.5. A tuned judge passes on its fitted probability instead."""
     uncertain: tuple[float, float] = (0.2, 0.8)
-    """An answer whose least supported statement has a probability of support in here is left open: handed on to the
-    judge's `escalate_to`, where it has one. A tuned judge goes by its head's band instead."""
+    """An answer whose least supported statement has a probability of support in here is left open: escalated to the
+    judge's `escalate_to`, where it has one. A tuned judge goes by its classifier's review_range instead."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
@@ -157,40 +157,40 @@ class JudgeConfig(BaseModel):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The dials that decide how the LM is asked and heard; the others about what, and what follows from it."""
+        """The options that decide how the LM is asked and heard; the others about what, and what follows from it."""
         return self.model_dump(mode="json", exclude=_CONCLUDED)
 
     @property
-    def concluded(self) -> dict[str, Any]:
+    def scored_by(self) -> dict[str, Any]:
         """The others, as they were given."""
         return self.model_dump(include=_CONCLUDED, exclude_unset=True)
 
     @classmethod
-    def make(cls, **dials: object) -> JudgeConfig:
-        """Build a config; unknown dials and values raise `ConfigError` naming what exists."""
+    def make(cls, **options: object) -> JudgeConfig:
+        """Build a config; unknown options and values raise `ConfigError` naming what exists."""
         try:
-            return cls.model_validate(dials)
+            return cls.model_validate(options)
         except ValidationError as exc:
             problems = "; ".join(
                 f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']} (got {e.get('input')!r})" for e in exc.errors()
             )
-            raise ConfigError(f"{problems}. Dials are: {', '.join(sorted(cls.model_fields))}.") from exc
+            raise ConfigError(f"{problems}. Options are: {', '.join(sorted(cls.model_fields))}.") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:
-        """Dials written as ``name=value``, as `make` takes them; lists and objects in JSON, names also after commas."""
-        dials: dict[str, object] = {}
+        """Options written as ``name=value``, as `make` takes them; lists and objects in JSON, names also after commas."""
+        options: dict[str, object] = {}
         for setting in settings:
             name, equals, value = (part.strip() for part in setting.partition("="))
             if not equals or name not in cls.model_fields:
                 raise ConfigError(
-                    f"{setting!r} sets no dial; expected dial=value, e.g. verdicts=graded. "
-                    f"Dials are: {', '.join(sorted(cls.model_fields))}."
+                    f"{setting!r} sets no option; expected option=value, e.g. verdicts=graded. "
+                    f"Options are: {', '.join(sorted(cls.model_fields))}."
                 )
-            if name in dials:
-                raise ConfigError(f"{name} is set twice; give each dial once.")
-            dials[name] = cls._value(name, value)
-        return dials
+            if name in options:
+                raise ConfigError(f"{name} is set twice; give each option once.")
+            options[name] = cls._value(name, value)
+        return options
 
     @classmethod
     def _value(cls, name: str, value: str) -> object:

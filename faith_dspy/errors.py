@@ -3,7 +3,7 @@
     FaithDspyError
     ├── InputError            what the user gave cannot be used (exit code 2)
     │   ├── LabelsError       a labels file, with file and line
-    │   └── ConfigError       a dial or a combination of dials
+    │   └── ConfigError       a option or a combination of options
     ├── LMUnavailableError    the endpoint is down, or does not have the model
     ├── LimitReachedError     what a run may spend is spent
     ├── ModelFileError        a model file is missing, truncated or altered
@@ -29,7 +29,7 @@ class LabelsError(InputError):
 
 
 class ConfigError(InputError):
-    """A dial has a value, or a combination of values, that does not exist."""
+    """A option has a value, or a combination of values, that does not exist."""
 
 
 class LMUnavailableError(FaithDspyError):

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.concurrency import awaited, in_order
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.io.conversation import from_conversation
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
+from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.schema import Judgment, Observation, Unscored, digest
-from faith_dspy.scoring.score import by_policy, conclude, unasked, unscored
+from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
+from faith_dspy.scoring.score import by_policy, score_answer, unscored, unverified
 from faith_dspy.text.sentences import declines, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from faith_dspy.scoring.classifier import Head
     from faith_dspy.lm import MeteredLM
     from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -31,7 +31,7 @@ THREADS = 8
 """Answers judged at the same time by an LM that is not embedded. The embedded one has a single slot: more would only
 push each other's document out of its prefix cache."""
 NO_LM = "none"
-"""In place of a model string: a judge that asks no LM. Its head goes by signals of words alone."""
+"""In place of a model string: a judge that asks no LM. Its classifier goes by lexical features alone."""
 BYTES_PER_TOKEN = 2.5
 """Careful guess for the size of a window, of text as UTF-8; English has about 4, Hindi about 3."""
 
@@ -40,15 +40,15 @@ class Judge:
     """Judges whether answers say only what their context supports.
 
     Untuned, ``Judge(lm="local", granularity="sentence")``, it says what the LM says. A tuned one comes from
-    `load_judge`; its verdicts, probability and pass mark were fitted to people's labels.
+    `load_judge`; its verdicts, probability and threshold were fitted to people's labels.
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
-    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: the judge goes by words alone,
-    and needs a head that does. Other keywords are dials of `JudgeConfig`.
+    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: the judge goes by lexical features alone,
+    and needs a classifier that does. Other keywords are options of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one leaves an answer open: another `Judge`, an LM (the same
-    dials on that one), or a mapping of the dials that change (``{"reasoning": "before"}``; ``lm`` may be among them).
-    Left open is what lies in the band of a tuned judge's head, or within the dial `uncertain` of an untuned one, and
+    options on that one), or a mapping of the options that change (``{"reasoning": "before"}``; ``lm`` may be among them).
+    Left open is what lies in the review_range of a tuned judge's classifier, or within the option `uncertain` of an untuned one, and
     what the LM failed on. Then the other's judgment stands, with the usage of both. It may hand on in its turn.
     """
 
@@ -59,15 +59,15 @@ class Judge:
         api_base: str | None = None,
         api_key: str | None = None,
         config: JudgeConfig | None = None,
-        head: Head | None = None,
+        classifier: Classifier | None = None,
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
-        **dials: Any,
+        **options: Any,
     ) -> None:
-        if config is not None and dials:
-            raise ConfigError(f"give either config= or single dials, got both (dials: {', '.join(dials)})")
-        self.config = config or JudgeConfig.make(**dials)
-        self.head = head
+        if config is not None and options:
+            raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
+        self.config = config or JudgeConfig.make(**options)
+        self.classifier = classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for an untuned judge."""
         self._given, self._api_base, self._api_key = lm, api_base, api_key
@@ -78,10 +78,10 @@ class Judge:
         self.escalate_to: Judge | None = self._next(escalate_to)
 
     def _check_words(self) -> None:
-        stage = self.head.statement if self.head else None
+        stage = self.classifier.statement if self.classifier else None
         if stage is None or any(n == "lm" or n.startswith("lm:") for n in stage.names):
             raise ConfigError(
-                f"lm={NO_LM!r} asks no LM, so it needs a head= that goes by words alone; `faith-dspy tune` fits one."
+                f"lm={NO_LM!r} asks no LM, so it needs a classifier= that goes by lexical features alone; `faith-dspy tune` fits one."
             )
         if self.config.granularity is Granularity.STATEMENT:
             raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
@@ -144,7 +144,7 @@ class Judge:
     def lm(self) -> MeteredLM:
         """The LM, made on first use. `ConfigError` where none is asked."""
         if not self.asks_lm:
-            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it hands on to.")
+            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
         if self._lm is None:
             from faith_dspy.lm import MeteredLM, make_lm
 
@@ -161,12 +161,12 @@ class Judge:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what its verdicts depend on: LM, dials, prompts with their examples, head, and the same of the judge
-        it hands on to. Where the LM is does not count."""
+        """Hash of what its verdicts depend on: LM, options, prompts with their examples, classifier, and the same of the judge
+        it escalates to. Where the LM is does not count."""
         asked = self.program.predictors() if self.asks_lm else []
         predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in asked]
-        head = self.head.model_dump(mode="json") if self.head else None
-        parts = [self.lm_name, self.config.model_dump(mode="json"), predictors, head]
+        classifier = self.classifier.model_dump(mode="json") if self.classifier else None
+        parts = [self.lm_name, self.config.model_dump(mode="json"), predictors, classifier]
         return digest([*parts, self.escalate_to.fingerprint] if self.escalate_to else parts)
 
     def __call__(
@@ -188,35 +188,37 @@ class Judge:
         reason = self._not_judged(chunks, answer)
         if reason is not None:
             return reason
-        return self.conclude(self.observe(question, chunks, answer), chunks, question)
+        return self.score_answer(self.verify(question, chunks, answer), chunks, question)
 
-    def observe(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
+    def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
         """All LM calls about one answer, without conclusions but for who else has to be asked."""
-        seen = self._ask(question, chunks, answer) if self.asks_lm else unasked(answer)
-        if self.escalate_to is None or not self.leaves_open(self.conclude(seen, chunks, question)):
+        seen = self._ask(question, chunks, answer) if self.asks_lm else unverified(answer)
+        if self.escalate_to is None or not self.should_escalate(self.score_answer(seen, chunks, question)):
             return seen
-        more = self.escalate_to.observe(question, chunks, answer)
+        more = self.escalate_to.verify(question, chunks, answer)
         return seen.model_copy(update={"escalated": more, "usage": seen.usage + more.usage})
 
-    def conclude(self, seen: Observation, chunks: Sequence[Chunk], question: str | None) -> Judgment:
+    def score_answer(self, seen: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
         """The judgment on what was observed, by the last judge that was asked. No LM call."""
         if seen.escalated is None or self.escalate_to is None:
-            return conclude(seen, chunks, question, self.config, self.head)
-        last = self.escalate_to.conclude(seen.escalated, chunks, question)
+            return score_answer(seen, chunks, question, self.config, self.classifier)
+        last = self.escalate_to.score_answer(seen.escalated, chunks, question)
         return last.model_copy(update={"usage": seen.usage, "escalated": last.escalated + 1})
 
-    def leaves_open(self, judgment: Judgment) -> bool:
+    def should_escalate(self, judgment: Judgment) -> bool:
         """Whether a judgment of its own is too uncertain to stand, or could not be drawn because of the LM."""
         if judgment.unscored is not None:
             return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED)
         if any(s.verdict is None for s in judgment.statements):
             return True
-        low, high = self.head.band if self.head and self.head.band else self.config.uncertain
+        low, high = (
+            self.classifier.review_range if self.classifier and self.classifier.review_range else self.config.uncertain
+        )
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
-    def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> Observation:
-        from faith_dspy.program.adapter import ADAPTER, called
+    def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
         from faith_dspy.lm import metered
+        from faith_dspy.program.adapter import ADAPTER, called
 
         lm, program = self.lm, self.program
         if program.window is None and lm.endpoint.num_ctx:
@@ -224,9 +226,9 @@ class Judge:
         with metered(lm=lm, trace=None, adapter=ADAPTER) as meter:  # a trace would keep 10,000 contexts
             inputs = {"context": chunks, "answer": answer, "question": question}
             prediction = called(program, **inputs, ask_about=self.config.ask_about)
-        return Observation(
+        return RawJudgment(
             sentences=tuple(prediction.sentences),
-            findings=tuple(prediction.findings),
+            raw_verdicts=tuple(prediction.raw_verdicts),
             fallbacks=prediction.fallbacks,
             extraction=prediction.extraction,
             usage=meter.usage,
@@ -236,12 +238,12 @@ class Judge:
         parts = sentences(answer)
         if not any(c.text.strip() for c in chunks):
             why = "there is no context to judge the answer by"
-            return unscored(Unscored.NO_CONTEXT, why, Observation(sentences=parts))
+            return unscored(Unscored.NO_CONTEXT, why, RawJudgment(sentences=parts))
         if declines(answer):
-            return by_policy(Unscored.ABSTAINED, self.config.abstention, Observation(sentences=parts))
+            return by_policy(Unscored.ABSTAINED, self.config.abstention, RawJudgment(sentences=parts))
         if len(parts) > self.config.max_statements:
             why = f"the answer has {len(parts)} sentences, max_statements is {self.config.max_statements}"
-            return unscored(Unscored.TOO_LONG, why, Observation(sentences=parts))
+            return unscored(Unscored.TOO_LONG, why, RawJudgment(sentences=parts))
         return None
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
@@ -251,16 +253,16 @@ class Judge:
         """
         return await awaited(partial(self, *args, **kwargs))
 
-    def observe_all(
+    def verify_all(
         self, examples: Iterable[LabelledExample], num_threads: int | None = None
-    ) -> Iterator[tuple[Observation, Judgment | None]]:
-        """`observe` for labelled answers, in order; with the judgment where there is nothing to ask an LM about."""
+    ) -> Iterator[tuple[RawJudgment, Judgment | None]]:
+        """`verify` for labelled answers, in order; with the judgment where there is nothing to ask an LM about."""
 
-        def one(example: LabelledExample) -> tuple[Observation, Judgment | None]:
+        def one(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
             early = self._not_judged(example.context, example.answer)
             if early is not None:
-                return Observation(sentences=early.sentences), early
-            return self.observe(example.question, example.context, example.answer), None
+                return RawJudgment(sentences=early.sentences), early
+            return self.verify(example.question, example.context, example.answer), None
 
         return self._in_order(one, examples, num_threads)
 
@@ -281,7 +283,7 @@ class Judge:
             raise ConfigError(
                 f"num_threads is {num_threads!r}, expected a whole number from 1, or None for the default."
             )
-        lms = self.ready()  # before any thread; a dial it refuses is no fault of a record
+        lms = self.ready()  # before any thread; a option it refuses is no fault of a record
         threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
         yield from map(work, items) if threads == 1 else in_order(work, items, threads)
 
@@ -300,7 +302,7 @@ class Judge:
 
     def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
         def unread(why: object) -> Judgment:
-            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {why}", Observation())
+            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {why}", RawJudgment())
 
         if isinstance(record, InputError):
             return unread(record)
@@ -315,7 +317,7 @@ class Judge:
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-            return unscored(Unscored.LM_FAILED, in_short(exc), Observation())
+            return unscored(Unscored.LM_FAILED, in_short(exc), RawJudgment())
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
@@ -324,9 +326,9 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with other ``config``, ``head``, ``manifest`` or ``escalate_to``; the LM is shared.
+        """The same judge with other ``config``, ``classifier``, ``manifest`` or ``escalate_to``; the LM is shared.
 
-        Its prompts and examples are, too, unless a dial changes what is asked: then they are the seed's.
+        Its prompts and examples are, too, unless a option changes what is asked: then they are the seed's.
         """
         new = type(self)(
             self._given,
@@ -334,7 +336,7 @@ class Judge:
             api_key=self._api_key,
             **{
                 "config": self.config,
-                "head": self.head,
+                "classifier": self.classifier,
                 "manifest": self.manifest,
                 "escalate_to": self.escalate_to,
                 **changes,

@@ -94,8 +94,8 @@ class StatementVerdict(Statement):
     """Why, in the LM's words, where the judge was asked for reasons."""
     confidence: float | None = Field(default=None, ge=0, le=1)
     """Probability that the statement is fully supported; calibrated when the judge was tuned."""
-    signals: dict[str, float] = Field(default_factory=dict)
-    """Signals of support the confidence was made from; names as in `faith_dspy.text.features`."""
+    features: dict[str, float] = Field(default_factory=dict)
+    """Features of support the confidence was made from; names as in `faith_dspy.text.features`."""
     error: str | None = None
     """Why there is no verdict."""
 
@@ -146,7 +146,7 @@ class Usage(_Frozen):
 
 
 class Judgment(_Frozen):
-    """A judge's finding on one answer.
+    """A judge's raw_verdict on one answer.
 
     `score`, `faithful`, `probability` and `level` are all None exactly when `unscored` says why.
     """
@@ -159,8 +159,8 @@ class Judgment(_Frozen):
     """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
     level: str | None = None
     """Five-level label, where the judge was asked for one."""
-    send_to_person: bool | None = None
-    """Whether the probability is too close to the pass mark to rely on; None when the judge has no such band."""
+    needs_review: bool | None = None
+    """Whether the probability is too close to the threshold to rely on; None when the judge has no such review_range."""
     unscored: Unscored | None = None
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()
@@ -172,7 +172,7 @@ class Judgment(_Frozen):
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
     escalated: int = 0
-    """How often the answer was handed on to the next judge (`escalate_to`), because the one before left it open."""
+    """How often the answer was escalated to the next judge (`escalate_to`), because the one before left it open."""
     detail: str | None = None
     """In words, why the answer is unscored."""
     usage: Usage = Usage()
@@ -220,8 +220,8 @@ class Judgment(_Frozen):
         write_html([self], path)
 
 
-class Finding(Statement):
-    """What the LM said about one statement, before evidence check and head."""
+class RawVerdict(Statement):
+    """What the LM said about one statement, before evidence check and classifier."""
 
     verdict: Verdict | None = None
     probability: float | None = None
@@ -257,22 +257,22 @@ class Finding(Statement):
         return cls(text=statement.text, sentence_index=statement.sentence_index, verdict=Verdict.FULLY_SUPPORTED)
 
 
-class Observation(_Frozen):
-    """All that cost LM calls about one answer. Heads and thresholds can be fitted and applied to it again for free."""
+class RawJudgment(_Frozen):
+    """All that cost LM calls about one answer. Classifiers and thresholds can be fitted and applied to it again for free."""
 
     sentences: tuple[Sentence, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    raw_verdicts: tuple[RawVerdict, ...] = ()
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
-    escalated: Observation | None = None
+    escalated: RawJudgment | None = None
     """What the next judge saw, where the first left the answer open and handed it on."""
     extraction: Usage = Usage()
     """The part of ``usage`` that went into taking statements from the answer."""
     usage: Usage = Usage()
-    """With that of the judges it was handed on to."""
+    """With that of the judges it was escalated to."""
 
     @property
-    def last(self) -> Observation:
+    def last(self) -> RawJudgment:
         """What the judge saw whose judgment stands, with the usage of all."""
         return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
 

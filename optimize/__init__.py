@@ -21,7 +21,7 @@ def tune(
     api_base: str | None = None,
     api_key: str | None = None,
     reflection_lm: str | None = None,
-    aim: str = "balanced",
+    operating_point: str = "balanced",
     budget: str = "quick",
     out: str | Path | None = None,
     prefer: str = "agreement",
@@ -40,7 +40,7 @@ def tune(
 
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
-    ``aim``: what the pass mark is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
+    ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
     worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the LM that proposes
     instructions (mipro, simba, gepa); default: the judged one. ``prefer``: whether what agrees best is exported
     (``agreement``) or the ``cheapest`` that is not shown to agree worse.
@@ -55,7 +55,7 @@ def tune(
     """
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
-    from faith_dspy.optimize.classifier.operating_point import Aim
+    from faith_dspy.optimize.classifier.operating_point import OperatingPoint
     from faith_dspy.optimize.select.plan import named
     from faith_dspy.optimize.study import Options, run
     from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
@@ -66,7 +66,7 @@ def tune(
         api_base=api_base,
         api_key=api_key,
         reflection_lm=reflection_lm,
-        aim=Aim.parse(aim),
+        operating_point=OperatingPoint.parse(operating_point),
         budget=budget,
         prefer=prefer,
         seed=seed,

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import faith_dspy
-from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.io.labels import label_set_hash
-from faith_dspy.optimize.diagnostics.ablation import Ablated
 from faith_dspy.optimize.classifier.operating_point import Cut
-from faith_dspy.optimize.classifier.review_range import Band
-from faith_dspy.optimize.select.comparison import Comparison
-from faith_dspy.optimize.select.pareto import FrontierPoint, in_words
+from faith_dspy.optimize.classifier.review_range import ReviewRange
+from faith_dspy.optimize.diagnostics.ablation import Ablated
 from faith_dspy.optimize.diagnostics.groups import Groups
 from faith_dspy.optimize.diagnostics.reliability import CalibrationCheck
-from faith_dspy.optimize.select.optimism import Selection
 from faith_dspy.optimize.diagnostics.shortcuts import ShortcutCheck
 from faith_dspy.optimize.diagnostics.transfer import Transfer
+from faith_dspy.optimize.select.comparison import Comparison
+from faith_dspy.optimize.select.optimism import Selection
+from faith_dspy.optimize.select.pareto import CostPoint, in_words
 from faith_dspy.schema import Usage, digest
+from faith_dspy.scoring.agreement import Agreement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
 
-Kind = Literal["baseline", "lm", "floor"]
+Kind = Literal["untuned", "lm", "baseline"]
 
 
 class _Result(BaseModel):
@@ -70,7 +70,7 @@ class PredictionRow(_Result):
 
 
 class VariantResult(_Result):
-    """One variant: program shape × optimizer × head, with its agreement on the devset."""
+    """One variant: program shape × optimizer × classifier, with its agreement on the devset."""
 
     name: str
     kind: Kind
@@ -81,11 +81,11 @@ class VariantResult(_Result):
     note: str | None = None
     """Why it was skipped or failed."""
     agreement: Agreement | None = None
-    """On the devset. Probabilities and thresholds are cross-fitted: no answer is judged by a head that saw it."""
+    """On the devset. Probabilities and thresholds are cross-fitted: no answer is judged by a classifier that saw it."""
     lm_only: Agreement | None = None
-    """The same with a head on the LM's probabilities alone, without signals of words."""
+    """The same with a classifier on the LM's probabilities alone, without lexical features."""
     untuned: Agreement | None = None
-    """The LM's verdicts as they are, pass mark .5; of the baseline only."""
+    """The LM's verdicts as they are, threshold .5; of the untuned judge only."""
     selection: float | None = None
     """What the champion is chosen by: mean of balanced accuracy and AUROC on the devset."""
     usage: Usage = Usage()
@@ -105,7 +105,7 @@ class VariantResult(_Result):
     predictions: list[PredictionRow] = Field(default_factory=list)
     """On the devset."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """Of the fitted head: log-odds per standard deviation of each signal."""
+    """Of the fitted classifier: log-odds per standard deviation of each signal."""
 
     @property
     def cost(self) -> float:
@@ -123,15 +123,15 @@ class TestResult(_Result):
     predictions: list[PredictionRow] = Field(default_factory=list)
 
 
-class HeadReport(_Result):
-    """What is to be known of the champion's head. All but what is named ``test`` is cross-fitted on train and dev."""
+class ClassifierReport(_Result):
+    """What is to be known of the champion's classifier. All but what is named ``test`` is cross-fitted on train and dev."""
 
     cut: Cut
-    """The pass mark for the user's aim."""
-    band: dict[str, Band] = Field(default_factory=dict)
+    """The threshold for the user's operating_point."""
+    review_range: dict[str, ReviewRange] = Field(default_factory=dict)
     """What goes to a person, and how right the judge is otherwise: ``cross-fitted`` and ``test``."""
     calibration: dict[str, CalibrationCheck] = Field(default_factory=dict)
-    """The LM's own probability against the head's: ``cross-fitted`` and ``test``; empty where the LM tells none."""
+    """The LM's own probability against the classifier's: ``cross-fitted`` and ``test``; empty where the LM tells none."""
     shortcuts: ShortcutCheck
     ablation: list[Ablated] = Field(default_factory=list)
     """Without the LM, without words, then without each signal, the most missed first."""
@@ -156,10 +156,10 @@ class StudyResult(_Result):
     champion: str
     """Name of the promoted variant."""
     test: list[TestResult]
-    """Champion and baseline first, then the floors."""
+    """Champion and untuned first, then the baselines."""
     comparisons: dict[str, Comparison]
-    """Champion against the baseline and each floor, on the testset, by name."""
-    frontier: tuple[FrontierPoint, ...] = ()
+    """Champion against the untuned judge and each baseline, on the testset, by name."""
+    frontier: tuple[CostPoint, ...] = ()
     """Ways to judge by what they cost, the cheapest first: the champion's words-first forms, and the other variants."""
     selection: Selection | None = None
     """How much of the champion's dev figure comes from having chosen it."""
@@ -174,8 +174,8 @@ class StudyResult(_Result):
     """How many of its calls were answered from the cache: nothing was paid for them, and no limit counts them."""
     notes: list[str] = Field(default_factory=list)
     """What a reader must know beside the figures, in sentences."""
-    head: dict[str, Any] = Field(default_factory=dict)
-    head_report: HeadReport | None = None
+    classifier: dict[str, Any] = Field(default_factory=dict)
+    classifier_report: ClassifierReport | None = None
     judge_dir: str = ""
     registered: str = ""
     """What became of it in MLflow's registry, in a sentence; empty where it was not registered."""
@@ -206,7 +206,7 @@ def study_id(
     """Hash of all that a study's outcome depends on. The same id goes on in the same MLflow run; another is a new run.
 
     ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
-    budget by its numbers; variants with every dial, their optimizer and order; ``options``, such as the seed; the code
+    budget by its numbers; variants with every option, their optimizer and order; ``options``, such as the seed; the code
     by its text and the versions of what it computes with – prompts, metric and program are in it. Not the minutes: a
     study that ran out of them goes on when it is given more. Nothing but LM replies is ever reused, and those by LM and
     prompt.

@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dspy
 
-from faith_dspy.scoring.agreement import Agreement, annotator_agreement
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
-from faith_dspy.judge import Judge
 from faith_dspy.io.labels import label_set_hash
+from faith_dspy.judge import Judge
 from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
-from faith_dspy.optimize import champion
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim
-from faith_dspy.optimize.data.matching import align
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
+from faith_dspy.optimize.data.matching import align
+from faith_dspy.optimize.data.parts import Parts, in_words, read_parts, report
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
+from faith_dspy.optimize.select import champion
 from faith_dspy.optimize.select.evaluate import (
-    Observed,
+    JudgedExample,
     agreement,
     cross_fitted_rows,
     fit,
     judged_rows,
-    observe,
     scorable,
     usage_of,
+    verify,
     without_lm,
 )
-from faith_dspy.optimize.compile.optimizers import PROPOSING
-from faith_dspy.optimize.data.parts import Parts, in_words, read_parts, report
 from faith_dspy.optimize.select.plan import plan
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
 from faith_dspy.optimize.select.spending import Cost, Purse
-from faith_dspy.optimize.select.variants import BASELINE, Budget, Variant
+from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.scoring.agreement import Agreement, annotator_agreement
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import LabelledExample
 
-FLOORS = {
-    "floor-overlap": ("overlap", "words alone, no LM: the signals of overlap, fitted on the same labels"),
-    "floor-shortcut": ("shortcut", "the answer's length and number of sentences: not evidence"),
-    "floor-majority": ("majority", "the more frequent label, whatever the answer"),
+BASELINES = {
+    "lexical-baseline": ("overlap", "lexical features alone, no LM: the lexical features, fitted on the same labels"),
+    "length-baseline": ("shortcut", "the answer's length and number of sentences: not evidence"),
+    "majority-baseline": ("majority", "the more frequent label, whatever the answer"),
 }
 
 
@@ -84,8 +84,8 @@ class Options(NamedTuple):
     """Of the whole study; what it costs to test the champion is kept back."""
     variants: tuple[str, ...] | Path = ()
     """Names from `VARIANTS` to try instead of the budget's, or a file that declares them (`plan`)."""
-    aim: Aim = BALANCED
-    """What the champion's pass mark is for."""
+    operating_point: OperatingPoint = BALANCED
+    """What the champion's threshold is for."""
     prefer: str = "agreement"
     """``agreement``: the champion is what agrees best; ``cheapest``: what costs least and is not shown to be worse."""
     reflection_lm: str | None = None
@@ -99,7 +99,7 @@ def run(
 
     Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes, so that a study that was stopped goes on where it was when it is run again. Ctrl-C ends it with the
-    champion among the variants that are finished, if the baseline is one of them; so does a limit that is reached.
+    champion among the variants that are finished, if the untuned judge is one of them; so does a limit that is reached.
     """
     started = time.monotonic()
     budget, variants, limits = plan(options.budget, options.variants, options.limits)
@@ -119,7 +119,7 @@ def run(
             identity(lm),
             budget,
             variants,
-            [options.seed, str(options.aim), options.reflection_lm, options.prefer],
+            [options.seed, str(options.operating_point), options.reflection_lm, options.prefer],
         ),
         labels_file=labels.name,
         label_set_hash=label_set_hash(tuned_on),
@@ -138,7 +138,7 @@ def run(
         purse = Purse(meter)
         study = _Study(options, budget, parts, result, view, purse)
         study.track = tracker(result)
-        study.floors()
+        study.baselines()
         try:
             for variant in variants:
                 if study.judges and budget.minutes is not None and meter.seconds > budget.minutes * 60:
@@ -150,7 +150,7 @@ def run(
                 except LimitReachedError as exc:
                     study.stop_at(variant, exc)
         except KeyboardInterrupt:
-            if all(v.name != BASELINE for v in result.variants):
+            if all(v.name != UNTUNED for v in result.variants):
                 raise
             result.finished = False
             view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
@@ -170,7 +170,7 @@ class _Study:
         self.purse = purse
         self.proposer = make_lm(options.reflection_lm) if options.reflection_lm else None
         self.judges: dict[str, Judge] = {}
-        self.seen: dict[str, list[Observed]] = {}
+        self.seen: dict[str, list[JudgedExample]] = {}
         self.track: Any = None
 
     def contest(self) -> champion.Contest:
@@ -181,33 +181,33 @@ class _Study:
             test=self.parts.test,
             seed=self.options.seed,
             purse=self.purse,
-            aim=self.options.aim,
+            operating_point=self.options.operating_point,
             prefer=self.options.prefer,
         )
 
     def to_finish(self) -> Cost:
-        """What it would cost to test the best variant so far and the baseline."""
+        """What it would cost to test the best variant so far and the untuned judge."""
         if not self.judges:
             return Cost()
         each = champion.to_test(self.result, champion.best(self.result))
         return each.times(len(self.parts.test) * champion.MARGIN)
 
     def stop_at(self, variant: Variant, limit: LimitReachedError) -> None:
-        """A variant that could not be paid for is left out; without the baseline there is no study."""
+        """A variant that could not be paid for is left out; without the untuned judge there is no study."""
         if not self.judges:
             raise InputError(
-                f"{limit} before the baseline was measured on the {len(self.parts.dev)} answers of dev; raise the "
+                f"{limit} before the untuned judge was measured on the {len(self.parts.dev)} answers of dev; raise the "
                 "limit, or give fewer answers with a smaller budget."
             ) from limit
         self.skip(variant, str(limit))
 
-    def floors(self) -> None:
+    def baselines(self) -> None:
         """What needs no LM, on the same labels: the bar a judge has to clear."""
         seen = without_lm(self.parts.dev)
-        for name, (which, description) in FLOORS.items():
-            floor = VariantResult(name=name, kind="floor", description=description, params={"head": which})
+        for name, (which, description) in BASELINES.items():
+            baseline = VariantResult(name=name, kind="baseline", description=description, params={"classifier": which})
             rows = champion.majority_rows(seen, self.parts.train) if which == "majority" else self._rows(seen, which)[0]
-            self._add(floor, rows)
+            self._add(baseline, rows)
 
     def skip(self, variant: Variant, why: str) -> None:
         """Leave a variant out, and say so wherever the others stand."""
@@ -219,7 +219,7 @@ class _Study:
     def _begin(self, variant: Variant) -> VariantResult:
         return VariantResult(
             name=variant.name,
-            kind="baseline" if variant.name == BASELINE else "lm",
+            kind="untuned" if variant.name == UNTUNED else "lm",
             description=variant.description,
             params={
                 "granularity": variant.config.granularity.value,
@@ -242,14 +242,14 @@ class _Study:
                 self.skip(variant, str(exc))
                 return
         with self.view.task(f"{variant.name}: judging dev", len(self.parts.dev)) as advance:
-            seen = observe(judge, self.parts.dev, advance)
+            seen = verify(judge, self.parts.dev, advance)
         self.judges[variant.name], self.seen[variant.name] = judge, seen
         result.prompts = prompts_of(judge)
         result.usage, result.judged = usage_of(seen), len(seen)
         rows, weights = self._rows(seen, "joint")
         result.weights = weights
         result.lm_only = agreement(self._rows(seen, "lm")[0], seed=self.options.seed)
-        if result.kind == "baseline":
+        if result.kind == "untuned":
             result.untuned = agreement(*judged_rows(seen, judge), seed=self.options.seed)
         self._add(result, rows)
 
@@ -287,7 +287,7 @@ class _Study:
         for note in result.learned:
             self.view.say(f"{variant.name}: {note}")
 
-    def _rows(self, seen: Sequence[Observed], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
+    def _rows(self, seen: Sequence[JudgedExample], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)
         if not usable:
             why = Counter(o.unscored.unscored for o in seen if o.unscored and o.unscored.unscored)
@@ -300,7 +300,7 @@ class _Study:
         except InputError as exc:
             raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
         rows = cross_fitted_rows(seen, usable, fitted)
-        stage = fitted.head.statement or fitted.head.answer
+        stage = fitted.classifier.statement or fitted.classifier.answer
         return rows, dict(zip(stage.names, stage.weights, strict=True))
 
     def _add(self, result: VariantResult, rows: list[PredictionRow]) -> None:

@@ -194,9 +194,9 @@ def judge_at(chat_server):
     from faith_dspy import Judge
     from faith_dspy.lm import make_lm
 
-    def make(server: ChatServer | None = None, *, says: Any = "Yes", yes: Any = None, **dials: Any) -> Any:
+    def make(server: ChatServer | None = None, *, says: Any = "Yes", yes: Any = None, **options: Any) -> Any:
         server = server or chat_server(says=says, yes=yes)
-        return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **dials), server
+        return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options), server
 
     return make
 

@@ -8,23 +8,23 @@ import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.artifact import FORMAT_VERSION, _content, save_judge
-from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
 from faith_dspy.errors import ArtifactError
 from faith_dspy.io.labels import as_chunks
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 
 KEY = "sk-verysecret-0123456789"
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres."]
 ANSWER = "The kettle is blue. It holds 2 litres."
 YES = {"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
-HEAD = Head(
-    statement=StatementHead(
+HEAD = Classifier(
+    statement=StatementClassifier(
         names=("lm:supported", "novel_number_count"),
         means=(0.1, 0.2),
         scales=(1.5, 1),
         weights=(1, -0.5),
         intercept=0.3,
     ),
-    answer=AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
     threshold=0.4,
 )
 INSTRUCTION = "Top of a compiled prompt – “quoted”.\n\nIs it so? Answer Yes or No."
@@ -33,9 +33,9 @@ DEMO = {"context": ["Snow is white."], "question": "", "statement": "Snow is bla
 
 @pytest.fixture
 def tuned(judge_at):
-    """A judge with a head, compiled instruction and a demo; (judge, endpoint)."""
+    """A judge with a classifier, compiled instruction and a demo; (judge, endpoint)."""
     judge, server = judge_at(yes=YES)
-    judge = judge.copy(head=HEAD, manifest={"study_id": "s1", "agreement": {"n": 3}})
+    judge = judge.copy(classifier=HEAD, manifest={"study_id": "s1", "agreement": {"n": 3}})
     predict = judge.program.verify.ask[0]
     predict.signature = predict.signature.with_instructions(INSTRUCTION)
     predict.demos = [dspy.Example(**DEMO).with_inputs("context", "question", "statement")]
@@ -47,8 +47,8 @@ def exported(tuned, tmp_path):
     """The folder of that judge, with one reference judgment."""
     judge, _ = tuned
     chunks = as_chunks(CONTEXT)
-    observation = judge.observe(None, chunks, ANSWER)
-    save_judge(judge, tmp_path / "judge", reference=[(None, chunks, ANSWER, observation)])
+    raw_judgment = judge.verify(None, chunks, ANSWER)
+    save_judge(judge, tmp_path / "judge", reference=[(None, chunks, ANSWER, raw_judgment)])
     return tmp_path / "judge"
 
 
@@ -62,7 +62,7 @@ def edit(folder, change):
 
 
 def test_an_edited_judge_json_is_refused(exported):
-    """Somebody with an editor changes one dial; the file's own SHA-256 tells."""
+    """Somebody with an editor changes one option; the file's own SHA-256 tells."""
     path = exported / "judge.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"cite": false', '"cite": true'), encoding="utf-8")
     with pytest.raises(ArtifactError, match="altered after the export"):
@@ -93,11 +93,11 @@ def test_a_loaded_judge_judges_as_the_saved_one(tuned, exported):
     assert sent[3]["content"].endswith("Is it so? Answer Yes or No.")
     assert loaded.manifest["study_id"] == "s1"
     assert loaded.config == judge.config
-    assert loaded.head == HEAD
+    assert loaded.classifier == HEAD
 
 
 def test_an_untuned_judge_survives_too(judge_at, tmp_path):
-    """Dials come back as they were, whether or not the judge was ever used."""
+    """Options come back as they were, whether or not the judge was ever used."""
     judge, server = judge_at(granularity="answer", verdicts="graded", threshold=0.5, criteria="Rounding is fine.")
     judge.save(tmp_path / "unused")
     server.says = "partly"
@@ -121,7 +121,7 @@ def test_saved_twice_is_the_same_bytes(tuned, exported, tmp_path):
 
 
 def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
-    """Other dials or another LM on a loaded judge are what its own export says; its references still hold."""
+    """Other options or another LM on a loaded judge are what its own export says; its references still hold."""
     judge, _ = tuned
     loaded = load_judge(exported, lm=judge.lm)
     weights = {**loaded.config.verdict_scores, "not_supported": 0.5}
@@ -213,41 +213,41 @@ def test_unknown_format_version(exported, version):
 def test_version_one_loads(exported):
     """The format of version 1 is read by this code."""
     assert json.loads((exported / "judge.json").read_text(encoding="utf-8"))["format_version"] == 1
-    assert load_judge(exported).head == HEAD
+    assert load_judge(exported).classifier == HEAD
 
 
 def test_a_judge_from_before_bands_and_tables_loads(exported):
-    """A judge.json whose head has neither a band nor an isotonic table loads, and sends nobody anything."""
+    """A judge.json whose classifier has neither a review_range nor an isotonic table loads, and sends nobody anything."""
 
     def older(document):
-        del document["head"]["band"], document["head"]["answer"]["isotonic"]
+        del document["classifier"]["review_range"], document["classifier"]["answer"]["isotonic"]
 
     edit(exported, older)
-    assert load_judge(exported).head == HEAD
+    assert load_judge(exported).classifier == HEAD
 
 
 def test_band_and_table_survive_the_export(tuned, tmp_path):
     """Both are numbers in judge.json and come back the same."""
     judge, _ = tuned
     answer = HEAD.answer.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})
-    head = HEAD.model_copy(update={"answer": answer, "band": (0.25, 0.75)})
-    save_judge(judge.copy(head=head), tmp_path / "banded")
-    assert load_judge(tmp_path / "banded").head == head
+    classifier = HEAD.model_copy(update={"answer": answer, "review_range": (0.25, 0.75)})
+    save_judge(judge.copy(classifier=classifier), tmp_path / "banded")
+    assert load_judge(tmp_path / "banded").classifier == classifier
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda d: d["head"]["statement"].update(intercept=0.4),
-        lambda d: d["head"]["answer"]["weights"].__setitem__(0, 1.01),
-        lambda d: d["head"].update(threshold=0.01),
+        lambda d: d["classifier"]["statement"].update(intercept=0.4),
+        lambda d: d["classifier"]["answer"]["weights"].__setitem__(0, 1.01),
+        lambda d: d["classifier"].update(threshold=0.01),
         lambda d: d["config"]["verdict_scores"].update(not_supported=0.1),
         lambda d: d["reference"][0].update(answer="x", score=0.9),
-        lambda d: d["reference"][0]["observation"]["findings"][0]["logits"].update(supported=-5.0),
+        lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0]["logits"].update(supported=-5.0),
     ],
 )
 def test_changed_number(exported, change):
-    """A head, weight or threshold that was changed does not reproduce the stored judgment, and is refused."""
+    """A classifier, weight or threshold that was changed does not reproduce the stored judgment, and is refused."""
     edit(exported, change)
     with pytest.raises(ArtifactError, match=r"reference 0 had \w+ .* when it was exported and has .* now\. Either"):
         load_judge(exported)
@@ -257,13 +257,13 @@ def test_changed_number(exported, change):
     "change",
     [
         lambda d: d.pop("config"),
-        lambda d: d.pop("head"),
+        lambda d: d.pop("classifier"),
         lambda d: d.pop("lm"),
         lambda d: d.update(lm=None),
         lambda d: d["config"].update(granularity="word"),
         lambda d: d["config"].update(unknown=1),
-        lambda d: d["head"]["statement"]["weights"].pop(),
-        lambda d: d["reference"][0].pop("observation"),
+        lambda d: d["classifier"]["statement"]["weights"].pop(),
+        lambda d: d["reference"][0].pop("raw_judgment"),
         lambda d: d["reference"][0].pop("context"),
         lambda d: d["reference"][0].update(context=3),
         lambda d: d.update(reference=["x"]),
@@ -290,4 +290,4 @@ def test_saving_over_an_old_export(exported, judge_at):
     assert load_judge(exported).config.granularity == "answer"
     shutil.rmtree(exported)
     judge.save(exported / "deep" / "er")
-    assert load_judge(exported / "deep" / "er").head is None
+    assert load_judge(exported / "deep" / "er").classifier is None

@@ -374,10 +374,10 @@ def test_dials_that_do_not_exist(run, at, tmp_path):
 
 
 def test_dials_are_set(run, at, server, tmp_path):
-    """--set takes any dial, as often as one likes; what it takes is what is asked and judged by."""
+    """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
     source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
-    dials = ["--set", "system_prompt=Be strict = fair.", "--set", "strict_mode=true", "--set", "confidence=none"]
-    run("judge", source, *at, "--granularity", "answer", *dials)
+    options = ["--set", "system_prompt=Be strict = fair.", "--set", "strict_mode=true", "--set", "confidence=none"]
+    run("judge", source, *at, "--granularity", "answer", *options)
     assert server.requests[0]["messages"][0]["content"] == "Be strict = fair."
     assert "logprobs" not in server.requests[0]
 
@@ -385,8 +385,8 @@ def test_dials_are_set(run, at, server, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        (["verdicts"], ["'verdicts' sets no dial", "verdicts=graded", "abstention, ask_about, cite"]),
-        (["verdict=graded"], ["'verdict=graded' sets no dial"]),
+        (["verdicts"], ["'verdicts' sets no option", "verdicts=graded", "abstention, ask_about, cite"]),
+        (["verdict=graded"], ["'verdict=graded' sets no option"]),
         (["verdicts=four"], ["'binary', 'graded' or 'five_level'", "got 'four'"]),
         (["cite=maybe"], ["cite", "got 'maybe'"]),
         (["cite=true", "cite=false"], ["cite is set twice"]),
@@ -398,7 +398,7 @@ def test_dials_are_set(run, at, server, tmp_path):
 )
 @pytest.mark.parametrize("command", ["judge", "agree"])
 def test_dials_that_cannot_be_set(run, at, server, tmp_path, command, settings, parts):
-    """A setting that is no dial, no value or said twice is refused before anything is asked."""
+    """A setting that is no option, no value or said twice is refused before anything is asked."""
     source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
     given = [part for s in settings for part in ("--set", s)]
     refused(run(command, source, *at, "--granularity", "sentence", *given), *parts)
@@ -410,8 +410,8 @@ def test_dials_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp_p
     judge, _ = judge_at(server)
     judge.save(tmp_path / "judge")
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
-    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--set", "cite=true"), "has its own dials")
-    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--granularity", "answer"), "has its own dials")
+    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--set", "cite=true"), "has its own options")
+    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--granularity", "answer"), "has its own options")
 
 
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])

@@ -51,9 +51,9 @@ def answer(case):
     return " ".join(case["supported"] + case["unsupported"])
 
 
-def judge(lm, case, **dials):
+def judge(lm, case, **options):
     """Its judgment, by a new judge each time."""
-    return Judge(lm, **dials)(question=case["question"], context=case["context"], answer=answer(case))
+    return Judge(lm, **options)(question=case["question"], context=case["context"], answer=answer(case))
 
 
 @pytest.fixture(scope="module")

@@ -9,23 +9,23 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.artifact import _content, save_judge
-from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
 from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.lm import make_lm
 from faith_dspy.io.runner import run
+from faith_dspy.lm import make_lm
 from faith_dspy.schema import Unscored
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 
 CONTEXT = ["The kettle is blue."]
 CLEAR = "The kettle is blue."  # no novel word: log-odds 3, probability .953
 WRONG = "Zebras juggle pineapples."  # all novel: log-odds 3 - 6 = -3, probability .047
 OPEN = "The blue kettle juggles pineapples."  # 2 of 4: log-odds 3 - 6/2 = 0, probability .5
-ANSWER = AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
-WORDS = Head(
-    statement=StatementHead(names=("novel_words",), means=(0.0,), scales=(1.0,), weights=(-6.0,), intercept=3.0),
+ANSWER = AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
+WORDS = Classifier(
+    statement=StatementClassifier(names=("novel_words",), means=(0.0,), scales=(1.0,), weights=(-6.0,), intercept=3.0),
     answer=ANSWER,
     threshold=0.5,
-    band=(0.2, 0.8),
+    review_range=(0.2, 0.8),
 )
 
 
@@ -33,16 +33,16 @@ WORDS = Head(
 def words_first(judge_at):
     """Words, then an LM that says Yes at .9: (judge, endpoint)."""
     second, server = judge_at(yes={OPEN: 0.9, CLEAR: 0.9})
-    return Judge("none", head=WORDS, escalate_to=second), server
+    return Judge("none", classifier=WORDS, escalate_to=second), server
 
 
 def test_a_judge_of_words_alone_makes_no_call():
-    """Its probabilities are those of its head, worked by hand; usage is nothing at all; the band is for people."""
-    judge = Judge("none", head=WORDS)
+    """Its probabilities are those of its classifier, worked by hand; usage is nothing at all; the review_range is for people."""
+    judge = Judge("none", classifier=WORDS)
     found = [judge(context=CONTEXT, answer=a) for a in (CLEAR, WRONG, OPEN)]
     assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
     assert [j.faithful for j in found] == [True, False, True]
-    assert [j.send_to_person for j in found] == [False, False, True]
+    assert [j.needs_review for j in found] == [False, False, True]
     assert [j.statements[0].is_supported for j in found] == [True, False, True]
     assert {j.usage.calls for j in found} == {0}
     assert judge.lms == []
@@ -52,7 +52,7 @@ def test_a_judge_of_words_alone_makes_no_call():
 
 
 def test_only_what_the_first_leaves_open_is_asked(words_first):
-    """Of three answers one lies in the band: one real HTTP call, and that answer's judgment is the LM's."""
+    """Of three answers one lies in the review_range: one real HTTP call, and that answer's judgment is the LM's."""
     judge, server = words_first
     clear, wrong, opened = judge.batch([{"context": CONTEXT, "answer": a} for a in (CLEAR, WRONG, OPEN)])
     assert server.statements == [OPEN]
@@ -72,7 +72,7 @@ def test_acall_hands_on_too(words_first):
 
 
 def test_an_untuned_judge_hands_on_by_its_dial(judge_at):
-    """At .5 its least supported statement lies in [.2, .8): the second is asked with other dials, the usage summed."""
+    """At .5 its least supported statement lies in [.2, .8): the second is asked with other options, the usage summed."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
     kept = judge(context=CONTEXT, answer=CLEAR)
@@ -105,10 +105,10 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
 
 
 def test_three_in_a_row(judge_at):
-    """Words, a small LM that is not sure, a larger one: two calls, handed on twice, the last one's word stands."""
+    """Words, a small LM that is not sure, a larger one: two calls, escalated twice, the last one's word stands."""
     small, _ = judge_at(yes={OPEN: 0.6})
     large, _ = judge_at(yes={OPEN: 0.05})
-    judge = Judge("none", head=WORDS, escalate_to=small.copy(escalate_to=large))
+    judge = Judge("none", classifier=WORDS, escalate_to=small.copy(escalate_to=large))
     found = judge(context=CONTEXT, answer=OPEN)
     assert (found.faithful, found.escalated, found.usage.calls) == (False, 2, 2)
     assert len(judge.chain) == 3
@@ -116,7 +116,7 @@ def test_three_in_a_row(judge_at):
 
 
 def test_escalate_to_in_its_three_forms():
-    """A judge as it is; an LM with the same dials; dials that change, on the same LM or another."""
+    """A judge as it is; an LM with the same options; options that change, on the same LM or another."""
     other = Judge("openai/big")
     assert Judge("openai/small", escalate_to=other).escalate_to is other
     by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big").escalate_to
@@ -127,19 +127,19 @@ def test_escalate_to_in_its_three_forms():
     )  # fmt: skip
     graded = Judge("openai/small", escalate_to={"lm": "openai/big", "verdicts": "graded"}).escalate_to
     assert (graded.lm_name, graded.config.instructions) == ("openai/big", ("graded",))
-    with pytest.raises(ConfigError, match="Dials are"):
+    with pytest.raises(ConfigError, match="Options are"):
         Judge("openai/small", escalate_to={"granularty": "answer"})
 
 
 def test_a_judge_without_an_lm_needs_a_head_of_words():
     """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
-    with pytest.raises(ConfigError, match="needs a head"):
+    with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none")
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm:supported",), "weights": (1.0,)})
-    with pytest.raises(ConfigError, match="needs a head"):
-        Judge("none", head=WORDS.model_copy(update={"statement": reads_lm}))
+    with pytest.raises(ConfigError, match="needs a classifier"):
+        Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
     with pytest.raises(ConfigError, match="granularity='sentence'"):
-        Judge("none", head=WORDS, granularity="statement")
+        Judge("none", classifier=WORDS, granularity="statement")
 
 
 @pytest.mark.parametrize("uncertain", [(0.8, 0.2), (-0.1, 0.5), (0.5, 1.1)])
@@ -157,9 +157,9 @@ def test_the_fingerprint_covers_the_chain(words_first):
         judge.copy(escalate_to=None).fingerprint,
         judge.copy(escalate_to=judge.escalate_to.copy(config=judge.config)).fingerprint,
         judge.copy(escalate_to=Judge("openai/big")).fingerprint,
-        judge.copy(head=WORDS.model_copy(update={"band": (0.1, 0.9)})).fingerprint,
+        judge.copy(classifier=WORDS.model_copy(update={"review_range": (0.1, 0.9)})).fingerprint,
     }
-    assert len(prints) == 4  # the third is the first with its dials said anew
+    assert len(prints) == 4  # the third is the first with its options said anew
 
 
 def test_a_run_finds_out_before_it_begins_that_the_second_is_not_there(words_first, tmp_path):
@@ -186,7 +186,7 @@ def exported(words_first, tmp_path):
     """The folder of that judge, with a reference judgment of each kind."""
     judge, _ = words_first
     chunks = as_chunks(CONTEXT)
-    seen = [(None, chunks, a, judge.observe(None, chunks, a)) for a in (CLEAR, OPEN)]
+    seen = [(None, chunks, a, judge.verify(None, chunks, a)) for a in (CLEAR, OPEN)]
     save_judge(judge, tmp_path / "judge", reference=seen)
     return tmp_path / "judge"
 
@@ -216,9 +216,9 @@ def test_saved_again_it_is_the_same_bytes(exported, tmp_path):
 
 
 def test_lm_replaces_the_first_that_is_asked(tmp_path):
-    """In a chain of small, small with other dials, and large, the large one stays what it is."""
+    """In a chain of small, small with other options, and large, the large one stays what it is."""
     small = Judge("openai/small", escalate_to={"reasoning": "before"})
-    Judge("none", head=WORDS, escalate_to=small.copy(
+    Judge("none", classifier=WORDS, escalate_to=small.copy(
         escalate_to=small.escalate_to.copy(escalate_to=Judge("openai/large"))
     )).save(tmp_path / "j")  # fmt: skip
     chain = load_judge(tmp_path / "j", lm="openai/mine").chain
@@ -241,6 +241,6 @@ def test_another_second_judge_than_was_exported_is_refused(exported, tmp_path):
 
 def test_a_judge_saved_over_a_cascade_leaves_nothing_of_it(exported):
     """The inner folder goes with it."""
-    Judge("none", head=WORDS).save(exported)
+    Judge("none", classifier=WORDS).save(exported)
     assert not (exported / "escalate_to").exists()
     assert load_judge(exported).escalate_to is None

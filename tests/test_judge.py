@@ -22,7 +22,7 @@ def record(i):
 
 
 def test_call(judge_at):
-    """A judgment has score, finding, statement with evidence, and what it cost as the endpoint reported it."""
+    """A judgment has score, raw_verdict, statement with evidence, and what it cost as the endpoint reported it."""
     judge, server = judge_at(yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3})
     found = judge(question="Which?", context=CONTEXT, answer="The kettle is blue. It holds 2 litres.")
     assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
@@ -239,24 +239,27 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
 
 
 @pytest.mark.parametrize(
-    ("dials", "message"),
+    ("options", "message"),
     [
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
         ({"granuality": "answer"}, r"granuality: Extra inputs are not permitted"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
-        ({"config": JudgeConfig(), "threshold": 0.5}, r"give either config= or single dials, got both \(dials: thres"),
+        (
+            {"config": JudgeConfig(), "threshold": 0.5},
+            r"give either config= or single options, got both \(options: thres",
+        ),
     ],
 )
-def test_wrong_dials(dials, message):
-    """A dial that does not exist, or a value it cannot have, is an error that names the dials there are."""
+def test_wrong_dials(options, message):
+    """A option that does not exist, or a value it cannot have, is an error that names the options there are."""
     with pytest.raises(ConfigError, match=message) as caught:
-        Judge("openai/tiny", **dials)
-    assert "config" in dials or "Dials are: abstention, ask_about, cite, confidence" in str(caught.value)
+        Judge("openai/tiny", **options)
+    assert "config" in options or "Options are: abstention, ask_about, cite, confidence" in str(caught.value)
 
 
 @pytest.mark.parametrize("names", [("nonsense",), ("supported", "nonsense")])
 def test_unknown_instruction(judge_at, names):
-    """An instruction that is not in the bank is an error of the dials that ends a run, not a fault of each record."""
+    """An instruction that is not in the bank is an error of the options that ends a run, not a fault of each record."""
     judge, server = judge_at(instructions=names)
     with pytest.raises(ConfigError, match="no instruction 'nonsense'; there are supported, every_detail, graded"):
         judge(**record(0))
@@ -285,7 +288,7 @@ def test_a_copy_shares_the_lm(judge_at):
 
 
 def test_a_copy_with_other_dials_asks_by_them(judge_at):
-    """A copy whose dials change what is asked asks that, also when the first judge has asked before."""
+    """A copy whose options change what is asked asks that, also when the first judge has asked before."""
     judge, server = judge_at(says="Yes\nWhy: It says so.")
     judge(context=CONTEXT, answer="The kettle is blue.")
     copy = judge.copy(config=JudgeConfig.make(reasoning="after"))

@@ -10,10 +10,10 @@ import typer
 from faith_dspy.cli.options import (
     LM,
     APIBase,
-    Dials,
     Granularities,
     Json,
     JudgeSource,
+    Options,
     TrackingURI,
     judge_of,
     print_json,
@@ -27,7 +27,7 @@ def agree(
     lm: LM = None,
     api_base: APIBase = None,
     granularity: Granularities = None,
-    dials: Dials = None,
+    options: Options = None,
     unlabelled: Annotated[
         Path | None,
         typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
@@ -80,11 +80,11 @@ def agree(
 
     examples = read_labels(labels)
     labels_hash = label_set_hash(examples)
-    the_judge = judge_of(judge, lm, api_base, granularity, dials)
+    the_judge = judge_of(judge, lm, api_base, granularity, options)
     run = None
     if track or tracking_uri or experiment:
-        from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
         from faith_dspy.optimize.monitoring.drift_run import WatchRun
+        from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         run = WatchRun(
             connect(tracking_uri, experiment or EXPERIMENT), judge or the_judge.lm_name, labels.name, labels_hash
@@ -93,11 +93,11 @@ def agree(
     for its_lm in the_judge.lms if run is not None else ():
         # Behind a name on the network another LM may stand by now; the embedded one is its file.
         its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
-    from faith_dspy.optimize.select.evaluate import agreement, evidence, judged_rows, observe, usage_of
     from faith_dspy.optimize.monitoring.drift import below, look, sentences, watched
+    from faith_dspy.optimize.select.evaluate import agreement, evidence, judged_rows, usage_of, verify
 
     with TerminalView().task("judging", len(examples)) as advance, metered():
-        seen = observe(the_judge, examples, advance)
+        seen = verify(the_judge, examples, advance)
     rows, ranking = judged_rows(seen, the_judge)
     found = agreement(rows, ranking)
     named = evidence(seen, the_judge)
@@ -115,7 +115,7 @@ def agree(
 
         others = read_labels(unlabelled, require_label=False)
         with TerminalView().task("judging the unlabelled", len(others)) as advance:
-            more = judged_rows(observe(the_judge, others, advance), the_judge)[1]
+            more = judged_rows(verify(the_judge, others, advance), the_judge)[1]
         share = faithful_share([r.label for r in rows], ranking, more)
         document["traffic"] = share.model_dump(mode="json")
     alarms, changes = below(found, minimum), []

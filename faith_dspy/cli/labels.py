@@ -61,9 +61,9 @@ def import_(
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
-    from faith_dspy.optimize.tracking.feedback import write_labels
     from faith_dspy.optimize.data.tables import parse_columns, read_foreign
     from faith_dspy.optimize.data.votes import parse_words
+    from faith_dspy.optimize.tracking.feedback import write_labels
 
     check_writable(out, "--out")
     found = read_foreign(file, kind, parse_columns(columns or ()), parse_words(values or ()))
@@ -86,9 +86,9 @@ def pull(
 
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
+    from faith_dspy.optimize.data.votes import parse_words
     from faith_dspy.optimize.tracking.feedback import pull as run
     from faith_dspy.optimize.tracking.feedback import traces_in, write_labels
-    from faith_dspy.optimize.data.votes import parse_words
 
     check_writable(out, "--out")
     found = run(traces_in(tracking_uri, experiment), name, parse_words(values or ()))

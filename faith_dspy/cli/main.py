@@ -21,10 +21,10 @@ from faith_dspy.cli.options import (
     LM,
     SETTINGS,
     APIBase,
-    Dials,
     Granularities,
     Json,
     JudgeSource,
+    Options,
     TrackingURI,
     check_writable,
     judge_of,
@@ -88,11 +88,11 @@ def tune(
     ] = None,
     lm: LM = "local",
     api_base: APIBase = None,
-    aim: Annotated[
+    operating_point: Annotated[
         str,
         typer.Option(
-            "--aim",
-            help="What the pass mark is for: balanced, recall=0.9 (unfaithful answers to stop), or cost=5 (how much "
+            "--operating_point",
+            help="What the threshold is for: balanced, recall=0.9 (unfaithful answers to stop), or cost=5 (how much "
             "worse it is to pass an unfaithful answer than to stop a faithful one).",
         ),
     ] = "balanced",
@@ -125,7 +125,7 @@ def tune(
         typer.Option(
             "--prefer",
             help="What is exported: what agrees best, or the cheapest that is not shown to agree worse – another "
-            "variant, words first, or words alone.",
+            "variant, words first, or lexical features alone.",
         ),
     ] = Preference.AGREEMENT,
     seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
@@ -138,7 +138,8 @@ def tune(
     tracking_uri: TrackingURI = None,
     experiment: Annotated[str, typer.Option("--experiment", help="MLflow experiment.")] = "faithfulness",
     require_better: Annotated[
-        bool, typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the baseline.")
+        bool,
+        typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the untuned judge."),
     ] = False,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Tune nothing; as `faith-dspy study rollback`: undo the last promotion.")
@@ -157,11 +158,11 @@ def tune(
     A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
     is kept back. Without one, quick begins no variant after 4 minutes, standard after 60.
 
-    --variants plan.toml declares what is tried: variants of any dials, optimizers, LMs and seeds, sizes and limits;
+    --variants plan.toml declares what is tried: variants of any options, optimizers, LMs and seeds, sizes and limits;
     `python -m pydoc faith_dspy.optimize.select.plan` shows one.
 
     The champion is registered in MLflow, and becomes models:/faithfulness@champion when it has earned it: shown better
-    than its own untuned baseline, and not shown worse than the present champion where both were tested on the same
+    than its own untuned judge, and not shown worse than the present champion where both were tested on the same
     answers; or when there is none yet. The last lines say so. --rollback undoes it.
 
     A study that is stopped – Ctrl-C, or worse – goes on where it was when the same command is run again: every reply of
@@ -182,7 +183,7 @@ def tune(
         test=test,
         lm=lm or "local",
         api_base=api_base,
-        aim=aim,
+        operating_point=operating_point,
         reflection_lm=reflection_lm,
         budget=budget.value,
         out=out,
@@ -201,7 +202,7 @@ def tune(
         print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
     else:
         stdout().print(study_view(result))
-    if require_better and result.comparisons["baseline"].verdict != "better":
+    if require_better and result.comparisons["untuned"].verdict != "better":
         raise typer.Exit(1)
 
 
@@ -229,7 +230,7 @@ def judge(
         Path | None, typer.Option("--html", help="Also write one self-contained HTML page, of the first 2,000 answers.")
     ] = None,
     granularity: Granularities = None,
-    dials: Dials = None,
+    options: Options = None,
     threads: Annotated[
         int | None, typer.Option("--threads", help="Answers judged at the same time; on Spark, by each worker.", min=1)
     ] = None,
@@ -251,7 +252,7 @@ def judge(
     """Judge answers. A judgment a line, in the order of the input, with the record's id where it has one.
 
     Any number of records is read as it is needed. One that cannot be judged, or a line that is not JSON, comes out
-    unscored, with the reason. With --out, a run that was stopped or killed goes on where it was, if judge and dials
+    unscored, with the reason. With --out, a run that was stopped or killed goes on where it was, if judge and options
     are the same. The last line on stderr counts what was scored, what was not and why, tokens and seconds.
 
     --engine spark takes Parquet (or JSON lines), local or s3a://…, and writes Parquet: every column that was there, and
@@ -263,15 +264,15 @@ def judge(
 
     Example: faith-dspy judge answers.parquet --judge judges/mine --engine spark
     """
-    made = partial(judge_of, judge, lm, api_base, granularity, dials)
+    made = partial(judge_of, judge, lm, api_base, granularity, options)
     if engine is Engine.SPARK:
         _judge_on_spark(made, records, out, html, threads, calls_per_second, spark_conf or ())
         return
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
+    from faith_dspy.io.runner import count_lines, run
     from faith_dspy.lm import Limits, metered
     from faith_dspy.report.terminal import TerminalView
-    from faith_dspy.io.runner import count_lines, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
     check_writable(file, "--out")

@@ -33,12 +33,12 @@ Granularities = Annotated[
     str | None,
     typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.", show_default="sentence"),
 ]
-Dials = Annotated[
+Options = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="DIAL=VALUE",
-        help="Any dial of an untuned judge, e.g. --set verdicts=graded --set reasoning=after. May be repeated.",
+        help="Any option of an untuned judge, e.g. --set verdicts=graded --set reasoning=after. May be repeated.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
@@ -51,20 +51,22 @@ TrackingURI = Annotated[
 def judge_of(
     folder: str | None, lm: str | None, api_base: str | None, granularity: str | None, settings: list[str] | None
 ) -> Judge:
-    """The judge that the options name: a tuned one, or an untuned one with these dials."""
+    """The judge that the options name: a tuned one, or an untuned one with these options."""
     from faith_dspy.config import JudgeConfig
 
-    dials = JudgeConfig.parse([*([f"granularity={granularity}"] if granularity else []), *(settings or [])])
+    options = JudgeConfig.parse([*([f"granularity={granularity}"] if granularity else []), *(settings or [])])
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
-        if dials:
+        if options:
             given = f"--set {settings[0]}" if settings else f"--granularity {granularity}"
-            raise InputError(f"{given} is for an untuned judge; {folder} has its own dials. Leave out one of the two.")
+            raise InputError(
+                f"{given} is for an untuned judge; {folder} has its own options. Leave out one of the two."
+            )
         return load_judge(folder, lm=lm, api_base=api_base)
     from faith_dspy.judge import Judge
 
-    return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**dials))
+    return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**options))
 
 
 def check_writable(path: Path | None, option: str) -> None:

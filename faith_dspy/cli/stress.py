@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, Dials, Granularities, Json, JudgeSource, judge_of, print_json, stdout
+from faith_dspy.cli.options import LM, APIBase, Granularities, Json, JudgeSource, Options, judge_of, print_json, stdout
 
 
 def stress(
@@ -16,7 +16,7 @@ def stress(
     lm: LM = None,
     api_base: APIBase = None,
     granularity: Granularities = None,
-    dials: Dials = None,
+    options: Options = None,
     answers: Annotated[
         int, typer.Option("--answers", help="Labelled answers that are changed, half of them faithful.", min=2)
     ] = 50,
@@ -40,7 +40,7 @@ def stress(
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
-    the_judge = judge_of(judge, lm, api_base, granularity, dials)
+    the_judge = judge_of(judge, lm, api_base, granularity, options)
     the_judge.preflight()
     from faith_dspy.optimize.diagnostics.stress import stress as run
 

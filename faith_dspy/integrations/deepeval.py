@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class FaithfulnessMetric(BaseMetric):
     """A judge for `LLMTestCase`: ``actual_output`` against ``retrieval_context`` (else ``context``).
 
-    The score is the tuned judge's probability, an untuned one's score. ``threshold`` None is the judge's own pass mark:
+    The score is the tuned judge's probability, an untuned one's score. ``threshold`` None is the judge's own threshold:
     then it passes what the judge calls faithful.
 
     An unscored answer has no score and ``error`` says why; it has not passed. ``skipped`` would be wrong: DeepEval

@@ -32,8 +32,8 @@ def pass_mark(judge: Judge) -> float:
 
     Without either 1.0, every statement; of a five-level verdict 0.5.
     """
-    if judge.head is not None:
-        return judge.head.threshold
+    if judge.classifier is not None:
+        return judge.classifier.threshold
     if judge.config.threshold is not None:
         return judge.config.threshold
     return 0.5 if str(judge.config.verdicts) == "five_level" else 1.0

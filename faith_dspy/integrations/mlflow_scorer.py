@@ -223,7 +223,7 @@ def scorer(judge: str, name: str, statements: Any) -> FaithfulnessScorer:
 def _metadata(judgment: Judgment) -> dict[str, str]:
     """The judgment in strings, with what it cost under the keys that MLflow's pages show."""
     u = judgment.usage
-    fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "send_to_person", "unscored"})
+    fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "needs_review", "unscored"})
     told = {k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items() if v is not None}
     told |= {
         "verdicts": json.dumps(judgment.verdict_counts),

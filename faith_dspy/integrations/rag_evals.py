@@ -3,7 +3,7 @@
     from faith_dspy.integrations.rag_evals import grade
     grade(question, answer, context_chunks, judge=judge).overall_score
 
-Needs no package. Reasoning, strict or lenient reading, prompt and granularity are dials of the judge.
+Needs no package. Reasoning, strict or lenient reading, prompt and granularity are options of the judge.
 """
 
 from __future__ import annotations

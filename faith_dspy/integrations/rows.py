@@ -43,13 +43,13 @@ class VerdictCounts(BaseModel):
 
 
 class JudgedRow(BaseModel):
-    """What is found of one answer; ``score`` to ``send_to_person`` are None when ``unscored`` says why."""
+    """What is found of one answer; ``score`` to ``needs_review`` are None when ``unscored`` says why."""
 
     score: float | None = None
     faithful: bool | None = None
     probability: float | None = None
     level: str | None = None
-    send_to_person: bool | None = None
+    needs_review: bool | None = None
     unscored: str | None = None
     detail: str | None = None
     """In words, why it is unscored."""
@@ -69,8 +69,8 @@ def judge_rows(
 
     ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: most LM calls.
     """
-    from faith_dspy.lm import Limits, metered
     from faith_dspy.io.runner import few_replies_in_memory
+    from faith_dspy.lm import Limits, metered
 
     try:
         judge.ready()
@@ -84,7 +84,7 @@ def judge_rows(
 
 def row_of(judgment: Judgment) -> dict[str, Any]:
     """A `JudgedRow` as a dictionary."""
-    statements = [s.model_dump_json(exclude={"signals"}) for s in judgment.statements]
+    statements = [s.model_dump_json(exclude={"features"}) for s in judgment.statements]
     fields = judgment.model_dump(mode="json", include=set(JudgedRow.model_fields) - {"statements"})
     counts = VerdictCounts(**judgment.verdict_counts).model_dump()
     return fields | {"verdict_counts": counts, "statements": f"[{', '.join(statements)}]"}

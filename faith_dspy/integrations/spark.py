@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, MissingExtraError, in_short
 from faith_dspy.integrations.rows import JudgedRow, ddl, judge_rows
-from faith_dspy.lm.make import is_local
 from faith_dspy.io.runner import Tally
+from faith_dspy.lm.make import is_local
 from faith_dspy.schema import Unscored, Usage
 
 if TYPE_CHECKING:
@@ -255,17 +255,17 @@ def _preflight(spark: SparkSession, here: partial[Judge]) -> None:
 def _write(judged: DataFrame, out: str, started: float) -> Tally:
     """Write it and count on the way: nothing is read, or judged, twice."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import Observation
+    from pyspark.sql import RawJudgment
     from pyspark.sql import functions as F
 
-    found = Observation()
+    found = RawJudgment()
     row, usage = F.col(COLUMN), F.col(COLUMN).usage
     counts: list[Column] = [F.count(row.score).alias("scored")]
     counts += [F.count_if(row.unscored == u.value).alias(u.value) for u in Unscored]
     counts += [F.sum(usage[k]).alias(k) for k in Usage.model_fields]
     counts.append(F.count_if((usage.calls > 0) & usage.dollars.isNull()).alias("unpriced"))
     try:
-        judged.observe(found, *counts).write.parquet(out)
+        judged.verify(found, *counts).write.parquet(out)
     except PySparkException as exc:
         raise InputError(f"--out {out}: Spark could not write it ({in_short(exc)}).") from exc
     seen = {k: v or 0 for k, v in found.get.items()}

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.io.conversation import as_text, from_conversation
 from faith_dspy.errors import InputError, in_short
+from faith_dspy.io.conversation import as_text, from_conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

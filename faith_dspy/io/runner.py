@@ -1,7 +1,7 @@
 """A file of records through a judge: streamed, in order, and going on where an earlier run was stopped.
 
 The output has one row per record. A row's ``record`` is a hash of the line it was made from and ``judge`` one of the
-judge with its dials, so that a run can tell which records an output file already holds; ``line`` is the line's number.
+judge with its options, so that a run can tell which records an output file already holds; ``line`` is the line's number.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def finished(out: Path, records: Iterator[Record], made_by: str) -> Iterator[tup
                 )
             if fields.get("judge") != made_by:
                 raise InputError(
-                    f"{out}: line {number} was judged by another judge or with other dials, so this run cannot go on "
+                    f"{out}: line {number} was judged by another judge or with other options, so this run cannot go on "
                     "from it. Give another --out, or remove the file."
                 )
             end += len(line)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import dspy
 
-from faith_dspy.program.adapter import ADAPTER, CompactAdapter, unwatched
 from faith_dspy.concurrency import meanwhile
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
-from faith_dspy.text.focus import focused
 from faith_dspy.lm.endpoint import redact
 from faith_dspy.lm.meter import counted
-from faith_dspy.text.context import PreparedContext, prepare
-from faith_dspy.schema import Chunk, Finding, Sentence, Statement, Usage
-from faith_dspy.text.sentences import carries_statement, sentences
-from faith_dspy.text.features import HEAD_SIGNALS, novelty, statement_signals, words_clear
+from faith_dspy.program.adapter import ADAPTER, CompactAdapter, unwatched
 from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements
 from faith_dspy.program.verifier import JointVerifier, Verifier
+from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Usage
+from faith_dspy.text.context import IndexedContext, index_context
+from faith_dspy.text.features import CLASSIFIER_FEATURES, is_covered, lexical_features, novelty
+from faith_dspy.text.focus import focused
+from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,14 +34,14 @@ MAX_LOST = 1 / 3
 NUMBER_BYTES = 12
 """What a chunk's number in the prompt takes of a window: five tokens, in bytes as `Judge` counts them."""
 
-_Open: TypeAlias = tuple[Statement, list[Finding]]
+_Open: TypeAlias = tuple[Statement, list[RawVerdict]]
 """A statement the LM is asked about, and its readings so far."""
 
 log = logging.getLogger(__name__)
 
 
 class FaithfulnessProgram(dspy.Module):
-    """Extract, then verify. Input: question, context, answer; output: sentences and a `Finding` per statement."""
+    """Extract, then verify. Input: question, context, answer; output: sentences and a `RawVerdict` per statement."""
 
     def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
         super().__init__()
@@ -55,9 +55,9 @@ class FaithfulnessProgram(dspy.Module):
     def forward(
         self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
     ) -> dspy.Prediction:
-        """Findings in the answer's order. An LM fault is kept in its finding; it never drops a statement.
+        """Findings in the answer's order. An LM fault is kept in its raw_verdict; it never drops a statement.
 
-        ``ask_about``: the dial of `JudgeConfig`.
+        ``ask_about``: the option of `JudgeConfig`.
         """
         parts = sentences(answer)
         missed = 0
@@ -65,9 +65,9 @@ class FaithfulnessProgram(dspy.Module):
             before = counted()
             statements = self.statements(parts, answer, question or "")
             extraction = counted() - before
-            passed: list[Finding | None] = [None] * len(statements)
+            passed: list[RawVerdict | None] = [None] * len(statements)
             if ask_about != "all":
-                passed = passed_over(statements, prepare(context, question), ask_about)
+                passed = passed_over(statements, index_context(context, question), ask_about)
             todo: list[_Open] = [(s, []) for s, p in zip(statements, passed, strict=True) if p is None]
             for window, asked in self._turns(context, todo):
                 given = self._jointly([s for s, _ in asked], window, question or "")
@@ -76,8 +76,8 @@ class FaithfulnessProgram(dspy.Module):
                     if not any(f.error for f in found):
                         with meanwhile(partial(_signals, statement.text, context, question)):
                             found.append(self._reading(statement, window, said, question or ""))
-        findings = completed(passed, [merged(found) for _, found in todo])
-        return dspy.Prediction(sentences=parts, findings=findings, fallbacks=missed, extraction=extraction)
+        raw_verdicts = completed(passed, [merged(found) for _, found in todo])
+        return dspy.Prediction(sentences=parts, raw_verdicts=raw_verdicts, fallbacks=missed, extraction=extraction)
 
     def _turns(self, context: Sequence[Chunk], todo: list[_Open]) -> Iterator[tuple[Window, list[_Open]]]:
         """What is asked about one after the other: all statements of a window before the next one, so that the server
@@ -127,7 +127,7 @@ class FaithfulnessProgram(dspy.Module):
             lines = []
         return assign(lines, carrying, question)
 
-    def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> Finding:
+    def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> RawVerdict:
         """What the LM says about a statement by one window."""
         verify = self.verify
         inputs: dict[str, Any] = {
@@ -146,10 +146,10 @@ class FaithfulnessProgram(dspy.Module):
             found |= {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
         else:
             found |= self._found(p, window.ids)
-        return Finding(**found, usage=counted() - before)
+        return RawVerdict(**found, usage=counted() - before)
 
     def _found(self, p: Any, ids: Sequence[int]) -> dict[str, Any]:
-        """A reading as the fields of a `Finding`."""
+        """A reading as the fields of a `RawVerdict`."""
         if p.verdict is None:
             return {"error": "the LM's reply has no label that was asked for"}
         return {
@@ -164,22 +164,22 @@ class FaithfulnessProgram(dspy.Module):
         }
 
 
-def passed_over(statements: Sequence[Statement], prepared: PreparedContext, ask_about: str) -> list[Finding | None]:
+def passed_over(statements: Sequence[Statement], indexed: IndexedContext, ask_about: str) -> list[RawVerdict | None]:
     """What stands for the statements that the LM is not asked about; None for those it is.
 
-    ``ask_about``: the dial of `JudgeConfig`, ``novel`` or ``weakest``.
+    ``ask_about``: the option of `JudgeConfig`, ``novel`` or ``weakest``.
     """
-    found = [Finding.cleared(s) if words_clear(s.text, prepared) else None for s in statements]
+    found = [RawVerdict.cleared(s) if is_covered(s.text, indexed) else None for s in statements]
     left = [i for i, f in enumerate(found) if f is None]
     if ask_about == "weakest" and left:
-        left.remove(max(left, key=lambda i: novelty(statements[i].text, prepared)))
+        left.remove(max(left, key=lambda i: novelty(statements[i].text, indexed)))
         for i in left:
-            found[i] = Finding.presumed(statements[i])
+            found[i] = RawVerdict.presumed(statements[i])
     return found
 
 
-def completed(passed: Sequence[Finding | None], asked: Sequence[Finding]) -> list[Finding]:
-    """All findings, in the answer's order. Where the weakest statement cannot be judged, none is presumed by it."""
+def completed(passed: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]) -> list[RawVerdict]:
+    """All raw_verdicts, in the answer's order. Where the weakest statement cannot be judged, none is presumed by it."""
     told = iter(asked)
     lost = next((f for f in asked if f.verdict is None), None)
     return [
@@ -191,15 +191,15 @@ def completed(passed: Sequence[Finding | None], asked: Sequence[Finding]) -> lis
 
 
 def _signals(statement: str, context: Sequence[Chunk], question: str | None) -> None:
-    """Signals of words take no less time than the rest; they are remembered for the judgment that follows.
+    """Lexical features take no less time than the rest; they are remembered for the judgment that follows.
 
-    Those that most heads use: of others the context is read by then.
+    Those that most classifiers use: of others the context is read by then.
     """
-    statement_signals(statement, (), prepared=prepare(context, question), names=HEAD_SIGNALS)
+    lexical_features(statement, (), indexed=index_context(context, question), names=CLASSIFIER_FEATURES)
 
 
-def merged(readings: Sequence[Finding]) -> Finding:
-    """One finding from a statement's readings by all windows: the best-supported one.
+def merged(readings: Sequence[RawVerdict]) -> RawVerdict:
+    """One raw_verdict from a statement's readings by all windows: the best-supported one.
 
     Where it is supported, ids and quotes of the other windows that support it stand after its own. A window that could
     not be read leaves the statement unjudged: what stands there might have been the support.
@@ -289,7 +289,7 @@ def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") 
         match = re.match(r"^[\s\-*\[(]*(\d{1,3})[\])]?[.:)\s]+(.+)$", line)
         if match and 1 <= int(match[1]) <= len(carrying):
             found.setdefault(int(match[1]), []).append(match[2].strip())
-    said = prepare([Chunk(id=0, text=" ".join([known, *(p.text for p in carrying)]))])
+    said = index_context([Chunk(id=0, text=" ".join([known, *(p.text for p in carrying)]))])
     out: list[Statement] = []
     for number, part in enumerate(carrying, 1):
         lines_here = found.get(number, [])
@@ -298,11 +298,11 @@ def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") 
                 continue
             lines_here = []
         texts = [t for t in dict.fromkeys(lines_here) if _novel(t, said) == 0]
-        if not texts or _novel(part.text, prepare([Chunk(id=0, text=" ".join(texts))])) > MAX_LOST:
+        if not texts or _novel(part.text, index_context([Chunk(id=0, text=" ".join(texts))])) > MAX_LOST:
             texts = [part.text]
         out += [Statement(text=t, sentence_index=part.index) for t in texts]
     return out
 
 
-def _novel(text: str, said: PreparedContext) -> float:
-    return statement_signals(text, [], prepared=said, names=["novel_words"])["novel_words"]
+def _novel(text: str, said: IndexedContext) -> float:
+    return lexical_features(text, [], indexed=said, names=["novel_words"])["novel_words"]

@@ -90,7 +90,7 @@ class Instruction(NamedTuple):
         system_prompt: str = "",
         joint: bool = False,
     ) -> type[dspy.Signature]:
-        """The signature that asks this instruction; keywords are dials of `JudgeConfig`, ``joint`` for all at once.
+        """The signature that asks this instruction; keywords are options of `JudgeConfig`, ``joint`` for all at once.
 
         The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
         models with these fields and the ``statement``'s number from 1.

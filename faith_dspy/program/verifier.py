@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 
-from faith_dspy.program.adapter import CompactAdapter, predicted, response_format
-from faith_dspy.scoring.classifier import to_logit, to_probability
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.endpoint import redact
+from faith_dspy.program.adapter import CompactAdapter, predicted, response_format
 from faith_dspy.program.replies import after_thoughts, label_probabilities, token_alternatives, token_text
 from faith_dspy.program.signatures import INSTRUCTIONS, asked_by
+from faith_dspy.scoring.classifier import to_logit, to_probability
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

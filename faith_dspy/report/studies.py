@@ -20,7 +20,7 @@ def studies_view(compared: Any) -> RenderableType:
     what = _table("Studies", ("#", "study", "labels", "set", "LM", "budget", "seed", "read", "min"))
     reached = _table(
         "Champions, each on its own testset",
-        ("#", "balanced acc.", "AUROC", "Cohen's κ", "base", "floor", "people"),
+        ("#", "balanced acc.", "AUROC", "Cohen's κ", "base", "baseline", "people"),
     )
     for i, s in enumerate(compared.studies, 1):
         seed = "–" if s.seed is None else str(s.seed)
@@ -42,16 +42,16 @@ def studies_view(compared: Any) -> RenderableType:
             interval(a.balanced_accuracy),
             interval(a.auroc),
             interval(a.cohen_kappa),
-            *(number(x.balanced_accuracy if x else None) for x in (s.baseline, s.floor, s.ceiling)),
+            *(number(x.balanced_accuracy if x else None) for x in (s.untuned, s.baseline, s.ceiling)),
         )
     lines = [
-        "[dim]base, floor, people: balanced accuracy of the untuned whole-answer judge, of words alone, and of one "
+        "[dim]base, baseline, people: balanced accuracy of the untuned whole-answer judge, of lexical features alone, and of one "
         "annotator against the others. In brackets 95 % intervals. set: begin of the label set's hash; read: tokens an "
         "answer, by the champion; min: minutes of the study.[/dim]",
         "",
     ]
     for i, s in enumerate(compared.studies, 1):
-        verdict = f"{s.verdict} than its baseline" if s.verdict else "not compared with a baseline"
+        verdict = f"{s.verdict} than its untuned" if s.verdict else "not compared with a untuned"
         early = "" if s.finished else "; stopped early"
         lines.append(f"• {i}: {s.champion}, {verdict}, {s.agreement.n} test answers{early}.")
     lines += [f"• {escape(p.comparison.sentence[:1].upper() + p.comparison.sentence[1:])}" for p in compared.pairs]

@@ -13,9 +13,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from faith_dspy.schema import Usage
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
-    from faith_dspy.schema import Usage
 
 
 def number(e: Estimate | None) -> str:
@@ -46,7 +46,7 @@ def study_view(result: Any) -> RenderableType:
         dev.add_column(title, justify="right", no_wrap=True)
     left_out = []
     for v in result.variants:
-        style = "bold green" if v.name == result.champion else "dim" if v.kind == "floor" else ""
+        style = "bold green" if v.name == result.champion else "dim" if v.kind == "baseline" else ""
         if v.agreement is None:
             left_out.append(f"[yellow]{v.name}: {v.status}, {v.note}.[/yellow]")
             continue
@@ -67,9 +67,9 @@ def study_view(result: Any) -> RenderableType:
     for title in ("balanced acc.", "AUROC", "Cohen's κ", "read", "s"):
         test.add_column(title, justify="right", no_wrap=True)
     for t in result.test:
-        read, _, seconds = _cost(t.usage, 0 if t.kind == "floor" else t.agreement.n)
+        read, _, seconds = _cost(t.usage, 0 if t.kind == "baseline" else t.agreement.n)
         test.add_row(
-            Text(t.name, "bold green" if t.name == "champion" else "dim" if t.kind == "floor" else ""),
+            Text(t.name, "bold green" if t.name == "champion" else "dim" if t.kind == "baseline" else ""),
             interval(t.agreement.balanced_accuracy),
             interval(t.agreement.auroc),
             interval(t.agreement.cohen_kappa),
@@ -82,24 +82,26 @@ def study_view(result: Any) -> RenderableType:
         test.add_row(Text("people", "dim"), *cells)
     coverage = ", ".join(f"{t.name} {t.agreement.coverage:.0%}" for t in result.test if t.agreement.coverage < 1)
     notes = [
-        f"[dim]champion: {result.champion}, tuned; baseline: the whole answer asked about, untuned; floor-overlap: "
-        "words alone, no LM, fitted on the same labels; floor-shortcut: length; "
+        f"[dim]champion: {result.champion}, tuned; untuned: the whole answer asked about, untuned; lexical-baseline: "
+        "lexical features alone, no LM, fitted on the same labels; length-baseline: length; "
         f"{'people: one annotator against the others; ' if result.ceiling else ''}in brackets 95 % intervals. "
-        "LM alone: with its threshold fitted, without signals of words. "
+        "LM alone: with its threshold fitted, without lexical features. "
         "read: tokens an answer, prefix cache not counted; s: seconds an answer.[/dim]",
         *([f"[dim]Answers scored, where not all: {coverage}.[/dim]"] if coverage else []),
         "",
     ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
-    if result.head_report is not None:
-        calibration, band = (getattr(result.head_report, k).get("test") for k in ("calibration", "band"))
+    if result.classifier_report is not None:
+        calibration, review_range = (
+            getattr(result.classifier_report, k).get("test") for k in ("calibration", "review_range")
+        )
         if calibration is not None:
             notes.append(
                 f"• Calibration error on test: {interval(calibration.before)} as the LM says it, "
                 f"{interval(calibration.after)} after."
             )
-        if band is not None:
-            notes.append(f"• For a person, of test (too close to call): {escape(band.sentence)}")
+        if review_range is not None:
+            notes.append(f"• For a person, of test (too close to call): {escape(review_range.sentence)}")
     if not result.finished:
         notes.append("• [yellow]Stopped early: the champion is the best of the variants that were finished.[/yellow]")
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
@@ -107,8 +109,8 @@ def study_view(result: Any) -> RenderableType:
         notes.append(f"• {escape(result.selection.sentence)}")
     if result.groups is not None:
         notes.append(f"• {escape(result.groups.sentence)}")
-    floor = result.comparisons.get("floor-overlap")
-    if floor is not None and floor.verdict != "better":
+    baseline = result.comparisons.get("lexical-baseline")
+    if baseline is not None and baseline.verdict != "better":
         notes.append("• [yellow]Not shown better than counting words: not worth its LM on these labels.[/yellow]")
     if result.registered:
         notes.append(f"• {escape(result.registered)}")

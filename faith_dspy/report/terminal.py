@@ -44,7 +44,7 @@ _IDS = 3
 
 
 def judgment_view(judgment: Judgment) -> RenderableType:
-    """One judgment: the finding on top, a line per statement below."""
+    """One judgment: the raw_verdict on top, a line per statement below."""
     if judgment.unscored is not None:
         head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
     else:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy import rates
 from faith_dspy.errors import InputError
-from faith_dspy.scoring.statistics import Estimate as Estimate
 from faith_dspy.schema import Verdict
+from faith_dspy.scoring import statistics as rates
+from faith_dspy.scoring.statistics import Estimate as Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from faith_dspy.scoring.statistics import Bools, Floats, Ints
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.statistics import Bools, Floats, Ints
 
 _WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
 _WORDS |= {v.value: v.is_supported for v in Verdict}
@@ -47,7 +47,7 @@ class Agreement(BaseModel):
     mcc: Estimate
     """Correlation of labels and predictions (Matthews 1975); 0 when all predictions are the same."""
     f1_unfaithful: Estimate
-    """F1 of finding unfaithful answers."""
+    """F1 of raw_verdict unfaithful answers."""
     recall_unfaithful: Estimate
     """Share of the unfaithful answers that were failed."""
     recall_faithful: Estimate

@@ -1,6 +1,6 @@
-"""The head: signals of support → probability per statement → probability per answer. Numbers only, no pickles.
+"""The classifier: features of support → probability per statement → probability per answer. Numbers only, no pickles.
 
-Applying a head needs no numpy. Fitting one is `faith_dspy.optimize.classifier.fitting`.
+Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classifier.fitting`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LOGIT_LIMIT = 6.0
-"""Logits are clipped here: a probability of .9975 and one of .9999 are the same to a head."""
+"""Logits are clipped here: a probability of .9975 and one of .9999 are the same to a classifier."""
 
 AGGREGATES = ("weakest", "second_weakest", "soft_weakest", "mean")
-"""What an answer head may use of its statements' logits; all but `mean` are ruled by the worst statements.
+"""What an answer classifier may use of its statements' logits; all but `mean` are ruled by the worst statements.
 
 None grows with the number of statements as such: a sum of log-probabilities would, and so count the sentences.
 """
@@ -52,7 +52,7 @@ def to_probability(logit: float) -> float:
 
 
 class _Linear(BaseModel):
-    """A logistic regression over named signals: ``intercept + Σ weight · (signal − mean) / scale``."""
+    """A logistic regression over named features: ``intercept + Σ weight · (signal − mean) / scale``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -76,28 +76,28 @@ class _Linear(BaseModel):
             raise ValueError(f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement")
         return self
 
-    def contributions(self, signals: Mapping[str, float]) -> dict[str, float]:
+    def contributions(self, features: Mapping[str, float]) -> dict[str, float]:
         """What each signal adds to the log-odds, against the mean; nothing where it is missing."""
         return {
-            name: weight * (signals[name] - mean) / scale if name in signals else 0.0
+            name: weight * (features[name] - mean) / scale if name in features else 0.0
             for name, mean, scale, weight in zip(self.names, self.means, self.scales, self.weights, strict=True)
         }
 
-    def logit(self, signals: Mapping[str, float]) -> float:
+    def logit(self, features: Mapping[str, float]) -> float:
         """Log-odds of support, not clipped."""
-        return self.intercept + math.fsum(self.contributions(signals).values())
+        return self.intercept + math.fsum(self.contributions(features).values())
 
 
-class StatementHead(_Linear):
-    """Signals of one statement → chance that a person would call it fully supported."""
+class StatementClassifier(_Linear):
+    """Features of one statement → chance that a person would call it fully supported."""
 
-    def probability(self, signals: Mapping[str, float]) -> float:
+    def probability(self, features: Mapping[str, float]) -> float:
         """Chance of support, from log-odds clipped at ±`LOGIT_LIMIT`."""
-        return to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, self.logit(signals))))
+        return to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, self.logit(features))))
 
 
-class AnswerHead(_Linear):
-    """Probabilities of the statements, and signals of the whole answer → chance that a person calls it faithful.
+class AnswerClassifier(_Linear):
+    """Probabilities of the statements, and features of the whole answer → chance that a person calls it faithful.
 
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
@@ -121,10 +121,10 @@ class AnswerHead(_Linear):
         return self
 
     def probability(
-        self, statements: Sequence[float | None], signals: Mapping[str, float] | None = None
+        self, statements: Sequence[float | None], features: Mapping[str, float] | None = None
     ) -> float | None:
         """Chance that the answer is faithful; None when there is neither a judged statement nor a signal it knows."""
-        known = {n: v for n, v in (signals or {}).items() if n in self.names}
+        known = {n: v for n, v in (features or {}).items() if n in self.names}
         if all(p is None for p in statements) and not known:
             return None
         logit = self.logit({**aggregates(statements, self.unjudged), **known})
@@ -158,38 +158,43 @@ def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dic
     }
 
 
-class Head(BaseModel):
-    """Everything fitted on labels that turns signals into a judgment."""
+class Classifier(BaseModel):
+    """Everything fitted on labels that turns features into a judgment."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    statement: StatementHead | None
-    """None where answers are judged by signals of the whole answer alone."""
-    answer: AnswerHead
+    statement: StatementClassifier | None
+    """None where answers are judged by features of the whole answer alone."""
+    answer: AnswerClassifier
     threshold: float = Field(ge=0, le=1)
     """An answer passes at this probability or above."""
     statement_threshold: float = Field(default=0.5, ge=0, le=1)
     """A statement counts as supported at this probability or above."""
-    band: tuple[float, float] | None = None
-    """An answer goes to a person when ``band[0] <= probability < band[1]``; the threshold lies within. None: no band
+    review_range: tuple[float, float] | None = None
+    """An answer goes to a person when ``review_range[0] <= probability < review_range[1]``; the threshold lies within. None: no review_range
     was fitted."""
 
     @model_validator(mode="after")
     def _band_around_threshold(self) -> Self:
-        if self.band is not None and not 0 <= self.band[0] <= self.threshold <= self.band[1] <= 1:
-            raise ValueError(f"band {self.band} has to hold the threshold {self.threshold} and lie in [0, 1]")
+        if (
+            self.review_range is not None
+            and not 0 <= self.review_range[0] <= self.threshold <= self.review_range[1] <= 1
+        ):
+            raise ValueError(
+                f"review_range {self.review_range} has to hold the threshold {self.threshold} and lie in [0, 1]"
+            )
         return self
 
-    def send_to_person(self, probability: float) -> bool | None:
-        """Whether an answer of that probability is too close to call; None when the head has no band."""
-        return None if self.band is None else self.band[0] <= probability < self.band[1]
+    def needs_review(self, probability: float) -> bool | None:
+        """Whether an answer of that probability is too close to call; None when the classifier has no review_range."""
+        return None if self.review_range is None else self.review_range[0] <= probability < self.review_range[1]
 
     def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
-        """One probability per statement; None where it has no signals, or there is no statement head."""
+        """One probability per statement; None where it has no features, or there is no statement classifier."""
         return [None if s is None or self.statement is None else self.statement.probability(s) for s in statements]
 
     def probability(
         self, statements: Sequence[Mapping[str, float] | None], answer: Mapping[str, float] | None = None
     ) -> float | None:
-        """Probability of an answer from its statements' signals and its own."""
+        """Probability of an answer from its statements' features and its own."""
         return self.answer.probability(self.statement_probabilities(statements), answer)

@@ -8,9 +8,9 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.text.tokens import Token, content_tokens, language_of, tidy, tokenize, without_markers
 from faith_dspy.text.sentences import sentence_texts
 from faith_dspy.text.sequences import character_grams, ngrams, plain, signs
+from faith_dspy.text.tokens import Token, content_tokens, language_of, tidy, tokenize, without_markers
 
 if TYPE_CHECKING:
     from collections.abc import KeysView, Sequence
@@ -27,10 +27,10 @@ class _Piece(NamedTuple):
     keys: frozenset[str]
 
 
-class PreparedContext:
-    """A tokenised context, made once by `prepare` for all statements of an answer.
+class IndexedContext:
+    """A tokenised context, made once by `index_context` for all statements of an answer.
 
-    What only some signals look at is made when the first of them does: most judges go by a few.
+    What only some features look at is made when the first of them does: most judges go by a few.
     """
 
     def __init__(self, context: Sequence[Chunk], question: str | None = None) -> None:
@@ -47,7 +47,7 @@ class PreparedContext:
         self.where = dict(where)
         """The sentences that each key occurs in."""
         self.known: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        """By statement: its signals looked at so far."""
+        """By statement: its features looked at so far."""
 
     def _piece(self, sentence: str) -> _Piece:
         tokens = tokenize(sentence, self.language)
@@ -100,7 +100,7 @@ class PreparedContext:
         return signs(self.text)
 
 
-def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedContext:
+def index_context(context: Sequence[Chunk], question: str | None = None) -> IndexedContext:
     """Tokenise a context once, so that each statement, and each answer over the same document, costs little.
 
     The question only helps to tell the language: what it says is no evidence.
@@ -109,20 +109,20 @@ def prepare(context: Sequence[Chunk], question: str | None = None) -> PreparedCo
     own = _own.get()
     if own is not None and own[0] == key:
         return own[1]
-    prepared = _prepared(*key)
-    if len(prepared.text) < _KEPT:
-        _own.set((key, prepared))
-    return prepared
+    indexed = _indexed(*key)
+    if len(indexed.text) < _KEPT:
+        _own.set((key, indexed))
+    return indexed
 
 
-_own: ContextVar[tuple[Any, PreparedContext] | None] = ContextVar("faith_dspy_prepared", default=None)
+_own: ContextVar[tuple[Any, IndexedContext] | None] = ContextVar("faith_dspy_prepared", default=None)
 """What this piece of work looked at last: with many going on at a time, others have taken its place in the cache."""
 _KEPT = 50_000
 """Characters of a context that is kept for as long as the work on it goes on."""
-_prepared = lru_cache(maxsize=4)(PreparedContext)  # few: a long document's takes tens of megabytes
+_indexed = lru_cache(maxsize=4)(IndexedContext)  # few: a long document's takes tens of megabytes
 
 
-@lru_cache(maxsize=256)  # its chunks are looked for after its signals, by then others have been read
+@lru_cache(maxsize=256)  # its chunks are looked for after its features, by then others have been read
 def read(statement: str, language: str) -> tuple[str, list[Token]]:
     """A statement's text without layout, and its tokens."""
     text = without_markers(tidy(statement))

@@ -6,8 +6,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.text.tokens import tidy
 from faith_dspy.schema import QuoteSpan
+from faith_dspy.text.tokens import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Signals of support that need no LM: what of a statement is not in the context, and how the rest hangs together.
+"""Features of support that need no LM: what of a statement is not in the context, and how the rest hangs together.
 
 Every signal is a number with a fixed direction (`DIRECTIONS`): -1 for novelty, which never speaks for a statement;
 +1 for support. Their names are stored in exported judges and shown to people.
@@ -13,11 +13,11 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from faith_dspy.text.context import IndexedContext, index_context, neighbours, read
 from faith_dspy.text.languages import LIGHT_WORDS
-from faith_dspy.text.tokens import Token, content_tokens, tidy
-from faith_dspy.text.context import PreparedContext, neighbours, prepare, read
 from faith_dspy.text.sentences import carries_statement, sentence_texts
 from faith_dspy.text.sequences import character_grams, common_subsequence, longest_run, ngrams, plain, signs
+from faith_dspy.text.tokens import Token, content_tokens, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -43,26 +43,26 @@ DIRECTIONS: Mapping[str, int] = {
 }
 """Each signal's direction. All are in [0, 1] but the logarithms of counts, which start at 0."""
 
-HEAD_SIGNALS = (
+CLASSIFIER_FEATURES = (
     "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
 )  # fmt: skip
-"""What a head uses by default. More signals did not separate better in any of our sets (optimize/LOG.md); the others
+"""What a classifier uses by default. More features did not separate better in any of our sets (optimize/LOG.md); the others
 are there for whoever has the labels to find out."""
 
 
-def statement_signals(
+def lexical_features(
     statement: str,
     context: Sequence[Chunk],
     *,
     question: str | None = None,
-    prepared: PreparedContext | None = None,
+    indexed: IndexedContext | None = None,
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> dict[str, float]:
-    """Signals of one statement, all of them or those of ``names``; `DIRECTIONS` has their meanings and directions.
+    """Features of one statement, all of them or those of ``names``; `DIRECTIONS` has their meanings and directions.
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
-    p = prepared or prepare(context, question)
+    p = indexed or index_context(context, question)
     known = p.known[statement]
     if missing := [name for name in names if name not in known]:
         compared = _Compared(statement, p)
@@ -73,7 +73,7 @@ def statement_signals(
 class _Compared:
     """A statement beside a context: a method for each signal, by its name. What several look at is made once."""
 
-    def __init__(self, statement: str, context: PreparedContext) -> None:
+    def __init__(self, statement: str, context: IndexedContext) -> None:
         self.context = context
         self.text, self.tokens = read(statement, context.language)
         self.content = [t.key for t in content_tokens(self.tokens)]
@@ -180,7 +180,7 @@ _DOUBTS = ("novel_word_count", "novel_name_count", "novel_number_count", "moved_
 _STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
 
 
-def words_clear(statement: str, prepared: PreparedContext) -> bool:
+def is_covered(statement: str, indexed: IndexedContext) -> bool:
     """Whether nothing in a statement is foreign to the context, so that no LM need be asked about it.
 
     Each word that carries content, name, number and quotation occurs there, no number stands beside other words, no
@@ -190,19 +190,19 @@ def words_clear(statement: str, prepared: PreparedContext) -> bool:
     """
     parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
     if len(parts) > 1:
-        return all(words_clear(p, prepared) for p in parts)
-    text, tokens = read(statement, prepared.language)
-    if not content_tokens(tokens) or not signs(tidy(statement)) <= prepared.signs:
+        return all(is_covered(p, indexed) for p in parts)
+    text, tokens = read(statement, indexed.language)
+    if not content_tokens(tokens) or not signs(tidy(statement)) <= indexed.signs:
         return False
     literal = [*re.findall(r'"([^"]*)"', text), *_STEP.findall(tidy(statement))]
-    doubts = statement_signals(statement, (), prepared=prepared, names=_DOUBTS)
-    return not any(doubts.values()) and all(f" {plain(words)} " in f" {prepared.plain} " for words in literal)
+    doubts = lexical_features(statement, (), indexed=indexed, names=_DOUBTS)
+    return not any(doubts.values()) and all(f" {plain(words)} " in f" {indexed.plain} " for words in literal)
 
 
-def novelty(statement: str, prepared: PreparedContext) -> float:
-    """How much of a statement is new to the context, from 0: the sum of those `HEAD_SIGNALS` that are about it."""
-    names = [name for name in HEAD_SIGNALS if DIRECTIONS[name] < 0]
-    return math.fsum(statement_signals(statement, (), prepared=prepared, names=names).values())
+def novelty(statement: str, indexed: IndexedContext) -> float:
+    """How much of a statement is new to the context, from 0: the sum of those `CLASSIFIER_FEATURES` that are about it."""
+    names = [name for name in CLASSIFIER_FEATURES if DIRECTIONS[name] < 0]
+    return math.fsum(lexical_features(statement, (), indexed=indexed, names=names).values())
 
 
 _COMPARED = 400
@@ -238,30 +238,30 @@ def _names(tokens: Sequence[Token], text: str) -> list[str]:
     return names
 
 
-def best_chunks(statement: str, prepared: PreparedContext, k: int = 2) -> tuple[int, ...]:
+def best_chunks(statement: str, indexed: IndexedContext, k: int = 2) -> tuple[int, ...]:
     """Ids of at most ``k`` chunks that share most of the statement's content words, by id.
 
     A chunk that adds no word to the one before is left out.
     """
-    _, tokens = read(statement, prepared.language)
-    wanted = {t.key for t in content_tokens(tokens)} & prepared.keys
+    _, tokens = read(statement, indexed.language)
+    wanted = {t.key for t in content_tokens(tokens)} & indexed.keys
     chosen: list[int] = []
     for _ in range(k):
-        gains = [len(wanted & keys) for keys in prepared.chunk_keys]
+        gains = [len(wanted & keys) for keys in indexed.chunk_keys]
         best = max(range(len(gains)), key=lambda i: (gains[i], -i), default=None)
         if best is None or not gains[best]:
             break
-        chosen.append(prepared.chunk_ids[best])
-        wanted -= prepared.chunk_keys[best]
+        chosen.append(indexed.chunk_ids[best])
+        wanted -= indexed.chunk_keys[best]
     return tuple(sorted(chosen))
 
 
-SHORTCUTS = ("answer_words", "answer_sentences", "answer_words_per_sentence")
-"""Things that are not evidence; the shortcut floor shows what they alone would reach."""
+LENGTH_FEATURES = ("answer_words", "answer_sentences", "answer_words_per_sentence")
+"""Things that are not evidence; the length baseline shows what they alone would reach."""
 
 
-def shortcut_signals(answer: str, n_sentences: int) -> dict[str, float]:
-    """The shape of an answer, which says nothing about its support. Kept apart from the signals on purpose."""
+def length_features(answer: str, n_sentences: int) -> dict[str, float]:
+    """The shape of an answer, which says nothing about its support. Kept apart from the features on purpose."""
     words = len(re.findall(r"\w+", answer))
     return {
         "answer_words": math.log1p(words),

@@ -1,4 +1,4 @@
-"""What little the signals know of single languages: function words, negations, number words, months, stemmers.
+"""What little the features know of single languages: function words, negations, number words, months, stemmers.
 
 The lists are short on purpose. They decide which words carry content; a language without a list is still read, only
 with its function words counted as content. Number words are read by table: the libraries that parse them

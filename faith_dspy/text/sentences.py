@@ -10,10 +10,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from faith_dspy.text.languages import STOP_WORDS
-from faith_dspy.text.tokens import ascii_words, language_of
-from faith_dspy.text.phrases import PHRASES, STATING
 from faith_dspy.schema import Sentence
+from faith_dspy.text.languages import STOP_WORDS
+from faith_dspy.text.phrases import PHRASES, STATING
+from faith_dspy.text.tokens import ascii_words, language_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Labelled answers as the arrays a head is fitted on."""
+"""Labelled answers as the arrays a classifier is fitted on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from faith_dspy.scoring.classifier import AGGREGATES, LOGIT_LIMIT, aggregates, direction, to_probability
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.logistic import Fit, fit
-from faith_dspy.text.features import DIRECTIONS, HEAD_SIGNALS
+from faith_dspy.scoring.classifier import AGGREGATES, LOGIT_LIMIT, aggregates, direction, to_probability
+from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,40 +19,40 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-Source = Literal["statements", "answers", "signals"]
+Source = Literal["statements", "answers", "features"]
 
 ENOUGH_STATEMENT_LABELS = 40
-"""With fewer labelled statements, or fewer than 5 of one class, the statement head learns from the answers' labels."""
+"""With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the answers' labels."""
 
 LM_SAYS_AS_MUCH_AS = 3
-"""Signals of words that the LM is presumed to weigh as much as, under all its instructions together. They say much the
+"""Lexical features that the LM is presumed to weigh as much as, under all its instructions together. They say much the
 same: presumed to weigh as much as each of them, the LM was outvoted where labels were few (optimize/LOG.md)."""
 
 
-class HeadExample(NamedTuple):
-    """One labelled answer as the head sees it."""
+class ClassifierExample(NamedTuple):
+    """One labelled answer as the classifier sees it."""
 
     statements: Sequence[Mapping[str, float] | None]
-    """Signals of each statement; None where it could not be judged."""
+    """Features of each statement; None where it could not be judged."""
     label: bool
     """Whether people call the answer faithful."""
     group: str
     """Examples of one group never stand on both sides of a fold."""
     labels: Sequence[bool | None] = ()
     """People's labels of the statements, as many as `statements`, or none at all."""
-    signals: Mapping[str, float] = {}
-    """Signals of the whole answer."""
+    features: Mapping[str, float] = {}
+    """Features of the whole answer."""
 
 
-class HeadData:
+class ClassifierData:
     """The examples as arrays: one row per judged statement, and which example each belongs to."""
 
     def __init__(
-        self, examples: Sequence[HeadExample], names: Sequence[str] | None, answer_names: Sequence[str]
+        self, examples: Sequence[ClassifierExample], names: Sequence[str] | None, answer_names: Sequence[str]
     ) -> None:
         if names is None:
             occurring = sorted({n for e in examples for s in e.statements if s for n in s})
-            names = [n for n in occurring if n in HEAD_SIGNALS or n not in DIRECTIONS]
+            names = [n for n in occurring if n in CLASSIFIER_FEATURES or n not in DIRECTIONS]
         self.names, self.answer_names, self.examples = tuple(names), tuple(answer_names), examples
         self.y = np.array([e.label for e in examples], dtype=np.float64)
         rows, owner, labels = [], [], []
@@ -68,13 +68,13 @@ class HeadData:
         self.owner = np.array(owner, dtype=np.int64)
         self.labels = np.array(labels, dtype=np.float64)
         self.answer_x = np.array(
-            [[e.signals.get(n, np.nan) for n in self.answer_names] for e in examples], dtype=np.float64
+            [[e.features.get(n, np.nan) for n in self.answer_names] for e in examples], dtype=np.float64
         ).reshape(len(examples), len(self.answer_names))
 
     def source(self, wanted: Literal["auto", "statements", "answers"]) -> Source:
-        """Which labels the statement head learns from."""
+        """Which labels the statement classifier learns from."""
         if not self.names or not len(self.x):
-            return "signals"
+            return "features"
         if wanted != "auto":
             return wanted
         few = min(int((self.labels == 1).sum()), int((self.labels == 0).sum()))
@@ -82,12 +82,12 @@ class HeadData:
         return "statements" if known >= ENOUGH_STATEMENT_LABELS and few >= 5 else "answers"
 
     def rows(self, examples: Ints, source: Source) -> NDArray[np.bool_]:
-        """The rows of these examples the statement head can learn from."""
+        """The rows of these examples the statement classifier can learn from."""
         mine = np.isin(self.owner, examples)
         return mine & ~np.isnan(self.labels) if source == "statements" else mine
 
     def fit(self, examples: Ints, source: Source, width: float) -> Fit:
-        """A statement head, not yet calibrated, on these examples."""
+        """A statement classifier, not yet calibrated, on these examples."""
         rows = self.rows(examples, source)
         ways = self.presumed
         if source == "statements":
@@ -97,13 +97,13 @@ class HeadData:
 
     @property
     def presumed(self) -> list[float]:
-        """The direction of each of the statement's signals, times what it is presumed to weigh."""
+        """The direction of each of the statement's features, times what it is presumed to weigh."""
         asked = [n for n in self.names if n not in DIRECTIONS]
         return [direction(n) * (LM_SAYS_AS_MUCH_AS / len(asked) if n in asked else 1) for n in self.names]
 
     def columns(self, source: Source) -> tuple[str, ...]:
-        """What the answer head sees."""
-        return (*(AGGREGATES if source != "signals" else ()), *self.answer_names)
+        """What the answer classifier sees."""
+        return (*(AGGREGATES if source != "features" else ()), *self.answer_names)
 
     def ways(self, source: Source) -> list[int]:
         """The direction of each of `columns`."""
@@ -111,7 +111,7 @@ class HeadData:
 
     def features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
         """One row per example, of `columns`; NaN where an example has none."""
-        if source == "signals":
+        if source == "features":
             return self.answer_x
         probabilities = self.per_statement(logits)
         made = [aggregates(p, unjudged) for p in probabilities]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, interpolate, to_probability
 from faith_dspy.optimize.classifier.logistic import recalibrate
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, interpolate, to_probability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def isotonic_points(probabilities: Floats, y: Floats) -> Points:
 
 
 def probabilities_of(logits: Floats) -> Floats:
-    """Log-odds as probabilities, clipped as a head clips them."""
+    """Log-odds as probabilities, clipped as a classifier clips them."""
     return np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])
 
 

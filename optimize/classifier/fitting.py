@@ -1,7 +1,7 @@
-"""Fit the head on labels: signals of statements → probability per statement → probability per answer → cut.
+"""Fit the classifier on labels: features of statements → probability per statement → probability per answer → cut.
 
-Leave the LM's signals out of ``names`` and the same function fits the overlap floor; give only `SHORTCUTS` as
-``answer_names`` and it fits the shortcut floor.
+Leave the LM's features out of ``names`` and the same function fits the lexical baseline; give only `LENGTH_FEATURES` as
+``answer_names`` and it fits the length baseline.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, AnswerHead, Head, StatementHead, to_probability
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim, Cut, threshold_for
-from faith_dspy.optimize.classifier.review_range import band_for
+from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
 from faith_dspy.optimize.classifier.calibration import calibrate, probabilities_of
-from faith_dspy.optimize.classifier.arrays import HeadData, HeadExample, Source
 from faith_dspy.optimize.classifier.logistic import (
     Fit,
     balanced,
@@ -27,6 +24,9 @@ from faith_dspy.optimize.classifier.logistic import (
     soft_minimum,
     stable_threshold,
 )
+from faith_dspy.optimize.classifier.operating_point import BALANCED, Cut, OperatingPoint, threshold_for
+from faith_dspy.optimize.classifier.review_range import review_range_for
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, AnswerClassifier, Classifier, StatementClassifier, to_probability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,45 +37,45 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-__all__ = ["FittedHead", "HeadExample", "fit_head", "grouped_folds"]
+__all__ = ["ClassifierExample", "FittedClassifier", "fit_classifier", "grouped_folds"]
 
 
-class FittedHead(NamedTuple):
-    """A head, and what it says of its own training answers when it has not seen them."""
+class FittedClassifier(NamedTuple):
+    """A classifier, and what it says of its own training answers when it has not seen them."""
 
-    head: Head
+    classifier: Classifier
     probabilities: list[float | None]
     """Cross-fitted probability per answer: the numbers to compare variants by on the devset."""
     statement_probabilities: list[list[float | None]]
     """Cross-fitted probability per statement."""
     learned_from: Source
-    """Which labels the statement head learned from; ``signals`` when there is no statement head."""
+    """Which labels the statement classifier learned from; ``features`` when there is no statement classifier."""
     prior_widths: tuple[float, float]
-    """The widths chosen for the statement and the answer head."""
+    """The widths chosen for the statement and the answer classifier."""
     cut: Cut
-    """The pass mark, with what it reaches on `probabilities`."""
+    """The threshold, with what it reaches on `probabilities`."""
 
 
-def fit_head(
-    examples: Sequence[HeadExample],
+def fit_classifier(
+    examples: Sequence[ClassifierExample],
     *,
     names: Sequence[str] | None = None,
     answer_names: Sequence[str] = (),
     learn_from: Literal["auto", "statements", "answers"] = "auto",
-    aim: Aim = BALANCED,
+    operating_point: OperatingPoint = BALANCED,
     prior_widths: tuple[float, float] | None = None,
     folds: int = 5,
     seed: int = 0,
-) -> FittedHead:
-    """Fit a head on labelled answers; every choice is made on held-out groups.
+) -> FittedClassifier:
+    """Fit a classifier on labelled answers; every choice is made on held-out groups.
 
-    ``names`` are the statement signals to use (default: `HEAD_SIGNALS` and the LM's; empty: no statement head),
+    ``names`` are the statement features to use (default: `CLASSIFIER_FEATURES` and the LM's; empty: no statement classifier),
     ``answer_names`` those of the whole answer. Probabilities are chances at the base rate of the labels given; classes
     weigh the same while fitting. The prior widths are chosen once, on all folds, unless given; all else a held-out
-    answer meets was fitted without its group. ``aim`` rules the pass mark; the band for people lies around it.
+    answer meets was fitted without its group. ``operating_point`` rules the threshold; the review_range for people lies around it.
     Raises `InputError` when the labels cannot be split: it takes both classes, each in two groups.
     """
-    data = HeadData(examples, names, answer_names)
+    data = ClassifierData(examples, names, answer_names)
     splits = grouped_folds([e.label for e in examples], [e.group for e in examples], folds, seed)
     source = data.source(learn_from)
     width = prior_widths[0] if prior_widths else _choose(data, splits, source)
@@ -99,22 +99,22 @@ def fit_head(
     judged = [not np.isnan(row).all() for row in features]
     probabilities = [float(p) if ok else None for p, ok in zip(calibrated, judged, strict=True)]
     labels = [e.label for e in examples]
-    cut = threshold_for(aim, probabilities, labels, groups=[e.group for e in examples], seed=seed)
-    head = Head(
-        statement=StatementHead(**_numbers(statements.fit, data.names)) if statements.fit else None,
-        answer=AnswerHead(
+    cut = threshold_for(operating_point, probabilities, labels, groups=[e.group for e in examples], seed=seed)
+    classifier = Classifier(
+        statement=StatementClassifier(**_numbers(statements.fit, data.names)) if statements.fit else None,
+        answer=AnswerClassifier(
             **_numbers(_rescaled(fit(features, data.y, ways, answer_width), slope, shift), data.columns(source)),
             unjudged=statements.unjudged,
             isotonic=isotonic,
         ),
         threshold=cut.threshold,
         statement_threshold=_statement_cut(data, statements.logits, source),
-        band=band_for(probabilities, labels, cut.threshold),
+        review_range=review_range_for(probabilities, labels, cut.threshold),
     )
-    return FittedHead(
-        head,
+    return FittedClassifier(
+        classifier,
         probabilities,
-        data.per_statement(statements.logits if source != "signals" else None),
+        data.per_statement(statements.logits if source != "features" else None),
         source,
         (width, answer_width),
         cut,
@@ -136,7 +136,7 @@ def grouped_folds(labels: Sequence[bool], groups: Sequence[str], folds: int, see
 
 
 class _StatementStage(NamedTuple):
-    """A statement head fitted on some examples."""
+    """A statement classifier fitted on some examples."""
 
     fit: Fit | None
     logits: Floats
@@ -144,9 +144,11 @@ class _StatementStage(NamedTuple):
     unjudged: float
 
 
-def _statement_stage(data: HeadData, train: Ints, folds: list[Ints], source: Source, width: float) -> _StatementStage:
-    """Fit the statement head on ``train``, calibrated on its own held-out rows where people labelled statements."""
-    if source == "signals":
+def _statement_stage(
+    data: ClassifierData, train: Ints, folds: list[Ints], source: Source, width: float
+) -> _StatementStage:
+    """Fit the statement classifier on ``train``, calibrated on its own held-out rows where people labelled statements."""
+    if source == "features":
         return _StatementStage(None, np.zeros(len(data.x)), 0.5)
     whole = data.fit(train, source, width)
     logits = whole.logits(data.x)
@@ -161,9 +163,9 @@ def _statement_stage(data: HeadData, train: Ints, folds: list[Ints], source: Sou
     return _StatementStage(whole, logits, to_probability(mean))
 
 
-def _choose(data: HeadData, splits: list[Ints], source: Source) -> float:
-    """The statement head's prior width, by the held-out loss of the labels it learns from."""
-    if source == "signals":
+def _choose(data: ClassifierData, splits: list[Ints], source: Source) -> float:
+    """The statement classifier's prior width, by the held-out loss of the labels it learns from."""
+    if source == "features":
         return 0.0
 
     def loss(train: Ints, held: Ints, width: float) -> Floats:
@@ -178,7 +180,7 @@ def _choose(data: HeadData, splits: list[Ints], source: Source) -> float:
     return best_width(splits, loss, len(data.y))
 
 
-def _statement_cut(data: HeadData, logits: Floats, source: Source) -> float:
+def _statement_cut(data: ClassifierData, logits: Floats, source: Source) -> float:
     rows = data.rows(np.arange(len(data.y)), "statements")
     return stable_threshold(probabilities_of(logits[rows]), data.labels[rows]) if source == "statements" else 0.5
 

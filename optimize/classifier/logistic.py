@@ -21,7 +21,7 @@ PRIOR_WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class Fit(NamedTuple):
-    """A fitted logistic regression on raw signals."""
+    """A fitted logistic regression on raw features."""
 
     means: Floats
     scales: Floats

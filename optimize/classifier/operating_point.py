@@ -1,4 +1,4 @@
-"""What the user wants of the pass mark, and the pass mark that gives it.
+"""What the user wants of the threshold, and the threshold that gives it.
 
 It is chosen on cross-fitted probabilities. What it reaches there is what it was chosen for, so it flatters a little;
 the testset says what holds.
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from faith_dspy.scoring.agreement import measure, threshold_for_recall
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.classifier.logistic import stable_threshold
+from faith_dspy.scoring.agreement import measure, threshold_for_recall
 from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, need, resample_weights
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Aim(_Frozen):
-    """What the pass mark is for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
+class OperatingPoint(_Frozen):
+    """What the threshold is for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
 
     kind: Literal["balanced", "recall", "cost"] = "balanced"
     value: float | None = None
@@ -46,14 +46,14 @@ class Aim(_Frozen):
         return self
 
     @classmethod
-    def parse(cls, text: str) -> Aim:
+    def parse(cls, text: str) -> OperatingPoint:
         """Read ``balanced``, ``recall=R``, ``cost=C`` or ``cost=C:1``; `ConfigError` saying what each means."""
         kind, equals, number = text.strip().lower().partition("=")
         if kind == "balanced" and not equals:
             return BALANCED
         if kind not in _EXPECTED:
             raise ConfigError(
-                f"got aim {text!r}, expected one of balanced; recall=0.9 (stop nine in ten of the unfaithful answers);"
+                f"got operating_point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten of the unfaithful answers);"
                 " cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
             )
         over, _, under = number.partition(":")
@@ -61,7 +61,7 @@ class Aim(_Frozen):
             value = float(over) / (float(under) if kind == "cost" and ":" in number else 1)
             return cls(kind=kind, value=value)  # type: ignore[arg-type]  # checked above
         except (ValueError, ZeroDivisionError) as exc:
-            raise ConfigError(f"got aim {text!r}; {_EXPECTED[kind]}.") from exc
+            raise ConfigError(f"got operating_point {text!r}; {_EXPECTED[kind]}.") from exc
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind}={self.value:g}"
@@ -72,13 +72,13 @@ _EXPECTED = {
     "cost": "cost takes how many times worse it is to pass an unfaithful answer than to stop a faithful one, such as "
     "cost=5 or cost=5:1",
 }
-BALANCED = Aim()
+BALANCED = OperatingPoint()
 
 
 class Cut(_Frozen):
-    """A pass mark, and what it reaches on the probabilities it was chosen on. Intervals are 95 %."""
+    """A threshold, and what it reaches on the probabilities it was chosen on. Intervals are 95 %."""
 
-    aim: str
+    operating_point: str
     threshold: float = Field(ge=0, le=1)
     balanced_accuracy: Estimate
     recall_unfaithful: Estimate
@@ -86,20 +86,20 @@ class Cut(_Frozen):
     recall_faithful: Estimate
     """Share of the faithful answers it passes."""
     cost: Estimate | None = None
-    """Mean cost of an answer, in faithful answers stopped; only where the aim is a cost."""
+    """Mean cost of an answer, in faithful answers stopped; only where the operating_point is a cost."""
     note: str | None = None
     """In words, what so few labels cannot assure."""
 
 
 def threshold_for(
-    aim: Aim,
+    operating_point: OperatingPoint,
     probabilities: Sequence[float | None],
     labels: Sequence[bool],
     *,
     groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Cut:
-    """The pass mark t for ``aim``; an answer passes when its probability is at least t.
+    """The threshold t for ``operating_point``; an answer passes when its probability is at least t.
 
     - ``balanced``: best balanced accuracy, each cut counted with its neighbours (`stable_threshold`).
     - ``recall=R``: the lowest t that stops ``ceil(R (n + 1))`` of the n unfaithful answers. On new answers it then
@@ -121,31 +121,38 @@ def threshold_for(
     if not y.any() or y.all():
         raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful scored answers, expected both kinds")
     note = None
-    if aim.kind == "recall":
-        assert aim.value is not None
+    if operating_point.kind == "recall":
+        assert operating_point.value is not None
         n = int((~y).sum())
-        wanted = math.ceil(aim.value * (n + 1) - 1e-9)
+        wanted = math.ceil(operating_point.value * (n + 1) - 1e-9)
         if wanted > n:
-            least = math.ceil(aim.value / (1 - aim.value) - 1e-9)
-            note = f"recall {aim.value:g} cannot be assured with {n} unfaithful answers labelled: it takes {least}."
+            least = math.ceil(operating_point.value / (1 - operating_point.value) - 1e-9)
+            note = f"recall {operating_point.value:g} cannot be assured with {n} unfaithful answers labelled: it takes {least}."
         t = threshold_for_recall(y.tolist(), p.tolist(), min(wanted, n) / n)
     else:
-        t = stable_threshold(p, y.astype(np.float64), aim.value)
+        t = stable_threshold(p, y.astype(np.float64), operating_point.value)
     passed = p >= t
     found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept, seed=seed)
     recall = found.recall_unfaithful
     if recall.low is None:
         recall = share(passed[~y], False)  # every resample alike: the bootstrap has nothing to say
-    if aim.kind == "recall" and aim.value is not None and recall.low is not None and recall.low < aim.value:
+    if (
+        operating_point.kind == "recall"
+        and operating_point.value is not None
+        and recall.low is not None
+        and recall.low < operating_point.value
+    ):
         likely = f"On new answers it may be as low as {recall.low:.2f}: {(~y).sum()} unfaithful ones were labelled."
         note = f"{note} {likely}" if note else likely
     return Cut(
-        aim=str(aim),
+        operating_point=str(operating_point),
         threshold=t,
         balanced_accuracy=found.balanced_accuracy,
         recall_unfaithful=recall,
         recall_faithful=found.recall_faithful,
-        cost=_cost(y, passed, aim.value, kept, seed) if aim.kind == "cost" and aim.value is not None else None,
+        cost=_cost(y, passed, operating_point.value, kept, seed)
+        if operating_point.kind == "cost" and operating_point.value is not None
+        else None,
         note=note,
     )
 
@@ -160,7 +167,7 @@ def share(flags: Bools, wanted: bool) -> Estimate:
     """Share of ``flags`` that are ``wanted``, with Wilson's interval (1927, JASA 22)."""
     if not len(flags):
         return Estimate(why="no such answer")
-    stats = need("scipy.stats", "Fitting a pass mark")
+    stats = need("scipy.stats", "Fitting a threshold")
     n = int((flags == wanted).sum())
     interval = stats.binomtest(n, len(flags)).proportion_ci(method="wilson")
     return Estimate(value=n / len(flags), low=float(interval.low), high=float(interval.high))

@@ -1,4 +1,4 @@
-"""The band of probabilities in which a person should look, because the judge is not sure enough."""
+"""The review_range of probabilities in which a person should look, because the judge is not sure enough."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.optimize.classifier.operating_point import share
 from faith_dspy.optimize.reporting.wording import percent
+from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, check_labels
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Bools, Floats
 
 
-class Band(BaseModel):
-    """Probabilities too close to the pass mark to rely on, and how good the judge is outside of them."""
+class ReviewRange(BaseModel):
+    """Probabilities too close to the threshold to rely on, and how good the judge is outside of them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,11 +31,11 @@ class Band(BaseModel):
     inside: float
     """Share of the answers that go to a person."""
     passed_right: Estimate
-    """Share of the answers passed above the band that are faithful (Wilson's interval)."""
+    """Share of the answers passed above the review_range that are faithful (Wilson's interval)."""
     stopped_right: Estimate
-    """Share of the answers stopped below the band that are unfaithful."""
+    """Share of the answers stopped below the review_range that are unfaithful."""
     balanced_accuracy: Estimate
-    """Outside of the band."""
+    """Outside of the review_range."""
 
     @property
     def sentence(self) -> str:
@@ -50,13 +50,13 @@ class Band(BaseModel):
 
 
 SURE = 0.9
-"""How often the judge shall be right on either side of the band."""
+"""How often the judge shall be right on either side of the review_range."""
 
 
-def band_for(
+def review_range_for(
     probabilities: Sequence[float | None], labels: Sequence[bool], threshold: float, *, sure: float = SURE
 ) -> tuple[float, float]:
-    """The narrowest band (low, high) around ``threshold`` outside of which the judge is right at the rate ``sure``.
+    """The narrowest review_range (low, high) around ``threshold`` outside of which the judge is right at the rate ``sure``.
 
     Each side is taken by itself: of the answers passed at ``high`` or above, ``sure`` are faithful; of those stopped
     below ``low``, ``sure`` are unfaithful. Where no cut reaches that, the one that comes closest. At least 5 answers,
@@ -75,7 +75,7 @@ def band_for(
 
 
 def _nearest(beyond: Floats, right: Bools, sure: float, least: int) -> float | None:
-    """The least distance from the pass mark from which on ``sure`` of the verdicts are right, or the surest."""
+    """The least distance from the threshold from which on ``sure`` of the verdicts are right, or the surest."""
     order = np.argsort(beyond, kind="stable")
     distance, ok = beyond[order], right[order]
     n = len(distance)
@@ -90,7 +90,7 @@ def _nearest(beyond: Floats, right: Bools, sure: float, least: int) -> float | N
 
 
 def measure_band(
-    band: tuple[float, float],
+    review_range: tuple[float, float],
     threshold: float,
     probabilities: Sequence[float | None],
     labels: Sequence[bool],
@@ -98,22 +98,22 @@ def measure_band(
     groups: Sequence[str] | None = None,
     sure: float = SURE,
     seed: int = 0,
-) -> Band:
-    """How many answers a band sends to people, and how good the judge is on the others. None: left out."""
+) -> ReviewRange:
+    """How many answers a review_range sends to people, and how good the judge is on the others. None: left out."""
     check_labels(labels, probabilities=probabilities, groups=groups)
     at = [i for i, p in enumerate(probabilities) if p is not None]
     p = np.array([probabilities[i] for i in at], dtype=np.float64)
     y = np.array([bool(labels[i]) for i in at], dtype=bool)
-    inside = (p >= band[0]) & (p < band[1])
+    inside = (p >= review_range[0]) & (p < review_range[1])
     rest = np.flatnonzero(~inside)
     balanced = Estimate(why="every answer goes to a person")
     if len(rest):
         kept = [str(at[i]) if groups is None else groups[at[i]] for i in rest]
         verdicts = (p[rest] >= threshold).tolist()
         balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
-    return Band(
-        low=band[0],
-        high=band[1],
+    return ReviewRange(
+        low=review_range[0],
+        high=review_range[1],
         sure=sure,
         inside=float(inside.mean()) if len(p) else 0.0,
         passed_right=share(y[~inside & (p >= threshold)], True),

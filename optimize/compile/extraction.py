@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.optimize.data.matching import places
 from faith_dspy.optimize.compile.instruction_search import paired
-from faith_dspy.text.context import prepare
+from faith_dspy.optimize.data.matching import places
 from faith_dspy.schema import Chunk
+from faith_dspy.text.context import index_context
+from faith_dspy.text.features import lexical_features
 from faith_dspy.text.sentences import carries_statement, sentences
-from faith_dspy.text.features import statement_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ def choose_prompt(
         scores[text] = []
         for e in examples:
             seen = tried(context=e.context, answer=e.answer, question=e.question)
-            weakest = min((_support(f) for f in seen.findings), default=0.5)
+            weakest = min((_support(f) for f in seen.raw_verdicts), default=0.5)
             right = weakest if e.label else 1 - weakest
             scores[text].append(right * len(examples) / (2 * size[bool(e.label)]))
             done()
@@ -127,10 +127,12 @@ def choose_prompt(
     return kept, f"extraction: {words} on {len(examples)} labelled answers ({won:+.2f} ± {error:.2f})"
 
 
-def _support(finding: Any) -> float:
-    if finding.verdict is None:
+def _support(raw_verdict: Any) -> float:
+    if raw_verdict.verdict is None:
         return 0.5
-    return float(finding.verdict.is_supported) if finding.probability is None else float(finding.probability)
+    return (
+        float(raw_verdict.verdict.is_supported) if raw_verdict.probability is None else float(raw_verdict.probability)
+    )
 
 
 def _texts(lines: Sequence[str]) -> list[str]:
@@ -140,4 +142,4 @@ def _texts(lines: Sequence[str]) -> list[str]:
 
 def _share(text: str, within: str) -> float:
     """Share of the text's content words that occur in the other."""
-    return 1 - statement_signals(text, [], prepared=prepare([Chunk(id=0, text=within)]))["novel_words"]
+    return 1 - lexical_features(text, [], indexed=index_context([Chunk(id=0, text=within)]))["novel_words"]

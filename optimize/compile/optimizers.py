@@ -9,10 +9,10 @@ from dspy.adapters import ChatAdapter
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm import MeteredLM, preflight
+from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed
 from faith_dspy.optimize.compile.proposers import gepa, mipro, simba
 from faith_dspy.optimize.compile.reanchor import reanchor
-from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.task import Effort as Effort
 from faith_dspy.optimize.compile.task import Found, Task, balanced, quiet, short
 

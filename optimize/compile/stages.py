@@ -137,7 +137,7 @@ def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
     found = compile_stage(optimizer, task)
     verifier: Any = found.student.settled()
     judge.program.verify = verifier
-    # The judge's dials say what is asked: scoring and export read them.
+    # The judge's options say what is asked: scoring and export read them.
     judge.config = judge.config.model_copy(
         update={"instructions": tuple(verifier.names), "supported_from": verifier.supported_from}
     )

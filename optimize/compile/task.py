@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import dspy
 
-from faith_dspy.program.adapter import CompactAdapter
 from faith_dspy.errors import FaithDspyError
+from faith_dspy.program.adapter import CompactAdapter
 from faith_dspy.program.verifier import Verifier
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Task(NamedTuple):
     metric: Callable[..., Any]
     """As `agreement_metric`: ``(gold, pred, trace, pred_name, pred_trace)``."""
     config: JudgeConfig
-    """The judge's dials before compiling."""
+    """The judge's options before compiling."""
     proposer: Any = None
     """LM that writes instructions; None: the judged LM itself."""
     threads: int = 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.scoring.agreement import annotator_agreement
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
+from faith_dspy.scoring.agreement import annotator_agreement
 
 if TYPE_CHECKING:
     from pathlib import Path

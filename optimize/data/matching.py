@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.text.context import prepare
 from faith_dspy.schema import Chunk
-from faith_dspy.text.features import statement_signals
+from faith_dspy.text.context import index_context
+from faith_dspy.text.features import lexical_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,12 +53,12 @@ def places(texts: Sequence[str], pieces: Sequence[str]) -> list[int | None]:
 
 def _shared(texts: Sequence[str], pieces: Sequence[str]) -> list[list[float]]:
     """Per text and piece: share of the text's content words in the piece; 2 where one contains the other literally."""
-    prepared = [prepare([Chunk(id=0, text=p)]) for p in pieces]
+    indexed = [index_context([Chunk(id=0, text=p)]) for p in pieces]
     plain = [_plain(p) for p in pieces]
     return [
         [
-            2.0 if _plain(t) in p or p in _plain(t) else 1 - statement_signals(t, [], prepared=q)["novel_words"]
-            for p, q in zip(plain, prepared, strict=True)
+            2.0 if _plain(t) in p or p in _plain(t) else 1 - lexical_features(t, [], indexed=q)["novel_words"]
+            for p, q in zip(plain, indexed, strict=True)
         ]
         for t in texts
     ]

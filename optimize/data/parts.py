@@ -58,7 +58,7 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
     """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
 
     A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
-    `MIN_GROUPS` groups each, as far as there are so many: a head cannot be cross-fitted on less.
+    `MIN_GROUPS` groups each, as far as there are so many: a classifier cannot be cross-fitted on less.
     """
     keys = sorted({e.context_key for e in part})
     random.Random(seed).shuffle(keys)

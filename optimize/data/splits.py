@@ -165,7 +165,7 @@ def _near_same(texts: list[str]) -> Iterator[tuple[int, int]]:
     Exact and sparse, by prefix filtering (Bayardo, Ma & Srikant 2007, *Scaling up all pairs similarity search*): of
     each unit vector take the rarest features until the rest is shorter than `NEAR_SAME`; a near-same text has one too.
     """
-    text = need("sklearn.feature_extraction.text", "Finding near-same contexts")
+    text = need("sklearn.feature_extraction.text", "RawVerdict near-same contexts")
     import numpy as np
 
     if len(texts) < 2:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
-from faith_dspy.optimize.tracking.feedback import Pulled
 from faith_dspy.optimize.data.votes import best_rating, majority, meaning
-from faith_dspy.scoring.statistics import need
+from faith_dspy.optimize.tracking.feedback import Pulled
 from faith_dspy.schema import Verdict
+from faith_dspy.scoring.statistics import need
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ def _at(row: Any, column: str) -> Any:
     """The value of a column, or, with dots, inside an object."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
-    head, _, rest = column.partition(".")
-    return _at(row.get(head), rest) if rest and isinstance(row, Mapping) else None
+    classifier, _, rest = column.partition(".")
+    return _at(row.get(classifier), rest) if rest and isinstance(row, Mapping) else None
 
 
 def _parsed(value: Any) -> Any:

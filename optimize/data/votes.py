@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.scoring.agreement import rating, vote
 from faith_dspy.errors import InputError
+from faith_dspy.scoring.agreement import rating, vote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What each signal adds: the head fitted anew without it, on the same folds."""
+"""What each signal adds: the classifier fitted anew without it, on the same folds."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.select.comparison import Difference, paired_bootstrap
-from faith_dspy.optimize.classifier.fitting import fit_head
 from faith_dspy.scoring.statistics import resample_weights
 from faith_dspy.text.features import DIRECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from faith_dspy.optimize.classifier.fitting import FittedHead
-    from faith_dspy.optimize.classifier.arrays import HeadExample
+    from faith_dspy.optimize.classifier.arrays import ClassifierExample
+    from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.scoring.statistics import Floats
 
 _RESAMPLES = 1000
 
 
 class Ablated(BaseModel):
-    """The head without some of its signals, cross-fitted; differences are the full head minus this one.
+    """The classifier without some of its features, cross-fitted; differences are the full classifier minus this one.
 
     They are paired, on resamples of whole groups.
     """
@@ -32,19 +32,19 @@ class Ablated(BaseModel):
 
     without: str
     """A signal's name, ``the LM`` or ``words``."""
-    signals: tuple[str, ...]
+    features: tuple[str, ...]
     """What was left out."""
     balanced_accuracy: Difference
-    """Above 0: the signals help."""
+    """Above 0: the features help."""
     auroc: Difference
-    """Above 0: the signals help."""
+    """Above 0: the features help."""
     log_loss: Difference
-    """Below 0: the signals help."""
+    """Below 0: the features help."""
 
 
 def ablate(
-    examples: Sequence[HeadExample],
-    fitted: FittedHead,
+    examples: Sequence[ClassifierExample],
+    fitted: FittedClassifier,
     *,
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
@@ -52,10 +52,10 @@ def ablate(
     """Leave out the LM, the words, and each signal by itself; most missed first among the single ones.
 
     The prior widths stay those of ``fitted``, so that only the signal differs. Differences are on the answers
-    ``fitted`` was fitted on, ``examples``, each judged by a head that did not see its group. Empty where there is no
-    statement head, or a single signal: nothing would be left.
+    ``fitted`` was fitted on, ``examples``, each judged by a classifier that did not see its group. Empty where there is no
+    statement classifier, or a single signal: nothing would be left.
     """
-    names = fitted.head.statement.names if fitted.head.statement else ()
+    names = fitted.classifier.statement.names if fitted.classifier.statement else ()
     words = tuple(n for n in names if n in DIRECTIONS)
     wholes = {"the LM": tuple(n for n in names if n not in DIRECTIONS), "words": words}
     singles = {n: (n,) for n in names}
@@ -63,7 +63,7 @@ def ablate(
     for without, left_out in [*wholes.items(), *singles.items()]:
         rest = [n for n in names if n not in left_out]
         if rest and left_out:
-            other = fit_head(examples, names=rest, prior_widths=fitted.prior_widths, seed=seed)
+            other = fit_classifier(examples, names=rest, prior_widths=fitted.prior_widths, seed=seed)
             found.append(_difference(without, left_out, examples, fitted, other, seed))
         advance(1)
     whole, single = [a for a in found if a.without in wholes], [a for a in found if a.without not in wholes]
@@ -73,13 +73,15 @@ def ablate(
 def _difference(
     without: str,
     left_out: tuple[str, ...],
-    examples: Sequence[HeadExample],
-    full: FittedHead,
-    less: FittedHead,
+    examples: Sequence[ClassifierExample],
+    full: FittedClassifier,
+    less: FittedClassifier,
     seed: int,
 ) -> Ablated:
     labels, groups = [e.label for e in examples], [e.group for e in examples]
-    first, second = ([None if p is None else p >= f.head.threshold for p in f.probabilities] for f in (full, less))
+    first, second = (
+        [None if p is None else p >= f.classifier.threshold for p in f.probabilities] for f in (full, less)
+    )
 
     def by(metric: Literal["balanced_accuracy", "auroc"]) -> Difference:
         return paired_bootstrap(
@@ -89,7 +91,7 @@ def _difference(
 
     return Ablated(
         without=without,
-        signals=left_out,
+        features=left_out,
         balanced_accuracy=by("balanced_accuracy"),
         auroc=by("auroc"),
         log_loss=_log_loss(labels, groups, full.probabilities, less.probabilities, seed),

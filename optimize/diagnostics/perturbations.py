@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from faith_dspy.schema import Chunk
+from faith_dspy.text.features import lexical_features
 from faith_dspy.text.sentences import carries_statement, sentences
-from faith_dspy.text.features import statement_signals
 
 if TYPE_CHECKING:
     import random
@@ -88,7 +88,7 @@ def _foreign(e: LabelledExample, others: Sequence[LabelledExample], rng: random.
         told = [s.text for s in sentences(o.answer) if carries_statement(s.text)]
         rng.shuffle(told)
         for text in told:
-            if statement_signals(text, e.context)["novel_words"] >= FOREIGN:
+            if lexical_features(text, e.context)["novel_words"] >= FOREIGN:
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 

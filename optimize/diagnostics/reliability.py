@@ -31,7 +31,7 @@ class Bin(BaseModel):
 
 
 class CalibrationCheck(BaseModel):
-    """Calibration of the LM's own probability, and of the head's, on the same answers."""
+    """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class CalibrationCheck(BaseModel):
     before: Estimate
     """Expected calibration error of the weakest statement's probability as the LM gives it."""
     after: Estimate
-    """The same of the head's probability."""
+    """The same of the classifier's probability."""
     bins_before: list[Bin]
     bins_after: list[Bin]
 
@@ -75,7 +75,7 @@ def calibration_check(
 ) -> CalibrationCheck | None:
     """ECE and bins of two probabilities per answer, where both are known; None where they never are.
 
-    ``after`` has to be cross-fitted, or of answers the head never saw.
+    ``after`` has to be cross-fitted, or of answers the classifier never saw.
     """
     check_labels(labels, before=before, after=after, groups=groups)
     at = [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if b is not None and a is not None]

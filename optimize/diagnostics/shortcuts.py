@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, from_draws, need, resample_weights, weighted_auroc
-from faith_dspy.text.features import SHORTCUTS
+from faith_dspy.text.features import LENGTH_FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.classifier.arrays import HeadExample
+    from faith_dspy.optimize.classifier.arrays import ClassifierExample
     from faith_dspy.scoring.statistics import Bools, Floats, Ints
 
 
@@ -49,7 +49,7 @@ class ShortcutCheck(BaseModel):
 
 
 def shortcut_check(
-    examples: Sequence[HeadExample], probabilities: Sequence[float | None], *, seed: int = 0
+    examples: Sequence[ClassifierExample], probabilities: Sequence[float | None], *, seed: int = 0
 ) -> ShortcutCheck:
     """Check probabilities the judge gave to answers it had not seen; answers with None are left out.
 
@@ -60,7 +60,7 @@ def shortcut_check(
     y = np.array([examples[i].label for i in at], dtype=bool)
     p = np.array([probabilities[i] for i in at], dtype=np.float64)
     groups = [examples[i].group for i in at]
-    shapes = {n: np.array([examples[i].signals[n] for i in at], dtype=np.float64) for n in SHORTCUTS}
+    shapes = {n: np.array([examples[i].features[n] for i in at], dtype=np.float64) for n in LENGTH_FEATURES}
     words = np.rint(np.expm1(shapes["answer_words"])).astype(np.int64)
     third = np.searchsorted(np.sort(words), words) * 3 // max(1, len(words))
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.diagnostics.perturbations import CHANGES, Change, Must
-from faith_dspy.optimize.select.evaluate import judged_rows, observe, usage_of
-from faith_dspy.scoring.statistics import Estimate, wilson
+from faith_dspy.optimize.select.evaluate import judged_rows, usage_of, verify
 from faith_dspy.schema import Usage, digest
+from faith_dspy.scoring.statistics import Estimate, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ class Perturbed(_Result):
     share: Estimate
     """Of them, those the judge did right on, with a Wilson interval. What came back unscored is not right."""
     lowered: Estimate | None
-    """Of ``caught``: those whose probability or score fell, if not below the pass mark."""
+    """Of ``caught``: those whose probability or score fell, if not below the threshold."""
     moved: float | None
     """Mean change of probability or score."""
     unscored: int
@@ -112,7 +112,7 @@ def stress(
                 if made is not None:
                     key = f"{e.id} {name}"
                     variants[key] = (e.model_copy(update={**made, "id": key}), name, e)
-    seen = observe(judge, [v[0] for v in variants.values()], advance)
+    seen = verify(judge, [v[0] for v in variants.values()], advance)
     rows, ranking = judged_rows(seen, judge)
     found = {r.id: (r.predicted, s, r.answer) for r, s in zip(rows, ranking, strict=True)}
     perturbed = []

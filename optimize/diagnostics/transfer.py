@@ -1,4 +1,4 @@
-"""Whether a head holds on answers of another kind: fitted on some sources, measured on one it never saw."""
+"""Whether a classifier holds on answers of another kind: fitted on some sources, measured on one it never saw."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.fitting import fit_head
+from faith_dspy.optimize.classifier.fitting import fit_classifier
+from faith_dspy.scoring.agreement import Agreement, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.classifier.fitting import FittedHead
-    from faith_dspy.optimize.classifier.arrays import HeadExample
+    from faith_dspy.optimize.classifier.arrays import ClassifierExample
+    from faith_dspy.optimize.classifier.fitting import FittedClassifier
 
 
 class Transfer(BaseModel):
-    """A head on answers of a source none of its labels came from."""
+    """A classifier on answers of a source none of its labels came from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,32 +29,34 @@ class Transfer(BaseModel):
     away: Agreement | None = None
     """On the source it never saw; None when it could not be fitted, and `note` says why."""
     home: Agreement | None = None
-    """On the same answers, cross-fitted by a head that had other labels of that source too."""
+    """On the same answers, cross-fitted by a classifier that had other labels of that source too."""
     note: str | None = None
 
 
 def transfer(
-    fitted_on: Sequence[HeadExample],
-    tested_on: Sequence[HeadExample],
+    fitted_on: Sequence[ClassifierExample],
+    tested_on: Sequence[ClassifierExample],
     *,
     names: Sequence[str] | None = None,
     prior_widths: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> Agreement:
-    """Fit a head on some answers and measure it, pass mark included, on others.
+    """Fit a classifier on some answers and measure it, threshold included, on others.
 
-    ``names`` and ``prior_widths`` as in `fit_head`, which raises `InputError` when the first cannot be split.
+    ``names`` and ``prior_widths`` as in `fit_classifier`, which raises `InputError` when the first cannot be split.
     """
-    head = fit_head(fitted_on, names=names, prior_widths=prior_widths, seed=seed).head
-    return _agreement(tested_on, [head.probability(e.statements, e.signals) for e in tested_on], head.threshold, seed)
+    classifier = fit_classifier(fitted_on, names=names, prior_widths=prior_widths, seed=seed).classifier
+    return _agreement(
+        tested_on, [classifier.probability(e.statements, e.features) for e in tested_on], classifier.threshold, seed
+    )
 
 
 def leave_one_source_out(
-    examples: Sequence[HeadExample], sources: Sequence[str], fitted: FittedHead, *, seed: int = 0
+    examples: Sequence[ClassifierExample], sources: Sequence[str], fitted: FittedClassifier, *, seed: int = 0
 ) -> list[Transfer]:
     """For each source that holds both labels: `transfer` from all others to it, the worst first.
 
-    ``sources`` has one name an example, ``fitted`` is the head of all ``examples``, whose signals and prior widths are
+    ``sources`` has one name an example, ``fitted`` is the classifier of all ``examples``, whose features and prior widths are
     kept. Empty with fewer than two such sources. `InputError` when the lengths differ.
     """
     if len(sources) != len(examples):
@@ -63,7 +65,7 @@ def leave_one_source_out(
     both = [s for s in kinds if len({e.label for e, own in zip(examples, sources, strict=True) if own == s}) == 2]
     if len(both) < 2:
         return []
-    names = fitted.head.statement.names if fitted.head.statement else ()
+    names = fitted.classifier.statement.names if fitted.classifier.statement else ()
     found = []
     for source in both:
         others = [e for e, own in zip(examples, sources, strict=True) if own != source]
@@ -80,7 +82,7 @@ def leave_one_source_out(
                 tested_on=source,
                 n_fitted=len(others),
                 away=away,
-                home=_agreement(there, [fitted.probabilities[i] for i in at], fitted.head.threshold, seed),
+                home=_agreement(there, [fitted.probabilities[i] for i in at], fitted.classifier.threshold, seed),
                 note=note,
             )
         )
@@ -88,7 +90,7 @@ def leave_one_source_out(
 
 
 def _agreement(
-    examples: Sequence[HeadExample], probabilities: Sequence[float | None], threshold: float, seed: int
+    examples: Sequence[ClassifierExample], probabilities: Sequence[float | None], threshold: float, seed: int
 ) -> Agreement:
     passed = [None if p is None else p >= threshold for p in probabilities]
     groups = [e.group for e in examples]

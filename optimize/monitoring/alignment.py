@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Trace
     from mlflow.genai.judges.base import Judge as MlflowJudge
 
-    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.judge import Judge
     from faith_dspy.optimize.results import StudyResult
+    from faith_dspy.scoring.agreement import Agreement
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def align(
     """Tune a judge on the human assessments called ``name``, and say how far it agrees with those it did not see.
 
     The feedback becomes labels (`labels_of`), these are split by context into train, dev and test, and a study runs as
-    `faith_dspy.optimize.tune` does, which takes ``options`` (lm, budget, seed, aim, tracking_uri …). ``words``: what
+    `faith_dspy.optimize.tune` does, which takes ``options`` (lm, budget, seed, operating_point, tracking_uri …). ``words``: what
     labels mean that are neither yes/no, true/false, a verdict nor a rating. ``out``: folder for the judge, default
     ``judges/<name>``.
 
@@ -87,7 +87,7 @@ class AlignedJudge(FaithfulnessScorer):
 
     @property
     def study(self) -> StudyResult:
-        """Variants, test, comparisons with the untuned judge and the floors, and what to know beside the figures."""
+        """Variants, test, comparisons with the untuned judge and the baselines, and what to know beside the figures."""
         found: StudyResult = self._study
         return found
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.scoring.agreement import Agreement
-from faith_dspy.optimize.select.comparison import Comparison, Side, compare
 from faith_dspy.optimize.reporting.wording import points
+from faith_dspy.optimize.select.comparison import Comparison, Side, compare
+from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Watched(_Model):
     then: dict[_Since, str]
     """When that was."""
     other_version: bool
-    """Whether LM, dials, prompts or head are others than the last time."""
+    """Whether LM, options, prompts or classifier are others than the last time."""
     flips: list[Flip]
     drifts: list[Drift]
     alarms: list[str]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.tracking.columns import NOTE
-from faith_dspy.optimize.tracking.store import quiet, reason, shown
 from faith_dspy.optimize.monitoring.drift import History, Look, Watched, sentences
 from faith_dspy.optimize.reporting.wording import figure
+from faith_dspy.optimize.tracking.columns import NOTE
+from faith_dspy.optimize.tracking.store import quiet, reason, shown
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.optimize.select.pareto import ASKED_ABOUT
 from faith_dspy.optimize.reporting.wording import figure, head_sentences
+from faith_dspy.optimize.select.pareto import ASKED_ABOUT
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult, TestResult, VariantResult
@@ -24,8 +24,10 @@ def write_card(result: StudyResult) -> str:
     """Markdown."""
     champion = result.variant(result.champion)
     tested = result.test
-    head = result.head.get("statement") or result.head.get("answer") or {}
-    weights = sorted(zip(head.get("names", ()), head.get("weights", ()), strict=True), key=lambda w: -abs(w[1]))[:8]
+    classifier = result.classifier.get("statement") or result.classifier.get("answer") or {}
+    weights = sorted(
+        zip(classifier.get("names", ()), classifier.get("weights", ()), strict=True), key=lambda w: -abs(w[1])
+    )[:8]
     n = tested[0].agreement.n
     lines = [
         "# Faithfulness judge",
@@ -54,7 +56,10 @@ def write_card(result: StudyResult) -> str:
         "",
         *(f"- `{name}` {weight:+.2f}" for name, weight in weights if weight),
         "",
-        *(f"- {sentence}" for sentence in (head_sentences(result.head_report) if result.head_report else [])),
+        *(
+            f"- {sentence}"
+            for sentence in (head_sentences(result.classifier_report) if result.classifier_report else [])
+        ),
         "",
         *_frontier(result),
         "## What it is not",
@@ -77,12 +82,12 @@ def _way(result: StudyResult, champion: VariantResult) -> str:
     """How it judges, in a sentence."""
     form = next((p for p in result.frontier if p.champion and p.form), None)
     if form is not None and not form.asked:
-        return "Judges an answer sentence by sentence, by its words alone; no LM is asked."
+        return "Judges an answer sentence by sentence, by its lexical features alone; no LM is asked."
     each = f"{champion.params['granularity']} by {champion.params['granularity']} ({champion.description})"
     told = f"Judges an answer {each}, asked of `{champion.params['lm']}`"
     if form is None:
         return f"{told}."
-    where = f", where words leave it open: {form.asked:.0%} of the answers" if form.band else ""
+    where = f", where words leave it open: {form.asked:.0%} of the answers" if form.review_range else ""
     what = f" Of an answer it is asked about {ASKED_ABOUT[form.ask_about]}."
     return f"{told}{where}.{what}"
 

@@ -1,4 +1,4 @@
-"""What a study learned, as one self-contained HTML page: prompts, head, what flipped, what is still wrong.
+"""What a study learned, as one self-contained HTML page: prompts, classifier, what flipped, what is still wrong.
 
 Texts under judgement are data: the template escapes everything, and its policy allows no script and no network.
 """
@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from faith_dspy.optimize.reporting.wording import ablation_table, figure, head_sentences
-from faith_dspy.scoring.statistics import need
 from faith_dspy.report.html import csp_hash
+from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ class Piece(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """Baseline against champion on one part: the same answers, before and after tuning."""
+    """Untuned judge against champion on one part: the same answers, before and after tuning."""
 
     part: str
     counts: dict[str, int]
     """``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong."""
     now_right: list[tuple[PredictionRow, PredictionRow]]
-    """(baseline's row, champion's row), the surest first."""
+    """(untuned judge's row, champion's row), the surest first."""
     now_wrong: list[tuple[PredictionRow, PredictionRow]]
 
 
@@ -65,9 +65,9 @@ def write_learned(result: StudyResult) -> str:
         style_hash=csp_hash(style),
         prompts=[(v, _prompts(result, v)) for v in _with_prompts(result)],
         search=_table(champion.search),
-        ablation=_table(ablation_table(result.head_report)) if result.head_report else None,
-        of_head=head_sentences(result.head_report) if result.head_report else [],
-        stages=_stages(result.head),
+        ablation=_table(ablation_table(result.classifier_report)) if result.classifier_report else None,
+        of_head=head_sentences(result.classifier_report) if result.classifier_report else [],
+        stages=_stages(result.classifier),
         flips=[flips(result, part) for part in ("test", "dev")],
         remaining=[(part, [r for r in rows if r.predicted != r.label], disagreements(rows)) for part, rows in parts],
         most=MOST,
@@ -91,15 +91,15 @@ def diff(before: str, after: str) -> list[Piece]:
 
 
 def flips(result: StudyResult, part: Literal["test", "dev"]) -> Flips:
-    """What the champion judges otherwise than the baseline.
+    """What the champion judges otherwise than the untuned judge.
 
-    On test the untuned baseline; on dev the baseline with a threshold fitted on the same labels, cross-fitted.
+    On test the untuned judge; on dev the untuned judge with a threshold fitted on the same labels, cross-fitted.
     """
     if part == "test":
-        before, after = result.tested("baseline").predictions, result.tested("champion").predictions
+        before, after = result.tested("untuned").predictions, result.tested("champion").predictions
     else:
-        baseline = next((v for v in result.variants if v.kind == "baseline"), None)
-        before, after = baseline.predictions if baseline else [], result.variant(result.champion).predictions
+        untuned = next((v for v in result.variants if v.kind == "untuned"), None)
+        before, after = untuned.predictions if untuned else [], result.variant(result.champion).predictions
     known = {(r.group, r.id): r for r in before}
     pairs = [(known[r.group, r.id], r) for r in after if (r.group, r.id) in known]
     right = {(True, True): "both right", (False, True): "now right", (True, False): "now wrong"}
@@ -139,11 +139,11 @@ def _prompts(result: StudyResult, variant: VariantResult) -> list[tuple[str, lis
     return out
 
 
-def _stages(head: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float, float]]]]:
-    """Per stage of the head: name, weight and length of the bar (percent of the longest), the strongest first."""
+def _stages(classifier: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float, float]]]]:
+    """Per stage of the classifier: name, weight and length of the bar (percent of the longest), the strongest first."""
     out = []
     for stage in ("statement", "answer"):
-        found = head.get(stage) or {}
+        found = classifier.get(stage) or {}
         weights = sorted(
             ((n, w) for n, w in zip(found.get("names", ()), found.get("weights", ()), strict=True) if abs(w) >= _SEEN),
             key=lambda item: -abs(item[1]),

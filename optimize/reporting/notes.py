@@ -81,7 +81,7 @@ def _links(here: str, model: str | None, *, frontier: bool) -> str:
 
 
 def verdicts(result: StudyResult) -> list[str]:
-    """The champion against the baseline and each floor, a sentence each."""
+    """The champion against the untuned judge and each baseline, a sentence each."""
     return [c.sentence[:1].upper() + c.sentence[1:] for c in result.comparisons.values()]
 
 
@@ -161,7 +161,7 @@ def _test_row(t: TestResult, champion: str) -> str:
     name = f"**★ champion ({champion})**" if t.name == "champion" else t.name
     a = t.agreement
     cells = (figure(a.balanced_accuracy), figure(a.auroc), figure(a.cohen_kappa), f"{a.coverage:.0%}")
-    return f"| {name} | {' | '.join((*cells, *_cost(t.usage, a.n if t.kind != 'floor' else 0)))} |"
+    return f"| {name} | {' | '.join((*cells, *_cost(t.usage, a.n if t.kind != 'baseline' else 0)))} |"
 
 
 def _groups(groups: Groups) -> list[str]:

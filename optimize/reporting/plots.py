@@ -11,10 +11,10 @@ from faith_dspy.scoring.statistics import need
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.scoring.agreement import Agreement
-    from faith_dspy.optimize.select.pareto import FrontierPoint
     from faith_dspy.optimize.diagnostics.reliability import Bin, CalibrationCheck
     from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.optimize.select.pareto import CostPoint
+    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
 BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
@@ -61,7 +61,7 @@ def calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> Any
 
 
 def calibration_change(check: CalibrationCheck, title: str) -> Any:
-    """The LM's own probability and the head's on the same answers, with the calibration error of each."""
+    """The LM's own probability and the classifier's on the same answers, with the calibration error of each."""
     fig, ax = _figure(4.8, 4.6, title)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="perfectly calibrated")
     _draw_bins(ax, check.bins_before, RED, f"before, ECE {words(check.before)}")
@@ -87,7 +87,7 @@ def _probability_axes(fig: Any, ax: Any) -> Any:
 
 
 def weights(found: Mapping[str, float], title: str, most: int = 15) -> Any | None:
-    """The head's strongest signals; None when every weight is 0."""
+    """The classifier's strongest features; None when every weight is 0."""
     strongest = sorted(((n, w) for n, w in found.items() if w), key=lambda item: abs(item[1]))[-most:]
     if not strongest:
         return None
@@ -124,7 +124,7 @@ def intervals(found: Sequence[tuple[str, Estimate]], title: str, highlight: str)
     return fig
 
 
-def frontier(found: Sequence[FrontierPoint]) -> Any | None:
+def frontier(found: Sequence[CostPoint]) -> Any | None:
     """Agreement against computed tokens and against seconds an answer; None without any value.
 
     The line joins what no cheaper one equals. Marked: the champion, and the cheapest that is not shown worse.

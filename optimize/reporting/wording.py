@@ -1,14 +1,14 @@
-"""Figures in words: values with their intervals, and what a head's report says."""
+"""Figures in words: values with their intervals, and what a classifier's report says."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from faith_dspy.scoring.agreement import Agreement
-    from faith_dspy.optimize.classifier.operating_point import Aim
+    from faith_dspy.optimize.classifier.operating_point import OperatingPoint
+    from faith_dspy.optimize.results import ClassifierReport
     from faith_dspy.optimize.select.comparison import Difference
-    from faith_dspy.optimize.results import HeadReport
+    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
 
@@ -21,25 +21,25 @@ def figure(e: Estimate) -> str:
     return f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]"
 
 
-def head_sentences(report: HeadReport) -> list[str]:
+def head_sentences(report: ClassifierReport) -> list[str]:
     """What a reader should take from it, a sentence or two each; AUROC and errors as numbers in [0, 1]."""
     out = [
-        f"Pass mark {report.cut.threshold:.2f} for the aim “{report.cut.aim}”: cross-fitted it stops "
+        f"Threshold {report.cut.threshold:.2f} for the operating_point “{report.cut.operating_point}”: cross-fitted it stops "
         f"{percent(report.cut.recall_unfaithful)} of the unfaithful answers and passes "
         f"{percent(report.cut.recall_faithful)} of the faithful." + (f" {report.cut.note}" if report.cut.note else "")
     ]
     for part, check in report.calibration.items():
         out.append(
-            f"Calibration error ({part}): {figure(check.before)} as the LM says it, {figure(check.after)} by the head."
+            f"Calibration error ({part}): {figure(check.before)} as the LM says it, {figure(check.after)} by the classifier."
         )
-    for part, band in report.band.items():
-        out.append(f"Too close to call, for a person ({part}): {band.sentence}")
+    for part, review_range in report.review_range.items():
+        out.append(f"Too close to call, for a person ({part}): {review_range.sentence}")
     if report.ablation:
         told = "; ".join(f"{a.without} {points(a.auroc)}" for a in report.ablation[:4])
-        out.append(f"What the head would lose without, in points of AUROC (cross-fitted): {told}.")
+        out.append(f"What the classifier would lose without, in points of AUROC (cross-fitted): {told}.")
     short = report.shortcuts
     out.append(
-        f"Shortcuts: the head's AUROC is {figure(short.auroc)}, among answers of about the same length "
+        f"Shortcuts: the classifier's AUROC is {figure(short.auroc)}, among answers of about the same length "
         f"{figure(short.within)}; " + ", ".join(f"{k} alone {figure(v)}" for k, v in short.alone.items()) + "."
     )
     for moved in report.transfer[:1]:
@@ -53,26 +53,29 @@ def head_sentences(report: HeadReport) -> list[str]:
     return out
 
 
-def aim_sentence(aim: Aim, champion: Agreement, baseline: Agreement, auroc: Difference) -> str:
-    """What a pass mark that is not for balanced accuracy reaches on test, and what can be compared all the same."""
-    sides = (champion, baseline)
+def operating_point_sentence(
+    operating_point: OperatingPoint, champion: Agreement, untuned: Agreement, auroc: Difference
+) -> str:
+    """What a threshold that is not for balanced accuracy reaches on test, and what can be compared all the same."""
+    sides = (champion, untuned)
     stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
     text = (
-        f"The pass mark is for the aim “{aim}”, not for balanced accuracy: on test it stops {stops[0]} of the "
+        f"The threshold is for the operating_point “{operating_point}”, not for balanced accuracy: on test it stops {stops[0]} of the "
         f"unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
     )
-    if aim.kind == "cost" and aim.value is not None:
+    if operating_point.kind == "cost" and operating_point.value is not None:
         told = [
-            (aim.value * a.confusion["unfaithful_passed"] + a.confusion["faithful_failed"]) / max(1, a.scored)
+            (operating_point.value * a.confusion["unfaithful_passed"] + a.confusion["faithful_failed"])
+            / max(1, a.scored)
             for a in sides
         ]
         text += f" An answer then costs {told[0]:.2f} faithful ones stopped (untuned: {told[1]:.2f})."
     if auroc.value is not None:
-        text += f" AUROC, which no pass mark changes: {points(auroc)} points against the baseline."
+        text += f" AUROC, which no threshold changes: {points(auroc)} points against the untuned judge."
     return text
 
 
-def ablation_table(report: HeadReport) -> list[dict[str, str]]:
+def ablation_table(report: ClassifierReport) -> list[dict[str, str]]:
     """Rows of text: what is left out, and what that costs with its 95 % interval."""
     return [
         {

@@ -8,43 +8,43 @@ from faith_dspy.artifact import save_judge
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.compile.stages import demo_ids
+from faith_dspy.optimize.diagnostics.classifier_report import classifier_report
+from faith_dspy.optimize.diagnostics.groups import by_group
 from faith_dspy.optimize.reporting.card import write_card
+from faith_dspy.optimize.reporting.wording import operating_point_sentence
+from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
 from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.select.evaluate import (
-    Observed,
+    JudgedExample,
     agreement,
+    classifier_example,
     fit,
     fit_examples,
-    head_example,
     judged_rows,
-    observe,
     scorable,
     usage_of,
+    verify,
     without_lm,
 )
+from faith_dspy.optimize.select.optimism import holm, selection
 from faith_dspy.optimize.select.pareto import MARGIN as NOT_WORSE
 from faith_dspy.optimize.select.pareto import difference
-from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.diagnostics.classifier_report import head_report
-from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
-from faith_dspy.optimize.select.optimism import holm, selection
 from faith_dspy.optimize.select.spending import Cost
-from faith_dspy.optimize.select.variants import BASELINE
-from faith_dspy.optimize.reporting.wording import aim_sentence
+from faith_dspy.optimize.select.variants import UNTUNED
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from faith_dspy.scoring.classifier import Head
-    from faith_dspy.optimize.select.pareto import FrontierPoint
+    from faith_dspy.optimize.select.pareto import CostPoint
     from faith_dspy.optimize.select.spending import Purse
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
 
 TIE = 0.01
 """Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
@@ -58,20 +58,20 @@ class Contest(NamedTuple):
     """What promotion needs of a study."""
 
     judges: dict[str, Judge]
-    dev: dict[str, list[Observed]]
+    dev: dict[str, list[JudgedExample]]
     train: Sequence[LabelledExample]
     test: Sequence[LabelledExample]
     seed: int
     purse: Purse
-    aim: Aim = BALANCED
-    """What the champion's pass mark is for."""
+    operating_point: OperatingPoint = BALANCED
+    """What the champion's threshold is for."""
     prefer: str = "agreement"
     """``agreement`` or ``cheapest``: what is promoted among those that are not shown to be worse."""
 
 
 def to_test(result: StudyResult, name: str) -> Cost:
-    """What it costs to judge one test answer by that variant and by the baseline, as dev did."""
-    costs = [Cost.each((v := result.variant(n)).usage, v.judged) for n in {name, BASELINE}]
+    """What it costs to judge one test answer by that variant and by the untuned judge, as dev did."""
+    costs = [Cost.each((v := result.variant(n)).usage, v.judged) for n in {name, UNTUNED}]
     return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
 
 
@@ -80,7 +80,7 @@ def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
     """
-    candidates = [v for v in result.variants if v.kind != "floor" and v.selection is not None]
+    candidates = [v for v in result.variants if v.kind != "baseline" and v.selection is not None]
     if not candidates:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
     top = max(v.selection for v in candidates if v.selection is not None)
@@ -94,9 +94,9 @@ def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
 
 
 def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
-    """Choose the champion on dev, fit its head on train and dev, then open the testset for it and the baseline.
+    """Choose the champion on dev, fit its classifier on train and dev, then open the testset for it and the untuned judge.
 
-    The floors are fitted on the same labels and stand beside them; they need no LM. Returned is the judge to export:
+    The baselines are fitted on the same labels and stand beside them; they need no LM. Returned is the judge to export:
     the champion as it is, or with words asked first where that is as good.
     """
     name = best(result, contest.prefer, contest.seed)
@@ -104,23 +104,23 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     judge = contest.judges[name]
     shown = demo_ids(judge, contest.train)
     unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
-    with view.task(f"{name}: judging train for its head", len(unseen)) as advance:
-        seen = [*contest.dev[name], *observe(judge, unseen, advance, partial=True)]
+    with view.task(f"{name}: judging train for its classifier", len(unseen)) as advance:
+        seen = [*contest.dev[name], *verify(judge, unseen, advance, partial=True)]
     ways = _ways(contest, seen)
     form = _form(contest, result, ways)
     judge = made_of(judge, form, ways)
     fitted = ways.of(form).fitted
     usable = scorable(ways.of(form).seen)
-    examples = [head_example(o) for o in usable]
-    result.head = fitted.head.model_dump(mode="json") | {"learned_from": fitted.learned_from}
+    examples = [classifier_example(o) for o in usable]
+    result.classifier = fitted.classifier.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
     with view.task(f"{name}: test", len(tested)) as advance:
-        test = observe(judge, tested, advance, partial=True)
-    baseline = contest.judges[BASELINE]
+        test = verify(judge, tested, advance, partial=True)
+    untuned_judge = contest.judges[UNTUNED]
     untuned = test
-    if name != BASELINE or not form.reference:
-        with view.task(f"{BASELINE}: test", len(tested)) as advance:
-            untuned = observe(baseline, tested, advance, partial=True)
+    if name != UNTUNED or not form.reference:
+        with view.task(f"{UNTUNED}: test", len(tested)) as advance:
+            untuned = verify(untuned_judge, tested, advance, partial=True)
     if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
         both = {o.example.id for o in test} & {o.example.id for o in untuned}
         test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
@@ -128,13 +128,13 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
         result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
     rows, ranking = judged_rows(test, judge)
     _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
-    signals = fitted.head.statement.names if fitted.head.statement else ()
-    with view.task(f"{name}: what its head goes by", len(signals) + 2) as advance:
-        result.head_report = head_report(
+    features = fitted.classifier.statement.names if fitted.classifier.statement else ()
+    with view.task(f"{name}: what its classifier goes by", len(features) + 2) as advance:
+        result.classifier_report = classifier_report(
             examples, usable, fitted, *_by_this_head(judge, test, rows), contest.seed, advance
         )
-    _add(result, "baseline", "baseline", *judged_rows(untuned, baseline), usage_of(untuned), contest.seed)
-    _floors(contest, result, test, seen, ways.words.fitted.head)
+    _add(result, "untuned", "untuned", *judged_rows(untuned, untuned_judge), usage_of(untuned), contest.seed)
+    _floors(contest, result, test, seen, ways.words.fitted.classifier)
     champion = result.tested("champion")
     for other in result.test[1:]:
         result.comparisons[other.name] = compare(
@@ -144,9 +144,11 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
             [r.group for r in champion.predictions],
             names=("the champion", other.name),
         )
-    if contest.aim != BALANCED:
-        sides = (champion.agreement, result.tested("baseline").agreement)
-        result.notes.append(aim_sentence(contest.aim, *sides, result.comparisons["baseline"].auroc))
+    if contest.operating_point != BALANCED:
+        sides = (champion.agreement, result.tested("untuned").agreement)
+        result.notes.append(
+            operating_point_sentence(contest.operating_point, *sides, result.comparisons["untuned"].auroc)
+        )
     result.comparisons = holm(result.comparisons)
     if contest.prefer == "agreement":
         result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
@@ -154,25 +156,27 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     return judge
 
 
-def _ways(contest: Contest, seen: Sequence[Observed]) -> Ways:
-    """The ways of asking the champion, each with the head fitted on what it would have observed."""
+def _ways(contest: Contest, seen: Sequence[JudgedExample]) -> Ways:
+    """The ways of asking the champion, each with the classifier fitted on what it would have observed."""
 
-    def way(seen: Sequence[Observed], which: str, aim: Aim) -> Way:
-        return Way(seen, fit_examples([head_example(o) for o in scorable(seen)], which, contest.seed, aim))
+    def way(seen: Sequence[JudgedExample], which: str, operating_point: OperatingPoint) -> Way:
+        return Way(
+            seen, fit_examples([classifier_example(o) for o in scorable(seen)], which, contest.seed, operating_point)
+        )
 
     return Ways(
-        way(seen, "joint", contest.aim),
-        way([less_asked(o, "novel") for o in seen], "joint", contest.aim),
-        way([less_asked(o, "weakest") for o in seen], "joint", contest.aim),
+        way(seen, "joint", contest.operating_point),
+        way([less_asked(o, "novel") for o in seen], "joint", contest.operating_point),
+        way([less_asked(o, "weakest") for o in seen], "joint", contest.operating_point),
         way(without_lm(o.example for o in seen), "overlap", BALANCED),
     )
 
 
-def _form(contest: Contest, result: StudyResult, ways: Ways) -> FrontierPoint:
+def _form(contest: Contest, result: StudyResult, ways: Ways) -> CostPoint:
     """Write the frontier into the result, and say which of its points is to be exported."""
     found = points(result.champion, contest.judges[result.champion].config, ways, result.variants, contest.seed)
     form = next(p for p in found if p.reference)
-    if contest.aim == BALANCED:  # the pass mark of words is for nothing else
+    if contest.operating_point == BALANCED:  # the threshold of words is for nothing else
         labels = [bool(o.example.label) for o in scorable(ways.all.seen)]
         form = worth_exporting(found, labels, prefer=contest.prefer)
     result.frontier = tuple(p.model_copy(update={"champion": p is form}) for p in found)
@@ -180,17 +184,17 @@ def _form(contest: Contest, result: StudyResult, ways: Ways) -> FrontierPoint:
 
 
 def _by_this_head(
-    judge: Judge, test: Sequence[Observed], rows: Sequence[PredictionRow]
-) -> tuple[list[Observed], list[PredictionRow]]:
-    """The test answers that the last judge's head concluded on: all, or those words handed on."""
-    at = [i for i, o in enumerate(test) if judge.escalate_to is None or o.observation.escalated is not None]
-    return [test[i]._replace(observation=test[i].observation.last) for i in at], [rows[i] for i in at]
+    judge: Judge, test: Sequence[JudgedExample], rows: Sequence[PredictionRow]
+) -> tuple[list[JudgedExample], list[PredictionRow]]:
+    """The test answers that the last judge's classifier scored_by on: all, or those words escalated."""
+    at = [i for i, o in enumerate(test) if judge.escalate_to is None or o.raw_judgment.escalated is not None]
+    return [test[i]._replace(raw_judgment=test[i].raw_judgment.last) for i in at], [rows[i] for i in at]
 
 
 def _affordable(
     contest: Contest, result: StudyResult, train: Sequence[LabelledExample]
 ) -> tuple[Sequence[LabelledExample], Sequence[LabelledExample]]:
-    """As much of train and test as the limits still pay for: first the test, then train for the head."""
+    """As much of train and test as the limits still pay for: first the test, then train for the classifier."""
     price = to_test(result, result.champion)
     each = Cost.each((v := result.variant(result.champion)).usage, v.judged)
     n = min(len(contest.test), contest.purse.affords(price.times(MARGIN)))
@@ -205,32 +209,36 @@ def _affordable(
     if n < len(contest.test) or rest < len(train):
         result.notes.append(
             f"The limits left {n} of {len(contest.test)} answers to test on and {rest} of {len(train)} of train for "
-            "the head."
+            "the classifier."
         )
     result.split["used"] |= {"test": n}
     return train[:rest], tested
 
 
 def _floors(
-    contest: Contest, result: StudyResult, test: Sequence[Observed], fitted_on: Sequence[Observed], overlap: Head
+    contest: Contest,
+    result: StudyResult,
+    test: Sequence[JudgedExample],
+    fitted_on: Sequence[JudgedExample],
+    overlap: Classifier,
 ) -> None:
     plain = without_lm(o.example for o in test)
     known = scorable(without_lm(o.example for o in fitted_on))
-    by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), head=overlap))
-    _add(result, "floor-overlap", "floor", by_words, ranking, Usage(), contest.seed)
-    shortcut = fit(known, "shortcut", contest.seed).head
+    by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), classifier=overlap))
+    _add(result, "lexical-baseline", "baseline", by_words, ranking, Usage(), contest.seed)
+    shortcut = fit(known, "shortcut", contest.seed).classifier
     rows = []
     for row, o in zip(by_words, plain, strict=True):
-        example = head_example(o)
-        p = shortcut.answer.probability([None] * len(example.statements), example.signals)
+        example = classifier_example(o)
+        p = shortcut.answer.probability([None] * len(example.statements), example.features)
         passed = None if p is None else p >= shortcut.threshold
         rows.append(row.model_copy(update={"probability": p, "predicted": passed}))
-    _add(result, "floor-shortcut", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+    _add(result, "length-baseline", "baseline", rows, [r.probability for r in rows], Usage(), contest.seed)
     rows = majority_rows(plain, [o.example for o in fitted_on])
-    _add(result, "floor-majority", "floor", rows, [r.probability for r in rows], Usage(), contest.seed)
+    _add(result, "majority-baseline", "baseline", rows, [r.probability for r in rows], Usage(), contest.seed)
 
 
-def majority_rows(seen: Sequence[Observed], known: Sequence[LabelledExample]) -> list[PredictionRow]:
+def majority_rows(seen: Sequence[JudgedExample], known: Sequence[LabelledExample]) -> list[PredictionRow]:
     """Every answer judged as most of the known ones are labelled."""
     share = sum(bool(e.label) for e in known) / len(known)
     return [
@@ -255,21 +263,21 @@ def export(judge: Judge, contest: Contest, result: StudyResult, out: Path) -> No
         "label_set_hash": result.label_set_hash,
         "labels_file": result.labels_file,
         "agreement": tested.agreement.model_dump(mode="json"),
-        "baseline_agreement": result.tested("baseline").agreement.model_dump(mode="json"),
+        "untuned_agreement": result.tested("untuned").agreement.model_dump(mode="json"),
         "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
-        "aim": str(contest.aim),
+        "operating_point": str(contest.operating_point),
         "split": result.split,
         "budget": result.budget,
         "seed": result.seed,
         "seconds": round(result.seconds, 1),
         "usage": tested.usage.model_dump(mode="json"),
-        "floor_agreement": result.tested("floor-overlap").agreement.model_dump(mode="json"),
+        "lexical_baseline_agreement": result.tested("lexical-baseline").agreement.model_dump(mode="json"),
         "finished": result.finished,
     }
     known = [seen_by(judge, o) for o in scorable(contest.dev[result.champion])]
-    handed_on, settled = ([o for o in known if bool(o.observation.escalated) is side] for side in (True, False))
+    handed_on, settled = ([o for o in known if bool(o.raw_judgment.escalated) is side] for side in (True, False))
     reference = [
-        (o.example.question, list(o.example.context), o.example.answer, o.observation)
+        (o.example.question, list(o.example.context), o.example.answer, o.raw_judgment)
         for o in [*handed_on[:1], *settled, *handed_on[1:]][:3]
     ]
     save_judge(judge, out, card=write_card(result), reference=reference)
@@ -285,7 +293,7 @@ def _add(
     usage: Usage,
     seed: int,
 ) -> None:
-    # AUROC of the untuned baseline is measured on the LM's own probability: on its verdicts it would look worse.
+    # AUROC of the untuned judge is measured on the LM's own probability: on its verdicts it would look worse.
     rows = [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
     result.test.append(
         TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=rows)

@@ -1,57 +1,57 @@
-"""From observations to agreement: heads fitted and measured, without any LM call.
+"""From raw_judgments to agreement: classifiers fitted and measured, without any LM call.
 
-Everything a variant costs is paid once, by `observe`. Heads, thresholds and floors are then drawn from the same
-observations, cross-fitted by group, so that no answer is judged by a head that saw its group.
+Everything a variant costs is paid once, by `verify`. Classifiers, thresholds and baselines are then drawn from the same
+raw_judgments, cross-fitted by group, so that no answer is judged by a classifier that saw its group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.scoring.agreement import Agreement, evidence_f1, measure
 from faith_dspy.errors import LimitReachedError
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim
+from faith_dspy.optimize.classifier.fitting import ClassifierExample, FittedClassifier, fit_classifier
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.data.matching import align, places
-from faith_dspy.optimize.classifier.fitting import FittedHead, HeadExample, fit_head
 from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.text.context import prepare
-from faith_dspy.schema import Judgment, Observation, Usage
-from faith_dspy.scoring.score import all_signals, unasked
-from faith_dspy.text.features import HEAD_SIGNALS, SHORTCUTS, shortcut_signals
+from faith_dspy.schema import Judgment, RawJudgment, Usage
+from faith_dspy.scoring.agreement import Agreement, evidence_f1, measure
+from faith_dspy.scoring.score import statement_features, unverified
+from faith_dspy.text.context import index_context
+from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, length_features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from faith_dspy.judge import Judge
+    from faith_dspy.schema import LabelledExample, RawVerdict
     from faith_dspy.scoring.statistics import Estimate
-    from faith_dspy.schema import Finding, LabelledExample
 
 
-class Observed(NamedTuple):
+class JudgedExample(NamedTuple):
     """One labelled answer, and what was seen of it."""
 
     example: LabelledExample
-    observation: Observation
+    raw_judgment: RawJudgment
     unscored: Judgment | None
     """Set when there was nothing to ask an LM about."""
 
 
-def observe(
+def verify(
     judge: Judge,
     examples: Iterable[LabelledExample],
     advance: Callable[[int], None] = lambda _: None,
     *,
     partial: bool = False,
-) -> list[Observed]:
+) -> list[JudgedExample]:
     """Ask the LM about each answer, those over one context after each other so that its prefix cache stays warm.
 
     ``partial``: when a limit is reached, return what was judged before instead of raising `LimitReachedError`.
     """
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
-    out: list[Observed] = []
+    out: list[JudgedExample] = []
     try:
-        for example, seen in zip(ordered, judge.observe_all(ordered), strict=True):
-            out.append(Observed(example, *seen))
+        for example, seen in zip(ordered, judge.verify_all(ordered), strict=True):
+            out.append(JudgedExample(example, *seen))
             advance(1)
     except LimitReachedError:
         if not partial:
@@ -59,50 +59,58 @@ def observe(
     return out
 
 
-def without_lm(examples: Iterable[LabelledExample]) -> list[Observed]:
-    """The same with no LM: sentences as statements, for the floors."""
-    return [Observed(e, unasked(e.answer), None) for e in examples]
+def without_lm(examples: Iterable[LabelledExample]) -> list[JudgedExample]:
+    """The same with no LM: sentences as statements, for the baselines."""
+    return [JudgedExample(e, unverified(e.answer), None) for e in examples]
 
 
-def usage_of(seen: Iterable[Observed]) -> Usage:
-    """Sum of what the observations cost."""
-    return sum((o.observation.usage for o in seen), Usage())
+def usage_of(seen: Iterable[JudgedExample]) -> Usage:
+    """Sum of what the raw_judgments cost."""
+    return sum((o.raw_judgment.usage for o in seen), Usage())
 
 
-def scorable(seen: Sequence[Observed]) -> list[Observed]:
+def scorable(seen: Sequence[JudgedExample]) -> list[JudgedExample]:
     """Those with a label and at least one judged statement."""
     return [
         o
         for o in seen
         if o.unscored is None
         and o.example.label is not None
-        and any(f.verdict is not None for f in o.observation.findings)
+        and any(f.verdict is not None for f in o.raw_judgment.raw_verdicts)
     ]
 
 
-def head_example(o: Observed) -> HeadExample:
-    """An observed answer as the head sees it."""
-    findings = o.observation.findings
-    signals = all_signals(o.observation, prepare(o.example.context, o.example.question))
-    return HeadExample(
-        statements=[None if f.verdict is None else s for f, s in zip(findings, signals, strict=True)],
+def classifier_example(o: JudgedExample) -> ClassifierExample:
+    """An observed answer as the classifier sees it."""
+    raw_verdicts = o.raw_judgment.raw_verdicts
+    features = statement_features(o.raw_judgment, index_context(o.example.context, o.example.question))
+    return ClassifierExample(
+        statements=[None if f.verdict is None else s for f, s in zip(raw_verdicts, features, strict=True)],
         label=bool(o.example.label),
         group=o.example.group_key,
-        labels=align([f.text for f in findings], o.example),
-        signals=shortcut_signals(o.example.answer, len(o.observation.sentences)),
+        labels=align([f.text for f in raw_verdicts], o.example),
+        features=length_features(o.example.answer, len(o.raw_judgment.sentences)),
     )
 
 
-def fit(seen: Sequence[Observed], which: str, seed: int) -> FittedHead:
-    """Fit a head on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
-    return fit_examples([head_example(o) for o in seen], which, seed)
+def fit(seen: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:
+    """Fit a classifier on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
+    return fit_examples([classifier_example(o) for o in seen], which, seed)
 
 
-def fit_examples(rows: Sequence[HeadExample], which: str, seed: int, aim: Aim = BALANCED) -> FittedHead:
-    """The same from `head_example`s, and with a pass mark for ``aim``."""
+def fit_examples(
+    rows: Sequence[ClassifierExample], which: str, seed: int, operating_point: OperatingPoint = BALANCED
+) -> FittedClassifier:
+    """The same from `classifier_example`s, and with a threshold for ``operating_point``."""
     lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
-    names = {"joint": [*lm, *HEAD_SIGNALS], "lm": lm, "overlap": HEAD_SIGNALS, "shortcut": ()}[which]
-    return fit_head(rows, names=names, answer_names=SHORTCUTS if which == "shortcut" else (), aim=aim, seed=seed)
+    names = {"joint": [*lm, *CLASSIFIER_FEATURES], "lm": lm, "overlap": CLASSIFIER_FEATURES, "shortcut": ()}[which]
+    return fit_classifier(
+        rows,
+        names=names,
+        answer_names=LENGTH_FEATURES if which == "shortcut" else (),
+        operating_point=operating_point,
+        seed=seed,
+    )
 
 
 def agreement(rows: Sequence[PredictionRow], scores: Sequence[float | None] | None = None, seed: int = 0) -> Agreement:
@@ -117,36 +125,39 @@ def agreement(rows: Sequence[PredictionRow], scores: Sequence[float | None] | No
 
 
 def cross_fitted_rows(
-    seen: Sequence[Observed], fitted_on: Sequence[Observed], fitted: FittedHead
+    seen: Sequence[JudgedExample], fitted_on: Sequence[JudgedExample], fitted: FittedClassifier
 ) -> list[PredictionRow]:
-    """Predictions of each answer by a head that did not see its group; unscored where it could not be judged."""
+    """Predictions of each answer by a classifier that did not see its group; unscored where it could not be judged."""
     known = {o.example.id: i for i, o in enumerate(fitted_on)}
     rows = []
     for o in seen:
         i = known.get(o.example.id)
         p = None if i is None else fitted.probabilities[i]
         confidences = [] if i is None else fitted.statement_probabilities[i]
-        rows.append(_row(o, p, None if p is None else p >= fitted.head.threshold, confidences))
+        rows.append(_row(o, p, None if p is None else p >= fitted.classifier.threshold, confidences))
     return rows
 
 
-def judged_rows(seen: Sequence[Observed], judge: Judge) -> tuple[list[PredictionRow], list[float | None]]:
+def judged_rows(seen: Sequence[JudgedExample], judge: Judge) -> tuple[list[PredictionRow], list[float | None]]:
     """Predictions by a judge as it stands, from what it observed, and what AUROC is measured on.
 
-    Its head must not have seen these answers.
+    Its classifier must not have seen these answers.
     """
     rows, ranking = [], []
     for o in seen:
-        j = o.unscored or judge.conclude(o.observation, o.example.context, o.example.question)
+        j = o.unscored or judge.score_answer(o.raw_judgment, o.example.context, o.example.question)
         row = _row(
-            o._replace(observation=o.observation.last), j.probability, j.faithful, [s.confidence for s in j.statements]
+            o._replace(raw_judgment=o.raw_judgment.last),
+            j.probability,
+            j.faithful,
+            [s.confidence for s in j.statements],
         )
         rows.append(row.model_copy(update={"unscored": j.unscored.value if j.unscored else None}))
         ranking.append(j.ranking)
     return rows, ranking
 
 
-def evidence(seen: Sequence[Observed], judge: Judge, seed: int = 0) -> Estimate | None:
+def evidence(seen: Sequence[JudgedExample], judge: Judge, seed: int = 0) -> Estimate | None:
     """How far the chunks a judge names are those that people named (`evidence_f1`); None where no label says any.
 
     A person's statement is brought to the judge's that shares most of its words, ids brought to the same one are
@@ -157,7 +168,7 @@ def evidence(seen: Sequence[Observed], judge: Judge, seed: int = 0) -> Estimate 
     groups = []
     for o in seen:
         told = [s for s in o.example.statements if s.supporting_chunk_ids is not None]
-        j = o.unscored or judge.conclude(o.observation, o.example.context, o.example.question)
+        j = o.unscored or judge.score_answer(o.raw_judgment, o.example.context, o.example.question)
         if not told or j.unscored is not None:
             continue
         wanted: dict[int, set[int]] = {}
@@ -172,10 +183,10 @@ def evidence(seen: Sequence[Observed], judge: Judge, seed: int = 0) -> Estimate 
 
 
 def _row(
-    o: Observed, probability: float | None, predicted: bool | None, confidences: Sequence[float | None]
+    o: JudgedExample, probability: float | None, predicted: bool | None, confidences: Sequence[float | None]
 ) -> PredictionRow:
-    findings = o.observation.findings
-    texts = [f.text for f in findings]
+    raw_verdicts = o.raw_judgment.raw_verdicts
+    texts = [f.text for f in raw_verdicts]
     confidences = confidences or [None] * len(texts)
     return PredictionRow(
         id=o.example.id,
@@ -189,18 +200,18 @@ def _row(
         answer=o.example.answer,
         statements=[
             {"text": f.text, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y, **_said(f)}
-            for f, c, y in zip(findings, confidences, align(texts, o.example), strict=True)
+            for f, c, y in zip(raw_verdicts, confidences, align(texts, o.example), strict=True)
         ],
         context=[c.text for c in o.example.context],
         tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),
         annotators=o.example.annotators,
-        usage=o.observation.usage,
-        extraction=o.observation.extraction,
+        usage=o.raw_judgment.usage,
+        extraction=o.raw_judgment.extraction,
     )
 
 
-def _said(f: Finding) -> dict[str, Any]:
-    """What there is of a finding beside its verdict."""
+def _said(f: RawVerdict) -> dict[str, Any]:
+    """What there is of a raw_verdict beside its verdict."""
     said: dict[str, Any] = {"chunk_ids": list(f.chunk_ids), "reason": f.reason, "error": f.error}
     if f.usage.calls:
         said["usage"] = f.usage.model_dump(mode="json")

@@ -11,12 +11,12 @@ from faith_dspy.scoring.statistics import Estimate, metric_values, need, resampl
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.select.comparison import Comparison
     from faith_dspy.optimize.results import PredictionRow, VariantResult
+    from faith_dspy.optimize.select.comparison import Comparison
     from faith_dspy.scoring.statistics import Floats
 
-PRIMARY = "baseline"
-"""The comparison a study is made for; those with the floors are secondary."""
+PRIMARY = "untuned"
+"""The comparison a study is made for; those with the baselines are secondary."""
 _ALPHA = 0.05
 
 
@@ -50,28 +50,28 @@ def selection(
     need("numpy", "The champion's optimism")
     import numpy as np
 
-    rivals = [v for v in variants if v.kind != "floor" and v.selection is not None and v.predictions]
-    order = sorted({(r.group, r.id) for v in rivals for r in v.predictions})
-    if len(rivals) < 2 or all(v.name != champion for v in rivals):
+    candidates = [v for v in variants if v.kind != "baseline" and v.selection is not None and v.predictions]
+    order = sorted({(r.group, r.id) for v in candidates for r in v.predictions})
+    if len(candidates) < 2 or all(v.name != champion for v in candidates):
         return None
-    winner = next(v for v in rivals if v.name == champion)
+    winner = next(v for v in candidates if v.name == champion)
     apparent = winner.agreement.balanced_accuracy if winner.agreement else Estimate(why="not measured")
     drawn = np.concatenate(list(resample_weights(len(order), [g for g, _ in order], n_resamples, seed)))
     left = (drawn == 0).astype(np.float64)
-    figures, honest = zip(*(_figures(v.predictions, order, drawn, left) for v in rivals), strict=True)
+    figures, honest = zip(*(_figures(v.predictions, order, drawn, left) for v in candidates), strict=True)
     by, out = np.column_stack(figures), np.column_stack(honest)
     usable = ~np.isnan(by).any(axis=1)
     by, out = by[usable], out[usable]
-    cost = np.array([v.cost for v in rivals])
+    cost = np.array([v.cost for v in candidates])
     near = by >= by.max(axis=1, keepdims=True) - tie if len(by) else by
     chosen = np.where(near, cost, np.inf).argmin(axis=1) if len(by) else np.zeros(0, dtype=int)
-    shares = {v.name: float((chosen == k).mean()) if len(chosen) else 0.0 for k, v in enumerate(rivals)}
+    shares = {v.name: float((chosen == k).mean()) if len(chosen) else 0.0 for k, v in enumerate(candidates)}
     draws = out[np.arange(len(out)), chosen]
     draws = draws[~np.isnan(draws)]
     if len(draws) <= n_resamples / 2 or apparent.value is None:
         why = "dev is too small: most resamples leave out all answers of one label"
         corrected, optimism = Estimate(why=why), None
-        text = f"How much of the dev figure is luck of the choice among {len(rivals)} cannot be told: {why}."
+        text = f"How much of the dev figure is luck of the choice among {len(candidates)} cannot be told: {why}."
     else:
         low, high = np.quantile(draws, [0.025, 0.975]).tolist()
         corrected = Estimate(value=float(draws.mean()), low=low, high=high)
@@ -79,11 +79,11 @@ def selection(
         figure = f"{draws.mean():.2f} [{low:.2f}, {high:.2f}]"
         said = f"corrected for choosing {figure}" if optimism > 0 else f"not flattered by choosing ({figure} without)"
         text = (
-            f"Chosen among {len(rivals)}: on dev {apparent.value:.2f}, {said}; on {shares[champion]:.0%} of resampled "
+            f"Chosen among {len(candidates)}: on dev {apparent.value:.2f}, {said}; on {shares[champion]:.0%} of resampled "
             "devsets it is chosen again."
         )
     return Selection(
-        candidates=len(rivals),
+        candidates=len(candidates),
         apparent=apparent,
         corrected=corrected,
         optimism=optimism,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_logit, to_probability
 from faith_dspy.optimize.select.comparison import Difference
 from faith_dspy.optimize.select.optimism import chosen_by
-from faith_dspy.scoring.statistics import Estimate, need, resample_weights
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_logit, to_probability
+from faith_dspy.scoring.statistics import Estimate, need, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ MARGIN = 0.02
 """Two points of the figure that variants are chosen by: what a cheaper form may be worse at most, with 95 % confidence,
 to count as not worse."""
 ENOUGH = 50
-"""Answers of each label from which on a words-first form may take the champion's place: its band is fitted on them."""
+"""Answers of each label from which on a words-first form may take the champion's place: its review_range is fitted on them."""
 WORDS = "words"
 ASKED_ABOUT = {  # from much to little
     "all": "every statement",
@@ -34,7 +34,7 @@ ASKED_ABOUT = {  # from much to little
 _RESAMPLES = 1000
 
 
-class FrontierPoint(BaseModel):
+class CostPoint(BaseModel):
     """One way to judge, with what it agrees and what it costs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,13 +54,13 @@ class FrontierPoint(BaseModel):
     that is asked about reads it."""
     output_tokens: float
     seconds: float
-    """An answer; words alone take none worth counting."""
+    """An answer; lexical features alone take none worth counting."""
     form: bool = False
     """Whether it is the reference with less asked: not about all statements, and perhaps with words first."""
     ask_about: str = "all"
-    """Which statements of an answer the LM is asked about: the dial of `JudgeConfig`."""
-    band: tuple[float, float] | None = None
-    """Of a words-first form: an answer is settled by words alone below it, and from its upper end on. Empty for words
+    """Which statements of an answer the LM is asked about: the option of `JudgeConfig`."""
+    review_range: tuple[float, float] | None = None
+    """Of a words-first form: an answer is settled by lexical features alone below it, and from its upper end on. Empty for words
     alone."""
     against: Difference
     """The mean of balanced accuracy and AUROC minus that of the reference, on the answers both judged; interval of 90 %
@@ -91,7 +91,7 @@ class FrontierPoint(BaseModel):
         return self.reference or (self.against.low is not None and self.against.low >= -MARGIN)
 
 
-def in_words(points: Sequence[FrontierPoint]) -> list[str]:
+def in_words(points: Sequence[CostPoint]) -> list[str]:
     """What a reader should take from a frontier; nothing of an empty one."""
     if not points:
         return []
@@ -99,7 +99,7 @@ def in_words(points: Sequence[FrontierPoint]) -> list[str]:
     out = []
     form = next((p for p in points if p.champion and p.form), None)
     if form is not None:
-        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.band else ""
+        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.review_range else ""
         part = f", and of these about {ASKED_ABOUT[form.ask_about]}" if form.asked else ""
         out.append(
             f"The champion asks the LM about {form.asked:.0%} of the answers{part}{rest}. Against asking about all: "
@@ -122,20 +122,20 @@ def _points(d: Difference) -> str:
     return f"{100 * d.value:+.1f} points, 90 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"
 
 
-class Rival(NamedTuple):
+class Candidate(NamedTuple):
     """Cross-fitted predictions of one way to judge, with what each of them costs."""
 
     name: str
     rows: Sequence[PredictionRow]
     form: bool = False
-    band: tuple[float, float] | None = None
+    review_range: tuple[float, float] | None = None
     ask_about: str = "all"
 
 
-def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> list[Rival]:
-    """The LM's forms that ask it only where words are least sure, and words alone; from the dear to the cheap.
+def words_first(lm: Candidate, words: Sequence[PredictionRow], threshold: float) -> list[Candidate]:
+    """The LM's forms that ask it only where words are least sure, and lexical features alone; from the dear to the cheap.
 
-    ``words``: the cross-fitted predictions of words about the same answers, ``threshold`` their pass mark. A band
+    ``words``: the cross-fitted predictions of words about the same answers, ``threshold`` their threshold. A review_range
     reaches as far from it in log-odds, to either side, as holds one of `SHARES` of the answers, and half way to the
     next one. An answer that nothing could be asked about stays unscored.
     """
@@ -143,23 +143,28 @@ def words_first(lm: Rival, words: Sequence[PredictionRow], threshold: float) -> 
     away = sorted(abs(to_logit(w.probability) - centre) for w in words if w.probability is not None)
     if not away:
         return []
-    forms = [lm._replace(name=WORDS, rows=_mixed(lm, words, (threshold, threshold)), band=(threshold, threshold))]
+    forms = [
+        lm._replace(name=WORDS, rows=_mixed(lm, words, (threshold, threshold)), review_range=(threshold, threshold))
+    ]
     asked = "weakest" if lm.ask_about == "weakest" else lm.name
     for share in SHARES:
         k = int(share * len(away))
         reach = (away[k - 1] + away[k]) / 2 if k else 0.0
-        band = (to_probability(max(-LOGIT_LIMIT, centre - reach)), to_probability(min(LOGIT_LIMIT, centre + reach)))
-        rows = _mixed(lm, words, band)
+        review_range = (
+            to_probability(max(-LOGIT_LIMIT, centre - reach)),
+            to_probability(min(LOGIT_LIMIT, centre + reach)),
+        )
+        rows = _mixed(lm, words, review_range)
         if any(r is not own for r, own in zip(rows, lm.rows, strict=True)):
-            forms.append(lm._replace(name=f"{WORDS}, then {asked} {share:.0%}", rows=rows, band=band))
+            forms.append(lm._replace(name=f"{WORDS}, then {asked} {share:.0%}", rows=rows, review_range=review_range))
     return [f._replace(form=True) for f in forms[::-1]]
 
 
-def _mixed(lm: Rival, words: Sequence[PredictionRow], band: tuple[float, float]) -> list[PredictionRow]:
-    """Each answer as words judge it, or as the LM does where it is asked, which is within the band."""
+def _mixed(lm: Candidate, words: Sequence[PredictionRow], review_range: tuple[float, float]) -> list[PredictionRow]:
+    """Each answer as words judge it, or as the LM does where it is asked, which is within the review_range."""
 
     def asked(p: float | None) -> bool:
-        return band[0] < band[1] if p is None else band[0] <= p < band[1]
+        return review_range[0] < review_range[1] if p is None else review_range[0] <= p < review_range[1]
 
     return [
         own if own.unscored is not None or asked(word.probability) else word
@@ -196,16 +201,16 @@ def _dearest_call(row: PredictionRow) -> int:
     return row.usage.computed_tokens - sum(each) + max(each, default=0)
 
 
-def frontier(rivals: Sequence[Rival], reference: str, seed: int = 0) -> tuple[FrontierPoint, ...]:
-    """All rivals as points, the cheapest first, each compared with the one named ``reference``."""
-    standard = next(r for r in rivals if r.name == reference)
-    found = [_point(r, standard, seed) for r in rivals]
+def frontier(candidates: Sequence[Candidate], reference: str, seed: int = 0) -> tuple[CostPoint, ...]:
+    """All candidates as points, the cheapest first, each compared with the one named ``reference``."""
+    standard = next(r for r in candidates if r.name == reference)
+    found = [_point(r, standard, seed) for r in candidates]
     fair = min((p for p in found if p.not_worse), key=lambda p: p.cost)
     return tuple(p.model_copy(update={"cheapest": p is fair}) for p in sorted(found, key=lambda p: (p.cost, p.name)))
 
 
-def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
-    rows, n = rival.rows, max(1, len(rival.rows))
+def _point(candidate: Candidate, standard: Candidate, seed: int) -> CostPoint:
+    rows, n = candidate.rows, max(1, len(candidate.rows))
     found = measure(
         [r.label for r in rows],
         [r.predicted for r in rows],
@@ -214,8 +219,8 @@ def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
         seed=seed,
     )
     total = sum((r.usage for r in rows), Usage())
-    return FrontierPoint(
-        name=rival.name,
+    return CostPoint(
+        name=candidate.name,
         n=len(rows),
         agreement=found.balanced_accuracy,
         auroc=found.auroc,
@@ -224,11 +229,11 @@ def _point(rival: Rival, standard: Rival, seed: int) -> FrontierPoint:
         computed_tokens=total.computed_tokens / n,
         output_tokens=total.output_tokens / n,
         seconds=total.seconds / n,
-        form=rival.form,
-        ask_about=rival.ask_about,
-        band=rival.band,
-        against=difference(rival.rows, standard.rows, seed),
-        reference=rival is standard,
+        form=candidate.form,
+        ask_about=candidate.ask_about,
+        review_range=candidate.review_range,
+        against=difference(candidate.rows, standard.rows, seed),
+        reference=candidate is standard,
     )
 
 

@@ -18,7 +18,7 @@ minutes = 90
 name = "sentence"                 # one that exists ...
 
 [[variants]]
-name = "careful"                  # ... or one of your own: any dial of JudgeConfig, and
+name = "careful"                  # ... or one of your own: any option of JudgeConfig, and
 granularity = "sentence"
 instructions = ["every_detail"]
 optimizer = "bootstrap"           # none when it is left out
@@ -38,7 +38,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
-from faith_dspy.optimize.select.variants import BASELINE, BUDGETS, VARIANTS, Budget, Variant, budget
+from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ class _File(BaseModel):
 def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits | None = None) -> Plan:
     """The plan of a study. ``variants``: names, or a TOML file; none: the budget's. ``limits`` go before the file's.
 
-    The untuned baseline is always tried, and first: it is what the champion is measured against.
+    The untuned judge is always tried, and first: it is what the champion is measured against.
     """
     given = limits or Limits()
     if isinstance(variants, Path):
@@ -154,11 +154,11 @@ def _variants(row: dict[str, Any], seeds: Sequence[int], path: Path) -> list[Var
     name = row.get("name")
     if not isinstance(name, str) or not name:
         raise InputError(f"{path}: a variant has no name: {row}.")
-    dials = {k: v for k, v in row.items() if k not in _OWN}
+    options = {k: v for k, v in row.items() if k not in _OWN}
     known = VARIANTS.get(name)
-    if known is not None and (dials or "optimizer" in row):
-        raise InputError(f"{path}: there is a variant {name!r} already; give one with dials of its own another name.")
-    if known is None and not dials and "optimizer" not in row:
+    if known is not None and (options or "optimizer" in row):
+        raise InputError(f"{path}: there is a variant {name!r} already; give one with options of its own another name.")
+    if known is None and not options and "optimizer" not in row:
         raise InputError(
             f"{path}: there is no variant {name!r}, and it declares nothing; there are {', '.join(VARIANTS)}."
         )
@@ -168,7 +168,7 @@ def _variants(row: dict[str, Any], seeds: Sequence[int], path: Path) -> list[Var
     if optimizer is not None and optimizer not in OPTIMIZERS:
         raise InputError(f"{path}: {name} has the optimizer {optimizer!r}; there are none, {', '.join(OPTIMIZERS)}.")
     try:
-        base = known or Variant(name, JudgeConfig.make(**dials), optimizer, str(row.get("description") or _say(row)))
+        base = known or Variant(name, JudgeConfig.make(**options), optimizer, str(row.get("description") or _say(row)))
     except ConfigError as exc:
         raise InputError(f"{path}: {name}: {exc}") from exc
     lms, own_seeds = _several(row.get("lm")), _several(row.get("seed")) or list(seeds)
@@ -192,6 +192,6 @@ def _say(row: dict[str, Any]) -> str:
 
 
 def _with_baseline(variants: list[Variant]) -> list[Variant]:
-    rest = [v for v in dict.fromkeys(v.name for v in variants) if v != BASELINE]
+    rest = [v for v in dict.fromkeys(v.name for v in variants) if v != UNTUNED]
     by_name = {v.name: v for v in variants}
-    return [VARIANTS[BASELINE], *(by_name[n] for n in rest)]
+    return [VARIANTS[UNTUNED], *(by_name[n] for n in rest)]

@@ -8,7 +8,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.compile.optimizers import Effort
 
-BASELINE = "answer"
+UNTUNED = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
 
 
@@ -32,23 +32,23 @@ class Budget(NamedTuple):
     variants: tuple[str, ...]
     effort: Effort
     dev: int
-    """At most so many answers of dev are judged per variant; train, test: likewise, by champion and baseline."""
+    """At most so many answers of dev are judged per variant; train, test: likewise, by champion and untuned."""
     train: int
     test: int
     words: int
     """At most so many words of context and answers are read of each part, every context once."""
     minutes: float | None
-    """No variant is begun after so many minutes; champion, baseline and test are finished all the same."""
+    """No variant is begun after so many minutes; champion, untuned and test are finished all the same."""
 
 
-def _config(granularity: str, *instructions: str, **dials: object) -> JudgeConfig:
-    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",), **dials)
+def _config(granularity: str, *instructions: str, **options: object) -> JudgeConfig:
+    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",), **options)
 
 
 VARIANTS: dict[str, Variant] = {
     v.name: v
     for v in (
-        Variant(BASELINE, _config("answer"), None, "whole answer, one verdict"),
+        Variant(UNTUNED, _config("answer"), None, "whole answer, one verdict"),
         Variant("sentence", _config("sentence"), None, "each sentence as written"),
         Variant(
             "answer-focus",
@@ -91,7 +91,7 @@ VARIANTS: dict[str, Variant] = {
     )
 }
 
-_FIRST = (BASELINE, "sentence", "sentence-few-shot", "sentence-bootstrap", "statement")
+_FIRST = (UNTUNED, "sentence", "sentence-few-shot", "sentence-bootstrap", "statement")
 _ALL = 10**9
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(

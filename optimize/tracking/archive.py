@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
 from faith_dspy.optimize.results import PredictionRow, StudyResult
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import Agreement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,12 +35,12 @@ class StudyRecord(BaseModel):
     champion: str
     agreement: Agreement
     """Of the champion on the testset."""
+    untuned: Agreement | None = None
     baseline: Agreement | None = None
-    floor: Agreement | None = None
-    """Of the overlap floor."""
+    """Of the lexical baseline."""
     ceiling: Agreement | None = None
     verdict: str | None = None
-    """The champion against the baseline."""
+    """The champion against the untuned judge."""
     finished: bool = True
     budget: str | None = None
     seed: int | None = None
@@ -105,7 +105,7 @@ def last_studies(experiment: str, tracking_uri: str | None = None, n: int = _LAS
 def record(result: StudyResult, source: str) -> StudyRecord:
     """What a comparison needs of a study."""
     by_name = {t.name: t for t in result.test}
-    champion, comparison = by_name["champion"], result.comparisons.get("baseline")
+    champion, comparison = by_name["champion"], result.comparisons.get("untuned")
     return StudyRecord(
         source=source,
         study_id=result.study_id,
@@ -114,8 +114,8 @@ def record(result: StudyResult, source: str) -> StudyRecord:
         lm=str(result.lm.get("name")),
         champion=result.champion,
         agreement=champion.agreement,
-        baseline=by_name["baseline"].agreement if "baseline" in by_name else None,
-        floor=by_name["floor-overlap"].agreement if "floor-overlap" in by_name else None,
+        untuned=by_name["untuned"].agreement if "untuned" in by_name else None,
+        baseline=by_name["lexical-baseline"].agreement if "lexical-baseline" in by_name else None,
         ceiling=result.ceiling,
         verdict=comparison.verdict if comparison else None,
         finished=result.finished,
@@ -135,8 +135,8 @@ def _exported(folder: Path) -> StudyRecord:
     fields = {k: manifest[k] for k in same if k in manifest}
     try:
         fields |= {"source": str(folder), "lm": manifest["lm"]["model"], "champion": manifest["variant"]}
-        fields |= {k: manifest.get(f"{k}_agreement") for k in ("baseline", "floor")}
-        fields["verdict"] = manifest.get("comparison", {}).get("baseline", {}).get("verdict")
+        fields |= {k: manifest.get(f"{k}_agreement") for k in ("untuned", "baseline")}
+        fields["verdict"] = manifest.get("comparison", {}).get("untuned", {}).get("verdict")
         if "seconds" in manifest:
             fields["minutes"] = manifest["seconds"] / 60
         if "usage" in manifest:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.schema import Usage
+    from faith_dspy.scoring.agreement import Agreement
 
 NOTE = "mlflow.note.content"
 MAIN = ("balanced_accuracy", "auroc", "cohen_kappa")

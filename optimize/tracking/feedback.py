@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
 from faith_dspy.integrations.mlflow_traces import expectations, record_of_trace
-from faith_dspy.optimize.tracking.store import DEFAULT, Store, client_of, quiet, reason, shown, unusable
 from faith_dspy.optimize.data.votes import best_rating, majority, meaning
+from faith_dspy.optimize.tracking.store import DEFAULT, Store, client_of, quiet, reason, shown, unusable
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
 

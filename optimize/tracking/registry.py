@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import PARAMS
-from faith_dspy.optimize.tracking.archive import read_study
-from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.results import StudyResult
-from faith_dspy.optimize.tracking.store import existing, quiet, reason, shown
 from faith_dspy.optimize.reporting.wording import figure, points
+from faith_dspy.optimize.results import StudyResult
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.tracking.archive import read_study
+from faith_dspy.optimize.tracking.store import existing, quiet, reason, shown
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def earned(result: StudyResult, present: StudyResult | None) -> Earned:
     """The rule by which a new judge takes the alias from the champion of ``present``; None: of an unknown study.
 
     Tested on the same answers, it must not be shown worse than the present champion, and is promoted when it is shown
-    better. Else it must be shown better than its own untuned baseline: one that is worth no more than not tuning at all
+    better. Else it must be shown better than its own untuned judge: one that is worth no more than not tuning at all
     replaces nothing.
     """
     against = ""
@@ -117,11 +117,11 @@ def earned(result: StudyResult, present: StudyResult | None) -> Earned:
             if c.verdict != "not shown better":
                 return Earned(c.verdict == "better", f"it is {c.verdict} than {facts}")
             against = f", and not shown worse than {facts}"
-    own = result.comparisons.get("baseline")
+    own = result.comparisons.get("untuned")
     if own is None or own.verdict != "better":
-        return Earned(False, "it is not shown better than its own untuned baseline")
+        return Earned(False, "it is not shown better than its own untuned judge")
     against = against or "; the present champion was not tested on the same answers"
-    return Earned(True, f"it is better than its own untuned baseline{against}")
+    return Earned(True, f"it is better than its own untuned judge{against}")
 
 
 def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:

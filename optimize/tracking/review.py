@@ -10,8 +10,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.tracking.feedback import FILE, NAME, TAG, client_for, trace_infos, working
 from faith_dspy.optimize.data.votes import majority, meaning
+from faith_dspy.optimize.tracking.feedback import FILE, NAME, TAG, client_for, trace_infos, working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

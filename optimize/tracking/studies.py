@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.tracking.archive import StudyRecord
 from faith_dspy.optimize.select.comparison import Comparison, Side, compare
 from faith_dspy.optimize.select.optimism import holm
+from faith_dspy.optimize.tracking.archive import StudyRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

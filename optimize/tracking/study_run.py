@@ -13,9 +13,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize import columns, notes, plots
-from faith_dspy.optimize.tracking.columns import MAIN, MORE, NOTE
+from faith_dspy.optimize.reporting import notes, plots
 from faith_dspy.optimize.reporting.learned import write_learned
+from faith_dspy.optimize.tracking import columns
+from faith_dspy.optimize.tracking.columns import MAIN, MORE, NOTE
 from faith_dspy.optimize.tracking.registry import MODEL, register
 from faith_dspy.optimize.tracking.store import Store, broken_off, quiet, reason, shown
 from faith_dspy.optimize.tracking.store import connect as connect
@@ -25,8 +26,8 @@ from faith_dspy.schema import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+    from faith_dspy.scoring.agreement import Agreement
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _NAME, _PARENT, _TABLES = "mlflow.runName", "mlflow.parentRunId", "mlflow.loggedArtifacts"
@@ -148,16 +149,18 @@ class MlflowTracker:
         self._log(run_id, metrics, v.params)
         if v.agreement is not None:
             self._judged(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "")
-            self._figure(run_id, plots.weights(v.weights, f"{v.name}: what its head goes by"), "plots/weights.png")
+            self._figure(
+                run_id, plots.weights(v.weights, f"{v.name}: what its classifier goes by"), "plots/weights.png"
+            )
         self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _conclude(self, result: StudyResult) -> None:
         metrics: dict[str, float | None] = {}
         for t in result.test:
             prefix = f"test_{t.name.replace('-', '_')}"
-            floor = t.kind == "floor"
-            metrics |= columns.agreement(prefix, t.agreement, MAIN[:2] if floor else (*MAIN, *MORE))
-            if not floor:
+            baseline = t.kind == "baseline"
+            metrics |= columns.agreement(prefix, t.agreement, MAIN[:2] if baseline else (*MAIN, *MORE))
+            if not baseline:
                 metrics |= columns.usage(t.usage, f"{prefix}_{{}}_per_answer", t.agreement.n)
                 self._judged(self.run_id, t.predictions, t.agreement, f"{t.name}, on the testset", f"test/{t.name}/")
         tags = {_CHAMPION: result.champion, "status": "done" if result.finished else "stopped early"}
@@ -191,7 +194,7 @@ class MlflowTracker:
         self._figure(self.run_id, chart, "test.png")
         chart = plots.frontier(result.frontier)
         self._figure(self.run_id, chart, "frontier.png")
-        for part, check in (result.head_report.calibration if result.head_report else {}).items():
+        for part, check in (result.classifier_report.calibration if result.classifier_report else {}).items():
             chart = plots.calibration_change(check, f"Calibration before and after, {part}")
             self._figure(self.run_id, chart, f"calibration-{part}.png")
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}

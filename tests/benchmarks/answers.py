@@ -89,5 +89,5 @@ def record_of(example: LabelledExample) -> Record:
 
 
 def statements_of(example: LabelledExample) -> int:
-    """Sentences that can assert something: what the floor counts three tokens for."""
+    """Sentences that can assert something: what the baseline counts three tokens for."""
     return sum(carries_statement(s.text) for s in sentences(example.answer))

@@ -154,10 +154,10 @@ def judged(set_name: str, example: object, worker: Worker, proxy: MeteringProxy,
     """One system's turn on one answer, with what it cost."""
     proxy.take(worker.name)
     began = time.perf_counter()
-    finding = worker.judge(record_of(example), timeout)
+    raw_verdict = worker.judge(record_of(example), timeout)
     seconds = time.perf_counter() - began
     proxy.stop(worker.name)
-    return Row.of(set_name, example, worker, finding, proxy.take(worker.name), seconds, timeout)
+    return Row.of(set_name, example, worker, raw_verdict, proxy.take(worker.name), seconds, timeout)
 
 
 def assemble(
@@ -172,10 +172,10 @@ def assemble(
         at = Endpoint(proxy.base(name), server.model, server.num_ctx, server.sha256)
         console.print(f"{one.name}: setting up {name} …")
         try:
-            prepared = judge if name in TUNED else None
+            indexed = judge if name in TUNED else None
             if name == "aligned":
-                prepared = aligned_prompt(one, at, proxy, asked)
-            team.workers[name] = Worker(name, at, prepared, asked.out / "systems.log")
+                indexed = aligned_prompt(one, at, proxy, asked)
+            team.workers[name] = Worker(name, at, indexed, asked.out / "systems.log")
         except NotReadyError as exc:
             team.absent[name] = str(exc)
             console.print(f"{name} takes no part: {exc}", markup=False)

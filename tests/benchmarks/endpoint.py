@@ -71,13 +71,13 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.waiting += data
         while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
-            head = self.waiting[:end]
-            length = _LENGTH.search(head)
+            classifier = self.waiting[:end]
+            length = _LENGTH.search(classifier)
             stop = end + 4 + int(length[1] if length else 0)
             if len(self.waiting) < stop:
                 return
             self.waiting = self.waiting[stop:]
-            if head.startswith(b"GET"):
+            if classifier.startswith(b"GET"):
                 self.transport.write(_MODELS)
             elif self.delay:
                 asyncio.get_running_loop().call_later(self.delay, self.answer)

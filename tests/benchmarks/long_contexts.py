@@ -36,7 +36,7 @@ STATEMENTS = (1, 4, 16, 64)
 MODEL_CONTEXTS = (1000, 2000, 4000, 8000)
 MODEL_STATEMENTS = (1, 4)
 FOCUS = 5
-"""Sentences that a judge with the dial `focus` is shown, beside one that reads all."""
+"""Sentences that a judge with the option `focus` is shown, beside one that reads all."""
 CHUNK_SENTENCES = 8
 
 

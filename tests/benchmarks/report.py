@@ -111,11 +111,14 @@ def agreement_rows(one: SetResult) -> list[list[str]]:
 
 
 def cost_rows(one: SetResult) -> list[list[str]]:
-    """Cells of the table of costs, the floor last."""
+    """Cells of the table of costs, the baseline last."""
     rows = [_cost_row(s) for s in one.systems]
     ours = next((s.cost for s in one.systems if s.system == REFERENCE), None)
-    ratio = f"{one.floor / ours.computed_tokens:.2f}" if ours and ours.computed_tokens else "–"
-    return [*rows, ["floor: read once, 3 tokens a statement", "–", f"{one.floor:.0f}", "–", "–", "–", ratio, "–", "–"]]
+    ratio = f"{one.baseline / ours.computed_tokens:.2f}" if ours and ours.computed_tokens else "–"
+    return [
+        *rows,
+        ["baseline: read once, 3 tokens a statement", "–", f"{one.baseline:.0f}", "–", "–", "–", ratio, "–", "–"],
+    ]
 
 
 def _cost_row(s: SystemResult) -> list[str]:
@@ -158,7 +161,7 @@ def _aims(one: SetResult) -> Iterator[str]:
     for s in one.systems:
         if s.beside is None or s.system not in ("ragas", "make_judge"):
             continue
-        ratio, aim, what = (
+        ratio, operating_point, what = (
             (s.beside.computed_tokens.value, 4, "computed tokens")
             if s.system == "ragas"
             else (s.beside.seconds.value, 2, "seconds")
@@ -192,8 +195,10 @@ def plot(results: Results) -> Any:
                 marker, size = ("*", 13) if s.system == REFERENCE else ("o", 7)
                 ax.plot(x, e.value, marker, color=colour, markersize=size, label=s.title)
             if what == "computed_tokens":
-                ax.axvline(one.floor, color="#9aa5b1", linestyle=":", linewidth=1)
-                ax.annotate("floor", (one.floor, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#9aa5b1")
+                ax.axvline(one.baseline, color="#9aa5b1", linestyle=":", linewidth=1)
+                ax.annotate(
+                    "baseline", (one.baseline, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#9aa5b1"
+                )
             ax.axhline(0.5, color="#9aa5b1", linestyle="--", linewidth=1)
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

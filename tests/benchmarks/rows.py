@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .answers import AnswerSet
     from .served import Served
-    from .systems import Finding
+    from .systems import RawVerdict
     from .worker import Worker
 
 PACKAGES = ("faith_dspy", "dspy", "ragas", "deepeval", "mlflow", "openai", "xllamacpp")
@@ -55,12 +55,12 @@ class Row(BaseModel):
         set_name: str,
         example: LabelledExample,
         worker: Worker,
-        finding: Finding | None,
+        raw_verdict: RawVerdict | None,
         usage: Usage,
         seconds: float,
         timeout: float,
     ) -> Self:
-        """The row; a finding of None is a timeout."""
+        """The row; a raw_verdict of None is a timeout."""
         return cls(
             set=set_name,
             system=worker.name,
@@ -68,9 +68,9 @@ class Row(BaseModel):
             answer=example.id,
             group=example.group_key,
             label=bool(example.label),
-            passes=finding.passes if finding else None,
-            score=finding.score if finding else None,
-            why=finding.why if finding else f"no verdict within {timeout:g} s",
+            passes=raw_verdict.passes if raw_verdict else None,
+            score=raw_verdict.score if raw_verdict else None,
+            why=raw_verdict.why if raw_verdict else f"no verdict within {timeout:g} s",
             usage=usage,
             seconds=seconds,
         )
@@ -120,15 +120,15 @@ class Book:
             os.fsync(file.fileno())
 
     def begin(self, one: AnswerSet, workers: dict[str, Worker], absent: dict[str, str], server: Served) -> None:
-        """Note what the run works on: machine, versions, systems, the order of the answers, and the floor's tokens."""
+        """Note what the run works on: machine, versions, systems, the order of the answers, and the baseline's tokens."""
         known: dict[str, Any] = self.run["sets"].get(one.name, {})
-        floor = known.get("floor", {})
+        baseline = known.get("baseline", {})
         contexts = known.get("contexts", {})
         for e in one.answers:
-            if e.id not in floor:
+            if e.id not in baseline:
                 if e.context_key not in contexts:
                     contexts[e.context_key] = server.tokens("\n".join(c.text for c in e.context))
-                floor[e.id] = {
+                baseline[e.id] = {
                     "context": e.context_key,
                     "answer_tokens": server.tokens(e.answer),
                     "statements": statements_of(e),
@@ -140,7 +140,7 @@ class Book:
             "absent": {k: v for k, v in (known.get("absent", {}) | absent).items() if k not in workers},
             "labels": len(one.splits.test),
             "contexts": contexts,
-            "floor": floor,
+            "baseline": baseline,
         }
         self.run |= {
             "model": server.model,

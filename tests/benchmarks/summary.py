@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.scoring.agreement import Agreement, balanced_threshold, measure
 from faith_dspy.optimize.select.comparison import Comparison, Side, compare
-from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import Agreement, balanced_threshold, measure
+from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
 
 from .systems import SYSTEMS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "champion"
 FLOOR_TOKENS = 3
-"""A statement's share of the floor: what no judge that asks about each statement can save."""
+"""A statement's share of the baseline: what no judge that asks about each statement can save."""
 
 
 class _Model(BaseModel):
@@ -68,7 +68,7 @@ class SystemResult(_Model):
     all_answers: Estimate | None = None
     """Balanced accuracy over all answers, those without a verdict counted as wrong."""
     best_cut: float | None = None
-    """Balanced accuracy at the pass mark that suits these very answers best: what nobody can promise beforehand."""
+    """Balanced accuracy at the threshold that suits these very answers best: what nobody can promise beforehand."""
     unscored: int = 0
     most_common_fault: str | None = None
     cost: Cost | None = None
@@ -82,7 +82,7 @@ class SetResult(_Model):
     answers: int
     faithful: int
     contexts: int
-    floor: float
+    baseline: float
     """Computed tokens per answer: each context once, each answer, `FLOOR_TOKENS` a statement."""
     systems: list[SystemResult]
 
@@ -123,13 +123,13 @@ def _set(name: str, book: Book) -> SetResult | None:
         answers=len(counted),
         faithful=sum(r.label for r in counted),
         contexts=len({r.group for r in counted}),
-        floor=_floor(run, [r.answer for r in counted]),
+        baseline=_floor(run, [r.answer for r in counted]),
         systems=systems,
     )
 
 
 def _floor(run: dict[str, Any], answers: Sequence[str]) -> float:
-    parts = [run["floor"][a] for a in answers]
+    parts = [run["baseline"][a] for a in answers]
     read = sum(run["contexts"][c] for c in {p["context"] for p in parts})
     return float(read + sum(p["answer_tokens"] + FLOOR_TOKENS * p["statements"] for p in parts)) / len(parts)
 

@@ -1,7 +1,7 @@
 """The judges that are compared, each as its own users would set it up, on one model at one endpoint.
 
 Every maker is run in a process of its own, imports its library there, and gives a function from a record to a
-`Finding`. Nobody's dials are turned: temperatures, retries and prompts are each library's defaults.
+`RawVerdict`. Nobody's options are turned: temperatures, retries and prompts are each library's defaults.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Record(BaseModel):
     answer: str
 
 
-class Finding(BaseModel):
+class RawVerdict(BaseModel):
     """What a system says of an answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     passes: bool | None = None
-    """Faithful by the system's own pass mark; None where it gave no verdict."""
+    """Faithful by the system's own threshold; None where it gave no verdict."""
     score: float | None = None
     """What AUROC is measured on: higher is more faithful."""
     why: str | None = None
@@ -67,19 +67,19 @@ class Maker(NamedTuple):
     """A system: how it is made and described."""
 
     title: str
-    make: Callable[[Endpoint, str | None], tuple[Callable[[Record], Finding], str]]
-    """From the endpoint and what was prepared (a folder, a prompt) to the judging function and a text that changes
+    make: Callable[[Endpoint, str | None], tuple[Callable[[Record], RawVerdict], str]]
+    """From the endpoint and what was indexed (a folder, a prompt) to the judging function and a text that changes
     whenever its verdicts may."""
     pass_mark: str
     mark: str = ""
     """See `MeteringProxy.marks`."""
 
 
-def by_score(value: float | None, mark: float) -> Finding:
-    """A score with its pass mark; a NaN is RAGAS's word for “could not score”."""
+def by_score(value: float | None, mark: float) -> RawVerdict:
+    """A score with its threshold; a NaN is RAGAS's word for “could not score”."""
     if value is None or math.isnan(value):
-        return Finding(why="no score (NaN)")
-    return Finding(passes=value >= mark, score=value)
+        return RawVerdict(why="no score (NaN)")
+    return RawVerdict(passes=value >= mark, score=value)
 
 
 def _lm(at: Endpoint) -> Any:
@@ -91,24 +91,24 @@ def _lm(at: Endpoint) -> Any:
     return lm
 
 
-def _ours(judge: Any) -> tuple[Callable[[Record], Finding], str]:
-    def find(record: Record) -> Finding:
+def _ours(judge: Any) -> tuple[Callable[[Record], RawVerdict], str]:
+    def find(record: Record) -> RawVerdict:
         r = judge(question=record.question, context=list(record.context), answer=record.answer)
         why = None if r.unscored is None else f"{r.unscored}: {r.detail or ''}".strip(": ")
-        return Finding(passes=r.faithful, score=r.ranking, why=why)
+        return RawVerdict(passes=r.faithful, score=r.ranking, why=why)
 
     return find, f"faith_dspy {version('faith_dspy')} {judge.fingerprint}"
 
 
-def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Finding], str]:
+def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
     """Our judge as tuned on the set's train and dev parts."""
     from faith_dspy import load_judge
 
     return _ours(load_judge(str(folder), lm=_lm(at)))
 
 
-def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Finding], str]:
-    """The floor: what our judge goes by before it asks the LM about anything, fitted on the same labels."""
+def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+    """The baseline: what our judge goes by before it asks the LM about anything, fitted on the same labels."""
     from faith_dspy import load_judge
 
     judge = load_judge(str(folder), lm=_lm(at))
@@ -117,21 +117,21 @@ def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], Finding]
     return _ours(judge.copy(escalate_to=None))
 
 
-def sentence(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+def sentence(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
     """Our judge, untuned, sentence by sentence."""
     from faith_dspy import Judge
 
     return _ours(Judge(_lm(at), granularity="sentence"))
 
 
-def whole_answer(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+def whole_answer(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
     """Our judge, untuned, one verdict on the whole answer."""
     from faith_dspy import Judge
 
     return _ours(Judge(_lm(at), granularity="answer"))
 
 
-def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
     """RAGAS `Faithfulness`, the present API: statements, then one verdict each, in two calls."""
     os.environ["RAGAS_DO_NOT_TRACK"] = "true"
     import asyncio
@@ -145,7 +145,7 @@ def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str
     llm = llm_factory(at.model, client=AsyncOpenAI(base_url=at.base, api_key="none"))
     metric = Faithfulness(llm=llm)
 
-    def find(record: Record) -> Finding:
+    def find(record: Record) -> RawVerdict:
         result = loop.run_until_complete(
             metric.ascore(
                 user_input=record.question or NO_QUESTION,
@@ -158,7 +158,7 @@ def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str
     return find, f"ragas {version('ragas')}"
 
 
-def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], str]:
+def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
     """DeepEval's `FaithfulnessMetric` with its own wrapper for local models."""
     os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="1", DEEPEVAL_UPDATE_WARNING_OPT_OUT="1")
     from deepeval.metrics import FaithfulnessMetric
@@ -167,7 +167,7 @@ def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], Finding], 
 
     model = LocalModel(model=at.model, base_url=at.base, api_key="none")
 
-    def find(record: Record) -> Finding:
+    def find(record: Record) -> RawVerdict:
         metric = FaithfulnessMetric(model=model)
         case = LLMTestCase(
             input=record.question or NO_QUESTION, actual_output=record.answer, retrieval_context=list(record.context)
@@ -196,15 +196,15 @@ def inputs_of(record: Record) -> dict[str, Any]:
     return ({"question": record.question} if record.question else {}) | {"context": list(record.context)}
 
 
-def make_judge(at: Endpoint, prepared: str | None) -> tuple[Callable[[Record], Finding], str]:
-    """MLflow's `make_judge` on whole answers; aligned where ``prepared`` is the file of an aligned prompt."""
-    judge = mlflow_judge(at, json.loads(Path(prepared).read_text())["instructions"] if prepared else None)
+def make_judge(at: Endpoint, indexed: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+    """MLflow's `make_judge` on whole answers; aligned where ``indexed`` is the file of an aligned prompt."""
+    judge = mlflow_judge(at, json.loads(Path(indexed).read_text())["instructions"] if indexed else None)
 
-    def find(record: Record) -> Finding:
+    def find(record: Record) -> RawVerdict:
         feedback = judge(inputs=inputs_of(record), outputs=record.answer)
         if feedback.error is not None or not isinstance(feedback.value, bool):
-            return Finding(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
-        return Finding(passes=feedback.value, score=float(feedback.value))
+            return RawVerdict(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
+        return RawVerdict(passes=feedback.value, score=float(feedback.value))
 
     return find, f"mlflow {version('mlflow')} {judge.instructions}"
 
@@ -213,7 +213,7 @@ TUNED = ("champion", "words")
 """Those that are made of the judge tuned on the set."""
 SYSTEMS = {
     "champion": Maker("faith_dspy, tuned", champion, "fitted on train and dev"),
-    "words": Maker("floor: its words alone, no LM", words, "fitted on train and dev"),
+    "words": Maker("baseline: its lexical features alone, no LM", words, "fitted on train and dev"),
     "sentence": Maker("faith_dspy, untuned, by sentence", sentence, "every sentence supported", "\n"),
     "answer": Maker("faith_dspy, untuned, whole answer", whole_answer, "supported", "\n\n"),
     "ragas": Maker("RAGAS Faithfulness", ragas, "every statement supported (it has no mark of its own)"),

@@ -47,10 +47,10 @@ def say(asked):
 class Here:
     """A `Worker` without a process, for what does not need one."""
 
-    def __init__(self, name, at, prepared, log):
+    def __init__(self, name, at, indexed, log):
         self.name = name
         try:
-            self.find, self.fingerprint = SYSTEMS[name].make(at, prepared)
+            self.find, self.fingerprint = SYSTEMS[name].make(at, indexed)
         except Exception as exc:
             raise NotReadyError(in_a_line(exc)) from exc
 
@@ -144,12 +144,12 @@ def test_peers(run, library, system):
 
 
 def test_report(run):
-    """The report has a row per system, the floor, and says who took no part and why."""
+    """The report has a row per system, the baseline, and says who took no part and why."""
     book, _ = run("sentence", "champion")
     results = summarise(book)
     text = markdown(results)
     assert "| faith_dspy, untuned, by sentence |" in text
-    assert "floor" in text
+    assert "baseline" in text
     assert "faith_dspy, tuned took no part" in text
     assert ("contexts are too few" in text) is (results.sets[0].contexts < 6)
 

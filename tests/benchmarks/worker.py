@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from .systems import SYSTEMS, Endpoint, Finding, Record
+from .systems import SYSTEMS, Endpoint, RawVerdict, Record
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -32,8 +32,8 @@ class NotReadyError(Exception):
 class Worker:
     """A running system. ``fingerprint`` changes whenever its verdicts may."""
 
-    def __init__(self, name: str, at: Endpoint, prepared: str | None, log: Path) -> None:
-        self.name, self.at, self.prepared, self.log = name, at, prepared, log
+    def __init__(self, name: str, at: Endpoint, indexed: str | None, log: Path) -> None:
+        self.name, self.at, self.indexed, self.log = name, at, indexed, log
         self.fingerprint = ""
         self._start()
 
@@ -41,7 +41,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, self.name, self.at, self.prepared, str(self.log.absolute())), daemon=True
+            target=_serve, args=(theirs, self.name, self.at, self.indexed, str(self.log.absolute())), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -51,8 +51,8 @@ class Worker:
             raise NotReadyError(said)
         self.fingerprint = said
 
-    def judge(self, record: Record, timeout: float) -> Finding | None:
-        """Its finding; None when it took longer than ``timeout`` seconds – the process is then killed."""
+    def judge(self, record: Record, timeout: float) -> RawVerdict | None:
+        """Its raw_verdict; None when it took longer than ``timeout`` seconds – the process is then killed."""
         if not self._process.is_alive():
             self._start()
         try:
@@ -60,12 +60,12 @@ class Worker:
             heard = self._hear(timeout)
         except (EOFError, OSError):
             self.close()
-            return Finding(why="its process ended")
+            return RawVerdict(why="its process ended")
         if heard is None:
             self.close()
             return None
         kind, said = heard
-        return said if kind == "found" else Finding(why=said)
+        return said if kind == "found" else RawVerdict(why=said)
 
     def _hear(self, timeout: float) -> tuple[str, Any] | None:
         if not self._pipe.poll(timeout):
@@ -83,7 +83,7 @@ class Worker:
         self._pipe.close()
 
 
-def _serve(pipe: Connection, name: str, at: Endpoint, prepared: str | None, log: str) -> None:
+def _serve(pipe: Connection, name: str, at: Endpoint, indexed: str | None, log: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to hear
     os.environ.update(QUIET)
     with open(log, "a", encoding="utf-8") as sink:  # noqa: PTH123 - a plain path from another process
@@ -91,7 +91,7 @@ def _serve(pipe: Connection, name: str, at: Endpoint, prepared: str | None, log:
         os.dup2(sink.fileno(), 2)
     os.chdir(tempfile.mkdtemp(prefix=f"benchmark-{name}-"))  # some write into the working folder
     try:
-        find, fingerprint = SYSTEMS[name].make(at, prepared)
+        find, fingerprint = SYSTEMS[name].make(at, indexed)
         _found(find, WARM_UP)
         pipe.send(("ready", fingerprint))
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the row says so

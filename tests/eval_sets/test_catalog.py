@@ -3,10 +3,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.eval_sets.catalog import as_dataset, load, path_of
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.schema import Verdict
+from faith_dspy.scoring.agreement import measure
 
 
 def test_quickstart_has_what_its_card_promises():

@@ -21,15 +21,15 @@ def case(request):
 def recorded(chat_server, judge_at):
     """Makes a judge whose endpoint replies to the sentences of the cases as was recorded: (judge, endpoint)."""
 
-    def make(**dials):
+    def make(**options):
         server = chat_server()
 
         def say(asked):
             label = LABELS[server.statement(asked)]
-            return label if dials.get("verdicts") == "graded" else BINARY[label]
+            return label if options.get("verdicts") == "graded" else BINARY[label]
 
         server.says = say
-        return judge_at(server, **dials)
+        return judge_at(server, **options)
 
     return make
 
@@ -39,10 +39,10 @@ def registry(tmp_path_factory):
     """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
     pytest.importorskip("mlflow", reason="MLflow is not installed (extra tune)")
     from faith_dspy import Judge
-    from faith_dspy.scoring.agreement import measure
-    from faith_dspy.optimize.tracking.registry import register
     from faith_dspy.optimize.results import StudyResult
+    from faith_dspy.optimize.tracking.registry import register
     from faith_dspy.optimize.tracking.store import client_of
+    from faith_dspy.scoring.agreement import measure
 
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")

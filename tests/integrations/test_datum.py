@@ -83,13 +83,13 @@ def test_verdict_scores(recorded):
         "answer": "The tablet is taken with water. Adults take one tablet every six hours, after a meal.",
         "contexts": ["Adults take one tablet of 200 mg every six hours with water."],
     }
-    for dials, score in (({}, 0.75), ({"verdict_scores": scores}, 1.0)):
-        judge, _ = recorded(verdicts="graded", **dials)
+    for options, score in (({}, 0.75), ({"verdict_scores": scores}, 1.0)):
+        judge, _ = recorded(verdicts="graded", **options)
         (found,) = judge.batch(records([datum]))
         assert found.score == score
 
 
-@pytest.mark.skipif("strict_mode" not in JudgeConfig.model_fields, reason="the dial 'strict_mode' is not there yet")
+@pytest.mark.skipif("strict_mode" not in JudgeConfig.model_fields, reason="the option 'strict_mode' is not there yet")
 def test_strict_mode(recorded):
     """axion's strict mode: no evidence counts −1, so that one of two supported is (1 − 1) / 2 = 0 instead of .5."""
     datum = {
@@ -102,7 +102,7 @@ def test_strict_mode(recorded):
         assert found.score == score
 
 
-@pytest.mark.skipif("reasoning" not in JudgeConfig.model_fields, reason="the dial 'reasoning' is not there yet")
+@pytest.mark.skipif("reasoning" not in JudgeConfig.model_fields, reason="the option 'reasoning' is not there yet")
 @pytest.mark.parametrize("granularity", ["sentence", "answer"])
 def test_reasoning(judge_at, granularity):
     """continuous-eval's reasoning, by statement and by whole answer."""

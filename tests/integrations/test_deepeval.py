@@ -52,7 +52,7 @@ def test_a_measure(recorded):
 
 
 def test_threshold(recorded):
-    """A threshold of one's own passes from that score on; without one the judge's pass mark counts."""
+    """A threshold of one's own passes from that score on; without one the judge's threshold counts."""
     judge, _ = recorded()
     half = LLMTestCase(
         input="?",

@@ -63,7 +63,7 @@ def test_the_type_in_spark():
     assert "usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, " in RESULT_TYPE
 
 
-@pytest.mark.parametrize("name", ["probability", "send_to_person", "unscored", "detail"])
+@pytest.mark.parametrize("name", ["probability", "needs_review", "unscored", "detail"])
 def test_what_is_not_known_is_null(judge_at, name):
     """Of an untuned judge's scored answer these are None, not left out."""
     judge, _ = judge_at()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from faith_dspy.io.conversation import as_text, from_conversation
 from faith_dspy.errors import InputError
+from faith_dspy.io.conversation import as_text, from_conversation
 
 ASKED = "How long does the battery last?"
 FOUND = "Model B runs for 14 hours."

@@ -158,7 +158,7 @@ def test_a_foreign_output_is_left_alone(judge_at, tmp_path, row):
 
 
 def test_other_dials_are_noticed(judge_at, tmp_path):
-    """Rows judged with other dials, or by another LM, are neither mixed with new ones nor taken for theirs."""
+    """Rows judged with other options, or by another LM, are neither mixed with new ones nor taken for theirs."""
     judge, server = judge_at()
     source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
     run(judge, source, out)
@@ -168,7 +168,7 @@ def test_other_dials_are_noticed(judge_at, tmp_path):
     other_lm = judge.copy()
     other_lm._given = "openai/other"
     for other in (other_dials, other_lm):
-        with pytest.raises(InputError, match="line 1 was judged by another judge or with other dials"):
+        with pytest.raises(InputError, match="line 1 was judged by another judge or with other options"):
             run(other, source, out)
     run(judge_at(server)[0], source, out)
     assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]

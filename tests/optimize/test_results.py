@@ -15,12 +15,12 @@ def examples(n: int, faithful: bool = True) -> list[LabelledExample]:
 
 
 def test_whatever_changes_the_outcome_changes_the_id():
-    """A label, the split, the LM's name, file or endpoint, budget, variants, a dial, an optimizer, the seed."""
+    """A label, the split, the LM's name, file or endpoint, budget, variants, a option, an optimizer, the seed."""
     parts = (examples(6), examples(4), examples(4))
     lm, plan = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
     variants = [VARIANTS["answer"], VARIANTS["sentence"]]
     first = study_id(parts, lm, plan, variants, 0)
-    dial = variants[1]._replace(config=variants[1].config.model_copy(update={"criteria": "Dates count."}))
+    option = variants[1]._replace(config=variants[1].config.model_copy(update={"criteria": "Dates count."}))
     others = [
         study_id((examples(6, False), *parts[1:]), lm, plan, variants, 0),
         study_id((parts[0][:5], [*parts[1], parts[0][5]], parts[2]), lm, plan, variants, 0),
@@ -31,7 +31,7 @@ def test_whatever_changes_the_outcome_changes_the_id():
         study_id(parts, lm, BUDGETS["standard"], variants, 0),
         study_id(parts, lm, plan, variants[:1], 0),
         study_id(parts, lm, plan, variants[::-1], 0),
-        study_id(parts, lm, plan, [variants[0], dial], 0),
+        study_id(parts, lm, plan, [variants[0], option], 0),
         study_id(parts, lm, plan, [variants[0], variants[1]._replace(optimizer="labelled")], 0),
         study_id(parts, lm, plan, variants, 1),
     ]

@@ -16,10 +16,10 @@ from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.classifier.operating_point import Aim
+from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.parts import in_words, read_parts, sample
-from faith_dspy.optimize.study import Options, run
 from faith_dspy.optimize.select.variants import BUDGETS
+from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def options(server: Any, out: Path, **more: Any) -> Options:
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, chat_server):
-    """Labels go in; a judge comes out that another process can load, with its agreement beside baseline and floors."""
+    """Labels go in; a judge comes out that another process can load, with its agreement beside untuned and baselines."""
     server = chat_server(says=knowing)
     result = run(
         labels(tmp_path / "l.jsonl"),
@@ -109,16 +109,16 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, ch
         tracker=Record,
     )
     assert [v.name for v in result.variants] == [
-        "floor-overlap", "floor-shortcut", "floor-majority", "answer", "sentence", "sentence-few-shot",
+        "lexical-baseline", "length-baseline", "majority-baseline", "answer", "sentence", "sentence-few-shot",
     ]  # fmt: skip
     assert [t.name for t in result.test] == [
         "champion",
-        "baseline",
-        "floor-overlap",
-        "floor-shortcut",
-        "floor-majority",
+        "untuned",
+        "lexical-baseline",
+        "length-baseline",
+        "majority-baseline",
     ]
-    majority = result.tested("floor-majority").agreement
+    majority = result.tested("majority-baseline").agreement
     assert majority.balanced_accuracy.value == 0.5
     assert all(t.agreement.n == 12 for t in result.test)
     judge = load_judge(tmp_path / "judge", api_base=server.base)
@@ -129,7 +129,7 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, ch
 
 
 def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(tmp_path, chat_server):
-    """No test context reaches the LM before promotion, and only champion and baseline ever see them."""
+    """No test context reaches the LM before promotion, and only champion and untuned ever see them."""
     server = chat_server(says=knowing)
     test_cities = [c for i, c in enumerate(CITIES) if i % 3 == 2]
     view = Quiet()
@@ -252,7 +252,7 @@ def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_pat
 
 
 def test_a_limit_leaves_train_out_before_it_cuts_the_test(tmp_path, chat_server):
-    """Both variants cost 36 calls on dev, the test of sentence and baseline 36: of 80 few are left for train."""
+    """Both variants cost 36 calls on dev, the test of sentence and untuned 36: of 80 few are left for train."""
     server = chat_server(says=knowing)
     limited = options(server, tmp_path / "j", variants=("sentence",), limits=Limits(calls=80))
     result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
@@ -281,8 +281,10 @@ def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
 
 
 def test_an_aim_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
-    """The verdict compares balanced accuracy, which such a pass mark is not for."""
-    tried = options(chat_server(says=knowing), tmp_path / "j", variants=("answer",), aim=Aim.parse("cost=3"))
+    """The verdict compares balanced accuracy, which such a threshold is not for."""
+    tried = options(
+        chat_server(says=knowing), tmp_path / "j", variants=("answer",), operating_point=OperatingPoint.parse("cost=3")
+    )
     result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
     told = next(note for note in result.notes if "cost=3" in note)
     found = result.tested("champion").agreement
@@ -350,7 +352,7 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
 
 @pytest.mark.timeout(240)
 def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
-    """Before the baseline is finished there is nothing to export: exit code 130, and how to go on."""
+    """Before the untuned judge is finished there is nothing to export: exit code 130, and how to go on."""
     server = chat_server(says=knowing)
     server.delay = 0.3
     labels(tmp_path / "l.jsonl")

@@ -87,7 +87,7 @@ def test_several_instructions(judge_at):
     assert len(server.requests) == 2
     # logits ln 4 and 0; their mean ln 2 is a probability of 2/3
     assert found.confidence == pytest.approx(2 / 3)
-    assert {k: v for k, v in found.signals.items() if k.startswith("lm:")} == pytest.approx(
+    assert {k: v for k, v in found.features.items() if k.startswith("lm:")} == pytest.approx(
         {"lm:supported": math.log(4), "lm:every_detail": 0.0}, abs=1e-6
     )
     assert found.is_supported is True
@@ -278,9 +278,9 @@ def test_extraction_end_to_end(judge_at):
         ("The kettle holds 2 litres.", 0, False),
     ]
     assert found.usage.calls == 3
-    seen = judge.observe("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
+    seen = judge.verify("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
     assert seen.extraction.calls == 1
-    assert [f.usage.calls for f in seen.findings] == [1, 1]
+    assert [f.usage.calls for f in seen.raw_verdicts] == [1, 1]
 
 
 def test_failed_extraction_costs_no_statement(judge_at):
@@ -372,11 +372,11 @@ def test_the_weakest_statement_alone_is_asked_about(judge_at, verification):
 
 @pytest.mark.parametrize(("p", "handed_on"), [(0.55, True), (0.45, True), (0.05, False), (0.95, False)])
 def test_the_weakest_statement_ranks_the_answer(judge_at, p, handed_on):
-    """An untuned judge ranks by the one probability it has, and hands on by it."""
+    """An untuned judge ranks by the one probability it has, and escalates by it."""
     judge, _ = judge_at(says={"text": "Yes", "top": {"Yes": p, "No": 1 - p}}, ask_about="weakest")
     found = judge(context=["The kettle is blue."], answer="The kettle is red. Seven dragons guard the kettle.")
     assert found.ranking == pytest.approx(p)
-    assert judge.leaves_open(found) is handed_on
+    assert judge.should_escalate(found) is handed_on
 
 
 def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
@@ -494,9 +494,9 @@ def test_evidence_from_several_windows(judge_at):
 
     judge, _ = judge_at(says=say, cite=True)
     judge.program.window = 30
-    observed = judge.observe(None, chunks(*CONTEXT), "It is blue and has a warranty.")
-    assert observed.findings[0].chunk_ids == (2, 0)
-    assert observed.findings[0].probability == pytest.approx(0.9)
+    observed = judge.verify(None, chunks(*CONTEXT), "It is blue and has a warranty.")
+    assert observed.raw_verdicts[0].chunk_ids == (2, 0)
+    assert observed.raw_verdicts[0].probability == pytest.approx(0.9)
 
 
 def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):

@@ -36,27 +36,27 @@ def in_tokens(text):
     return {"tokens": [(t, {t: 1.0}) for t in re.findall(r"\s*\S+", text)]}
 
 
-def endpoint(dials, *, miss=(), as_json=False):
-    """Replies in the form the dials ask for, each with an id that does not exist and one quote that is in no chunk.
+def endpoint(options, *, miss=(), as_json=False):
+    """Replies in the form the options ask for, each with an id that does not exist and one quote that is in no chunk.
 
     Joint replies leave out the statements numbered in ``miss``.
     """
-    yes, no = LABELS[dials.get("verdicts", "binary")]
-    before, after = (dials.get("reasoning") == name for name in ("before", "after"))
+    yes, no = LABELS[options.get("verdicts", "binary")]
+    before, after = (options.get("reasoning") == name for name in ("before", "after"))
 
     def fields(statement):
         label = yes if statement in TRUE or len(statement) > 60 else no
         return {
             **({"reason": "I thought."} if before else {}),
             "verdict": label,
-            **({"supporting_chunk_ids": [0, 7]} if dials.get("cite") else {}),
-            **({"quotes": ["the brennick KETTLE", "made of gold"]} if dials.get("quote") else {}),
+            **({"supporting_chunk_ids": [0, 7]} if options.get("cite") else {}),
+            **({"quotes": ["the brennick KETTLE", "made of gold"]} if options.get("quote") else {}),
             **({"reason": "Because."} if after else {}),
         }
 
     def written(statement):
         f = fields(statement)
-        label = f["verdict"] + (f" {f['supporting_chunk_ids']}" if dials.get("cite") else "")
+        label = f["verdict"] + (f" {f['supporting_chunk_ids']}" if options.get("cite") else "")
         quotes = "".join(f'\nQuote: "{q}"' for q in f.get("quotes", ()))
         return f"Why: I thought.\nVerdict: {label}{quotes}" if before else label + quotes + "\nWhy: Because." * after
 
@@ -87,13 +87,13 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize("dials", COMBINATIONS, ids=lambda d: "-".join(d.values()))
-def test_invariants_hold_in_every_combination(judge_at, dials):
+@pytest.mark.parametrize("options", COMBINATIONS, ids=lambda d: "-".join(d.values()))
+def test_invariants_hold_in_every_combination(judge_at, options):
     """Every sentence is accounted for, every statement asked about comes back, ids and quotes are the context's."""
-    dials = {**dials, "cite": True, "quote": True, "samples": 2}
-    judge, server = judge_at(says=endpoint(dials, miss={2}), **dials)
+    options = {**options, "cite": True, "quote": True, "samples": 2}
+    judge, server = judge_at(says=endpoint(options, miss={2}), **options)
     found = judge(context=CONTEXT, answer=ANSWER)
-    whole = dials["granularity"] == "answer"
+    whole = options["granularity"] == "answer"
     assert [s.text for s in found.statements] == ([ANSWER] if whole else STATEMENTS)
     assert [s.sentence_index for s in found.statements] == ([None] if whole else [0, 1, 3, 4])
     assert [s.text for s in found.sentences if "?" in s.text] == ["Is that enough?"]
@@ -105,29 +105,29 @@ def test_invariants_hold_in_every_combination(judge_at, dials):
     for s in found.statements:
         assert s.quotes == (("The Brennick kettle",) if s.is_supported else ())
         assert [CONTEXT[q.chunk_id][q.start : q.end] for q in s.quote_spans] == list(s.quotes)
-        assert s.reason == {"none": None, "after": "Because.", "before": "I thought."}[dials["reasoning"]]
-        assert (s.confidence is not None) == (dials["confidence"] != "none")
-    joint = dials["verification"] == "joint" and not whole
+        assert s.reason == {"none": None, "after": "Because.", "before": "I thought."}[options["reasoning"]]
+        assert (s.confidence is not None) == (options["confidence"] != "none")
+    joint = options["verification"] == "joint" and not whole
     assert found.fallbacks == (1 if joint else 0)  # the second statement, which no joint reply had
-    k = 2 if dials["confidence"] == "samples" else 1
+    k = 2 if options["confidence"] == "samples" else 1
     calls = k * 2 if joint else k * len(found.statements)
-    assert found.usage.calls == calls + (dials["granularity"] == "statement") == len(server.requests)
+    assert found.usage.calls == calls + (options["granularity"] == "statement") == len(server.requests)
 
 
-@pytest.mark.parametrize("dials", COMBINATIONS, ids=lambda d: "-".join(d.values()))
-def test_garbage_in_every_combination(judge_at, dials):
+@pytest.mark.parametrize("options", COMBINATIONS, ids=lambda d: "-".join(d.values()))
+def test_garbage_in_every_combination(judge_at, options):
     """An LM that says nothing that can be read gives no verdict and loses no statement."""
-    judge, _ = judge_at(says="I would rather not.", **dials)
+    judge, _ = judge_at(says="I would rather not.", **options)
     found = judge(context=CONTEXT, answer=ANSWER)
     assert found.unscored is Unscored.PARSE_FAILED
-    assert len(found.statements) == (1 if dials["granularity"] == "answer" else 4)
+    assert len(found.statements) == (1 if options["granularity"] == "answer" else 4)
 
 
 # --- prompts that are paid for ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("dials", "ask"),
+    ("options", "ask"),
     [
         ({}, "Is the statement fully supported by the context? Answer Yes or No."),
         (
@@ -146,16 +146,16 @@ def test_garbage_in_every_combination(judge_at, dials):
         ),
     ],
 )
-def test_default_requests_stay_as_they_are(judge_at, dials, ask):
+def test_default_requests_stay_as_they_are(judge_at, options, ask):
     """Replies are kept by prompt and settings: not a byte of the defaults changes without a reason."""
-    judge, server = judge_at(says=LABELS[dials.get("verdicts", "binary")][0], **dials)
+    judge, server = judge_at(says=LABELS[options.get("verdicts", "binary")][0], **options)
     judge(context=CONTEXT[:1], answer="It is blue.")
     assert [m["content"] for m in server.requests[0]["messages"]] == [
         "You check statements against a context. Use only the context.",
         f"Context:\n[0] The Brennick kettle is blue.\n\nStatement: It is blue.\n\n{ask}",
     ]
     settings = {k: v for k, v in server.requests[0].items() if k not in ("messages", "model")}
-    tokens = 12 if dials.get("cite") else 1
+    tokens = 12 if options.get("cite") else 1
     assert settings == {"max_tokens": tokens, "logprobs": True, "top_logprobs": 20, "temperature": 0.0}
 
 
@@ -198,8 +198,8 @@ def held(monkeypatch):
 
 def test_joint_in_json(judge_at, held):
     """Where the endpoint takes a schema it gets one, with the labels in it and nothing beside what is asked for."""
-    dials = {"verification": "joint", "cite": True, "reasoning": "before", "quote": True}
-    judge, server = judge_at(says=endpoint(dials, as_json=True), **dials)
+    options = {"verification": "joint", "cite": True, "reasoning": "before", "quote": True}
+    judge, server = judge_at(says=endpoint(options, as_json=True), **options)
     found = judge(context=CONTEXT, answer=ANSWER)
     assert [s.is_supported for s in found.statements] == [True, False, True, False]
     assert {s.reason for s in found.statements} == {"I thought."}
@@ -360,7 +360,7 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
 
 
 @pytest.mark.parametrize(
-    ("dials", "top"),
+    ("options", "top"),
     [
         ({"strictness": "lenient"}, "You check statements against a context. Use only the context.\nWhat plainly "
          "follows from the context counts as supported, too."),
@@ -369,18 +369,18 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("verification", ["each", "joint"])
-def test_what_stands_on_top(judge_at, dials, top, verification):
+def test_what_stands_on_top(judge_at, options, top, verification):
     """A system prompt replaces the seed's top, clauses are added to it; the question at the end stays."""
-    judge, server = judge_at(says="1. Yes\n2. Yes", verification=verification, **dials)
+    judge, server = judge_at(says="1. Yes\n2. Yes", verification=verification, **options)
     judge(context=CONTEXT, answer="It is blue. It is red.")
     assert server.requests[0]["messages"][0] == {"role": "system", "content": top}
     assert "Is the statement fully supported by the context?" in request(server.requests[0])
 
 
 def test_a_system_prompt_is_exported(judge_at, tmp_path):
-    """A judge with dials of the user's own comes back from its export with all of them, and asks the same."""
-    dials = {"system_prompt": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
-    judge, server = judge_at(says="1. Yes\n2. No", **dials)
+    """A judge with options of the user's own comes back from its export with all of them, and asks the same."""
+    options = {"system_prompt": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
+    judge, server = judge_at(says="1. Yes\n2. No", **options)
     judge(context=CONTEXT, answer="It is blue. It is red.")
     save_judge(judge, tmp_path / "j")
     loaded = load_judge(tmp_path / "j", lm=judge.lm)
@@ -390,7 +390,7 @@ def test_a_system_prompt_is_exported(judge_at, tmp_path):
 
 
 def test_a_judge_from_before_these_dials_loads(judge_at, tmp_path):
-    """An export whose config has only the first dials loads; the others have their defaults."""
+    """An export whose config has only the first options loads; the others have their defaults."""
     from faith_dspy.artifact import _content
 
     judge, _ = judge_at(threshold=0.5)
@@ -435,7 +435,7 @@ def test_expected_level(judge_at):
 
 
 def test_an_unsupported_addition_does_not_pass(judge_at):
-    """The prompt asks for support and not for conflict, and puts an added fact below the pass mark."""
+    """The prompt asks for support and not for conflict, and puts an added fact below the threshold."""
     asked = INSTRUCTIONS["five_level"].text
     assert "What the context does not say is not supported, even if nothing speaks against it" in asked
     (label,) = re.findall(r"(\w+) \(it adds a fact", asked)
@@ -483,9 +483,9 @@ COSTS = [
 ]
 
 
-def cost(judge_at, dials):
+def cost(judge_at, options):
     """Calls, characters sent, characters that no earlier request began with, most tokens written."""
-    judge, server = judge_at(says=endpoint(dials), **dials)
+    judge, server = judge_at(says=endpoint(options), **options)
     judge(context=CONTEXT, answer=ANSWER)
     sent = ["\n\n".join(m["content"] for m in r["messages"]) for r in server.requests]
     fresh = 0
@@ -502,15 +502,15 @@ def _shared(one, two):
 def test_costs_in_the_docs(judge_at):
     """The table of OPTIONS.md is what the requests for one answer of four statements really come to."""
     rows = []
-    for dials in COSTS:
-        name = ", ".join(f"`{k}={','.join(v) if isinstance(v, tuple) else v}`" for k, v in dials.items())
-        rows.append(f"| {name or '(defaults)'} | " + " | ".join(f"{n:,}" for n in cost(judge_at, dials)) + " |")
+    for options in COSTS:
+        name = ", ".join(f"`{k}={','.join(v) if isinstance(v, tuple) else v}`" for k, v in options.items())
+        rows.append(f"| {name or '(defaults)'} | " + " | ".join(f"{n:,}" for n in cost(judge_at, options)) + " |")
     table = "\n".join(rows)
     assert table in DIALS.read_text(encoding="utf-8"), f"the table should be\n{table}"
 
 
 def test_every_dial_is_in_the_docs():
-    """OPTIONS.md names each dial of `JudgeConfig`."""
+    """OPTIONS.md names each option of `JudgeConfig`."""
     text = DIALS.read_text(encoding="utf-8")
     assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
 

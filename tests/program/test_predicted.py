@@ -7,8 +7,8 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.callback import BaseCallback
 
-from faith_dspy.program.adapter import CompactAdapter, predicted
 from faith_dspy.lm import make_lm
+from faith_dspy.program.adapter import CompactAdapter, predicted
 from faith_dspy.program.signatures import CiteStatement, VerifyStatement
 
 INPUTS = {"context": ["The kettle is blue."], "question": "Which colour?", "statement": "It is blue."}

@@ -5,17 +5,17 @@ from typing import Any
 
 from rich.console import Console
 
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.optimize import results
-from faith_dspy.optimize.tracking.archive import StudyRecord, record
-from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.diagnostics.groups import by_group
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.optimism import selection
+from faith_dspy.optimize.tracking.archive import StudyRecord, record
 from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.report.studies import studies_view
 from faith_dspy.report.study import study_view
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import measure
 
 
 def rows(right: int) -> list[PredictionRow]:
@@ -44,7 +44,7 @@ def study(seed: int = 0) -> StudyResult:
     usage = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)
     test = [
         results.TestResult(name=n, kind=k, agreement=agreement(rows(r)), usage=usage, predictions=rows(r))
-        for n, k, r in (("champion", "lm", 12 + seed), ("baseline", "baseline", 8), ("floor-overlap", "floor", 9))
+        for n, k, r in (("champion", "lm", 12 + seed), ("untuned", "untuned", 8), ("lexical-baseline", "baseline", 9))
     ]
     variants = [
         VariantResult(name=n, kind="lm", description="", params={}, agreement=agreement(rows(r)), selection=r / 20,
@@ -56,7 +56,7 @@ def study(seed: int = 0) -> StudyResult:
     return StudyResult(
         study_id=f"51d{seed}", labels_file="some-labels.jsonl", label_set_hash="81f2aa77", seed=seed, budget="standard",
         lm={"name": "openai/a-model-with-a-long-name"}, split={}, variants=variants, champion="sentence-bootstrap",
-        test=test, comparisons={"baseline": compare(labels, *sides[:2], n_resamples=50)}, usage=usage, seconds=4000,
+        test=test, comparisons={"untuned": compare(labels, *sides[:2], n_resamples=50)}, usage=usage, seconds=4000,
         selection=selection(variants, "sentence-bootstrap", tie=0.01, n_resamples=50),
         groups=by_group(test[0].predictions, n_resamples=50), ceiling=agreement(rows(18)), judge_dir="judges/l",
     )  # fmt: skip

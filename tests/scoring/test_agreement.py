@@ -8,10 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faith_dspy.scoring.agreement import annotator_agreement, balanced_threshold, evidence_f1, measure, threshold_for_recall
 from faith_dspy.errors import InputError, MissingExtraError
-from faith_dspy.scoring.statistics import Estimate, from_draws, need, ppi_mean, resample_weights, weighted_auroc
 from faith_dspy.schema import Chunk, LabelledExample
+from faith_dspy.scoring.agreement import (
+    annotator_agreement,
+    balanced_threshold,
+    evidence_f1,
+    measure,
+    threshold_for_recall,
+)
+from faith_dspy.scoring.statistics import Estimate, from_draws, need, ppi_mean, resample_weights, weighted_auroc
 
 METRICS = (
     "balanced_accuracy",
@@ -55,7 +61,7 @@ def test_every_metric_worked_by_hand() -> None:
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
     assert a.precision_unfaithful.value == pytest.approx(3 / 4)
     assert a.f1_unfaithful.value == pytest.approx(3 / 4)  # 2*3 / (2*3 + 1 + 1)
-    # Observed .8; by chance .6*.6 + .4*.4 = .52; (.8 - .52) / (1 - .52)
+    # JudgedExample .8; by chance .6*.6 + .4*.4 = .52; (.8 - .52) / (1 - .52)
     assert a.cohen_kappa.value == pytest.approx(0.28 / 0.48)
     # (5*3 - 1*1) / sqrt(6*6*4*4) = 14 / 24
     assert a.mcc.value == pytest.approx(14 / 24)
@@ -311,7 +317,7 @@ def test_one_annotator_against_the_majority_of_the_others() -> None:
         "unfaithful_failed": 3,
     }
     assert found.balanced_accuracy.value == pytest.approx((3 / 4 + 1) / 2)
-    # Observed 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
+    # JudgedExample 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
     assert found.cohen_kappa.value == pytest.approx(18 / 25)
 
 

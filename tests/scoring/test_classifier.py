@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from faith_dspy.scoring.classifier import (
     AGGREGATES,
     LOGIT_LIMIT,
-    AnswerHead,
-    Head,
-    StatementHead,
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
     aggregates,
     direction,
     to_logit,
@@ -19,25 +19,25 @@ from faith_dspy.scoring.classifier import (
 )
 from faith_dspy.text.features import DIRECTIONS
 
-STATEMENT = StatementHead(
+STATEMENT = StatementClassifier(
     names=("novel_run", "lm"), means=(0.5, 1.0), scales=(0.25, 2.0), weights=(-0.5, 1.5), intercept=0.25
 )
-ANSWER = AnswerHead(
+ANSWER = AnswerClassifier(
     names=AGGREGATES, means=(0.0,) * 4, scales=(1.0,) * 4, weights=(0.4, 0.3, 0.2, 0.1), intercept=-1.0, unjudged=0.8
 )
-HEAD = Head(statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3)
+HEAD = Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3)
 
 
 def test_statement_by_hand() -> None:
     """0.25 − 0.5·(1−0.5)/0.25 + 1.5·(3−1)/2 = 0.25 − 1 + 1.5 = 0.75."""
-    signals = {"novel_run": 1.0, "lm": 3.0}
-    assert STATEMENT.contributions(signals) == {"novel_run": -1.0, "lm": 1.5}
-    assert STATEMENT.logit(signals) == 0.75
-    assert STATEMENT.probability(signals) == pytest.approx(1 / (1 + math.exp(-0.75)))
+    features = {"novel_run": 1.0, "lm": 3.0}
+    assert STATEMENT.contributions(features) == {"novel_run": -1.0, "lm": 1.5}
+    assert STATEMENT.logit(features) == 0.75
+    assert STATEMENT.probability(features) == pytest.approx(1 / (1 + math.exp(-0.75)))
 
 
 def test_missing_signal_contributes_nothing() -> None:
-    """A signal that is missing counts as its mean; one the head does not know is ignored."""
+    """A signal that is missing counts as its mean; one the classifier does not know is ignored."""
     assert STATEMENT.contributions({"lm": 1.0, "other": 9.0}) == {"novel_run": 0.0, "lm": 0.0}
     assert STATEMENT.logit({}) == STATEMENT.logit({"novel_run": 0.5, "lm": 1.0}) == 0.25
 
@@ -90,27 +90,27 @@ def test_unjudged_statement_is_neither_dropped_nor_passed() -> None:
 
 
 def test_answer_signals_alone() -> None:
-    """A head over signals of the whole answer needs no statements, and says None when it gets no signal it knows."""
-    head = Head(
+    """A classifier over features of the whole answer needs no statements, and says None when it gets no signal it knows."""
+    classifier = Classifier(
         statement=None,
-        answer=AnswerHead(names=("lm:answer",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
+        answer=AnswerClassifier(names=("lm:answer",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
         threshold=0.5,
     )
-    assert head.probability([], {"lm:answer": 2.0}) == to_probability(1.0)
-    assert head.probability([{"novel_run": 1.0}], {"other": 1.0}) is None
+    assert classifier.probability([], {"lm:answer": 2.0}) == to_probability(1.0)
+    assert classifier.probability([{"novel_run": 1.0}], {"other": 1.0}) is None
 
 
 def test_head_end_to_end() -> None:
-    """A head maps signals to statement probabilities and those to the answer's; None stays None."""
-    signals = [{"novel_run": 0.0, "lm": 4.0}, None]
-    assert HEAD.statement_probabilities(signals) == [STATEMENT.probability(signals[0] or {}), None]
-    assert HEAD.probability(signals) == ANSWER.probability(HEAD.statement_probabilities(signals))
+    """A classifier maps features to statement probabilities and those to the answer's; None stays None."""
+    features = [{"novel_run": 0.0, "lm": 4.0}, None]
+    assert HEAD.statement_probabilities(features) == [STATEMENT.probability(features[0] or {}), None]
+    assert HEAD.probability(features) == ANSWER.probability(HEAD.statement_probabilities(features))
 
 
 def test_json_round_trip_is_exact() -> None:
     """Every number survives JSON to the last bit."""
-    assert Head.model_validate_json(HEAD.model_dump_json()) == HEAD
-    assert Head.model_validate(HEAD.model_dump(mode="json")).threshold == 0.1 + 0.2
+    assert Classifier.model_validate_json(HEAD.model_dump_json()) == HEAD
+    assert Classifier.model_validate(HEAD.model_dump(mode="json")).threshold == 0.1 + 0.2
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_json_round_trip_is_exact() -> None:
 def test_wrong_sign_is_refused(names: tuple[str, ...], weights: tuple[float, ...]) -> None:
     """Novelty that speaks for a statement, or LM support that speaks against it, cannot be loaded."""
     with pytest.raises(ValidationError, match="wrong sign"):
-        AnswerHead(names=names, means=(0.0,), scales=(1.0,), weights=weights, intercept=0.0)
+        AnswerClassifier(names=names, means=(0.0,), scales=(1.0,), weights=weights, intercept=0.0)
 
 
 def test_uneven_numbers_are_refused() -> None:
     """As many means, scales and weights as names; scales above 0; no key that is not known."""
     with pytest.raises(ValidationError, match="as many"):
-        StatementHead(names=("a", "b"), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
+        StatementClassifier(names=("a", "b"), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
     with pytest.raises(ValidationError, match="above 0"):
-        StatementHead(names=("a",), means=(0.0,), scales=(0.0,), weights=(1.0,), intercept=0.0)
+        StatementClassifier(names=("a",), means=(0.0,), scales=(0.0,), weights=(1.0,), intercept=0.0)
     with pytest.raises(ValidationError, match="finite"):
-        StatementHead(names=("a",), means=(0.0,), scales=(1.0,), weights=(math.nan,), intercept=0.0)
+        StatementClassifier(names=("a",), means=(0.0,), scales=(1.0,), weights=(math.nan,), intercept=0.0)
     with pytest.raises(ValidationError):
-        Head.model_validate({**HEAD.model_dump(), "pickle": "…"})
+        Classifier.model_validate({**HEAD.model_dump(), "pickle": "…"})
 
 
 def test_logits_are_clipped() -> None:
@@ -153,7 +153,7 @@ def test_directions() -> None:
 def test_isotonic_table_by_hand() -> None:
     """Log-odds −1 + weakest: a statement of 1/2 gives 0.269, half way from .2 (→ .1) to .338 (→ .5): 0.3."""
     x = to_probability(-1.0)
-    answer = AnswerHead(
+    answer = AnswerClassifier(
         names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=-1.0,
         isotonic=((0.2, 0.1), (2 * x - 0.2, 0.5)),
     )  # fmt: skip
@@ -166,39 +166,39 @@ def test_isotonic_table_by_hand() -> None:
 def test_a_table_that_does_not_rise_is_refused(points: tuple[tuple[float, float], ...]) -> None:
     """An empty table, one with a repeated x, one that falls, and one that leaves [0, 1] are no calibration."""
     with pytest.raises(ValidationError, match="isotonic"):
-        AnswerHead(names=(), means=(), scales=(), weights=(), intercept=0.0, isotonic=points)
+        AnswerClassifier(names=(), means=(), scales=(), weights=(), intercept=0.0, isotonic=points)
 
 
 def test_table_and_band_survive_json() -> None:
-    """Both are numbers in the head's JSON; a head written before they existed loads as one without."""
-    head = HEAD.model_copy(
-        update={"band": (0.2, 0.5), "answer": ANSWER.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})}
+    """Both are numbers in the classifier's JSON; a classifier written before they existed loads as one without."""
+    classifier = HEAD.model_copy(
+        update={"review_range": (0.2, 0.5), "answer": ANSWER.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})}
     )
-    assert Head.model_validate_json(head.model_dump_json()) == head
+    assert Classifier.model_validate_json(classifier.model_dump_json()) == classifier
     old = HEAD.model_dump(mode="json")
-    del old["band"], old["answer"]["isotonic"]
-    assert Head.model_validate(old) == HEAD
+    del old["review_range"], old["answer"]["isotonic"]
+    assert Classifier.model_validate(old) == HEAD
 
 
 def test_band_by_hand() -> None:
-    """From .2 to just below .5 an answer goes to a person; a head without a band cannot say."""
-    head = HEAD.model_copy(update={"band": (0.2, 0.5)})
-    assert [head.send_to_person(p) for p in (0.19, 0.2, 0.49, 0.5)] == [False, True, True, False]
-    assert HEAD.send_to_person(0.3) is None
+    """From .2 to just below .5 an answer goes to a person; a classifier without a review_range cannot say."""
+    classifier = HEAD.model_copy(update={"review_range": (0.2, 0.5)})
+    assert [classifier.needs_review(p) for p in (0.19, 0.2, 0.49, 0.5)] == [False, True, True, False]
+    assert HEAD.needs_review(0.3) is None
 
 
 def test_band_holds_the_threshold() -> None:
-    """A band beside the pass mark would send sure answers to people and trust unsure ones."""
+    """A review_range beside the threshold would send sure answers to people and trust unsure ones."""
     with pytest.raises(ValidationError, match="has to hold the threshold"):
-        Head(statement=None, answer=ANSWER, threshold=0.6, band=(0.1, 0.5))
+        Classifier(statement=None, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_more_novelty_never_raises_support(seed: int) -> None:
-    """For random weights in their directions, tables and signals: more novelty, no higher probability."""
+    """For random weights in their directions, tables and features: more novelty, no higher probability."""
     rng = random.Random(seed)
     names = tuple(n for n, way in DIRECTIONS.items() if way < 0)
-    statement = StatementHead(
+    statement = StatementClassifier(
         names=names,
         means=tuple(rng.random() for _ in names),
         scales=tuple(0.1 + rng.random() for _ in names),
@@ -207,12 +207,12 @@ def test_more_novelty_never_raises_support(seed: int) -> None:
     )
     xs, ys = sorted({rng.random() for _ in range(6)}), sorted(rng.random() for _ in range(6))
     answer = ANSWER.model_copy(update={"isotonic": tuple(zip(xs, ys, strict=True))})
-    head = Head(statement=statement, answer=answer, threshold=0.5)
+    classifier = Classifier(statement=statement, answer=answer, threshold=0.5)
     statements = [{n: rng.random() for n in names} for _ in range(4)]
-    before = head.probability(statements)
+    before = classifier.probability(statements)
     assert before is not None
     for name in names:
         worse = [s | {name: s[name] + rng.random()} if i == seed % 4 else s for i, s in enumerate(statements)]
-        after = head.probability(worse)
+        after = classifier.probability(worse)
         assert after is not None
         assert after <= before + 1e-12

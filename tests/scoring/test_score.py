@@ -4,12 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from faith_dspy import Chunk, JudgeConfig, Judgment, Unscored, Verdict
-from faith_dspy.scoring.classifier import AnswerHead, Head, StatementHead
 from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
-from faith_dspy.schema import Finding, Observation, Usage
-from faith_dspy.scoring.score import conclude, level, score
-from faith_dspy.text.features import HEAD_SIGNALS
+from faith_dspy.schema import RawJudgment, RawVerdict, Usage
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.scoring.score import level, score, score_answer
+from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -21,21 +21,23 @@ CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is
 USAGE = Usage(calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5)
 
 
-def finding(verdict, text="The kettle is blue.", **fields):
+def raw_verdict(verdict, text="The kettle is blue.", **fields):
     """One statement as the LM judged it."""
-    return Finding(text=text, sentence_index=0, verdict=verdict, **fields)
+    return RawVerdict(text=text, sentence_index=0, verdict=verdict, **fields)
 
 
-def judged(*findings, head=None, context=CONTEXT, **dials):
-    """The judgment on these findings."""
-    observation = Observation(findings=findings, usage=USAGE)
-    return conclude(observation, context, None, JudgeConfig.make(**dials), head)
+def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
+    """The judgment on these raw_verdicts."""
+    raw_judgment = RawJudgment(raw_verdicts=raw_verdicts, usage=USAGE)
+    return score_answer(raw_judgment, context, None, JudgeConfig.make(**options), classifier)
 
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
-HEAD = Head(
-    statement=StatementHead(names=("lm:supported",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
-    answer=AnswerHead(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0, unjudged=0.5),
+HEAD = Classifier(
+    statement=StatementClassifier(names=("lm:supported",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    answer=AnswerClassifier(
+        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0, unjudged=0.5
+    ),
     threshold=0.6,
     statement_threshold=0.7,
 )
@@ -94,21 +96,21 @@ def test_weights_given_take_precedence_over_strict_mode():
 
 
 def test_five_level_is_scored_by_its_level():
-    """The level is the score, and from .5 on the answer passes; a head's probability and mark take precedence."""
-    dials = {"granularity": "answer", "verdicts": "five_level"}
-    assert judged(finding(PART, level=0.6), **dials).score == 0.6
-    assert judged(finding(PART, level=0.5), **dials).faithful is True
-    assert judged(finding(NONE, level=0.49), **dials).faithful is False
-    headed = judged(finding(PART, level=0.9, logits={"supported": 0.0}), head=HEAD, **dials)
+    """The level is the score, and from .5 on the answer passes; a classifier's probability and mark take precedence."""
+    options = {"granularity": "answer", "verdicts": "five_level"}
+    assert judged(raw_verdict(PART, level=0.6), **options).score == 0.6
+    assert judged(raw_verdict(PART, level=0.5), **options).faithful is True
+    assert judged(raw_verdict(NONE, level=0.49), **options).faithful is False
+    headed = judged(raw_verdict(PART, level=0.9, logits={"supported": 0.0}), classifier=HEAD, **options)
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
 
 def test_quotes_and_reasons():
     """Quotes of a supported statement are shown as its chunk has them, with their chunk; those of none are counted."""
     found = judged(
-        finding(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
-        finding(NONE, "The pot is green.", quotes=("the lid is red",)),
-        finding(CONTRA, "The lid is green.", quotes=("the lid is red",)),
+        raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
+        raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)),
+        raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)),
     )
     assert [s.quotes for s in found.statements] == [("kettle is blue",), (), ("The lid is red",)]
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (), (1,)]
@@ -131,7 +133,7 @@ def test_a_weight_is_a_finite_number(weight):
 
 def test_unjudged_statements_stay_and_are_reported():
     """A statement without a verdict keeps its place, counts in the denominator, and the answer does not pass."""
-    found = judged(finding(FULL), finding(None, "The lid is green.", error="no label"))
+    found = judged(raw_verdict(FULL), raw_verdict(None, "The lid is green.", error="no label"))
     assert found.score == 0.5
     assert found.faithful is False
     assert found.verdict_counts == {"fully_supported": 1, "unjudged": 1}
@@ -151,7 +153,7 @@ def test_unjudged_statements_stay_and_are_reported():
 )
 def test_pass_mark(verdicts, threshold, faithful):
     """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
-    assert judged(*map(finding, verdicts), threshold=threshold).faithful is faithful
+    assert judged(*map(raw_verdict, verdicts), threshold=threshold).faithful is faithful
 
 
 @pytest.mark.parametrize(
@@ -166,15 +168,15 @@ def test_policy_for_no_statements(worth, scored, faithful):
 
 
 @pytest.mark.parametrize(
-    ("findings", "reason"),
+    ("raw_verdicts", "reason"),
     [
-        ([finding(None, error="no label"), finding(None, error="no label")], Unscored.PARSE_FAILED),
-        ([finding(None, error="no label"), finding(None, error="500", lm_failed=True)], Unscored.LM_FAILED),
+        ([raw_verdict(None, error="no label"), raw_verdict(None, error="no label")], Unscored.PARSE_FAILED),
+        ([raw_verdict(None, error="no label"), raw_verdict(None, error="500", lm_failed=True)], Unscored.LM_FAILED),
     ],
 )
-def test_nothing_judged_is_unscored(findings, reason):
+def test_nothing_judged_is_unscored(raw_verdicts, reason):
     """Without any verdict there is no score: the LM failed, or its replies could not be read; statements are kept."""
-    found = judged(*findings)
+    found = judged(*raw_verdicts)
     assert found.unscored is reason
     assert (found.score, found.faithful, found.probability, found.level) == (None, None, None, None)
     assert len(found.statements) == 2
@@ -183,7 +185,7 @@ def test_nothing_judged_is_unscored(findings, reason):
 
 
 def test_score_and_reason_never_go_together():
-    """A judgment has either a score or the reason why not; the unscored one has no finding at all."""
+    """A judgment has either a score or the reason why not; the unscored one has no raw_verdict at all."""
     with pytest.raises(ValidationError, match="give exactly one"):
         Judgment(score=0.5, unscored=Unscored.ABSTAINED)
     with pytest.raises(ValidationError, match="give exactly one"):
@@ -197,21 +199,23 @@ def test_score_and_reason_never_go_together():
 
 def test_chunk_ids_that_do_not_exist_are_dropped_and_counted():
     """Only ids of chunks that exist are shown as evidence; the others are counted over all statements."""
-    found = judged(finding(FULL, chunk_ids=(1, 7, 0)), finding(CONTRA, chunk_ids=(-1, 1)))
+    found = judged(raw_verdict(FULL, chunk_ids=(1, 7, 0)), raw_verdict(CONTRA, chunk_ids=(-1, 1)))
     assert [s.supporting_chunk_ids for s in found.statements] == [(0, 1), (1,)]
     assert found.dropped_chunk_ids == 2
 
 
 def test_chunks_by_words_where_the_lm_names_none():
     """A supported statement without valid ids gets the chunks that share its words; an unsupported one gets none."""
-    found = judged(finding(FULL), finding(FULL, "The lid is red.", chunk_ids=(9,)), finding(NONE, chunk_ids=(0,)))
+    found = judged(
+        raw_verdict(FULL), raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), raw_verdict(NONE, chunk_ids=(0,))
+    )
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (1,), ()]
 
 
 def test_head_decides_verdicts_and_pass_mark():
     """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
-    findings = [finding(FULL, logits={"supported": 2.0}), finding(FULL, logits={"supported": 0.5})]
-    found = judged(*findings, head=HEAD)
+    raw_verdicts = [raw_verdict(FULL, logits={"supported": 2.0}), raw_verdict(FULL, logits={"supported": 0.5})]
+    found = judged(*raw_verdicts, classifier=HEAD)
     assert [s.confidence for s in found.statements] == pytest.approx([0.8808, 0.6225], abs=1e-4)
     assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
     assert found.probability == pytest.approx(0.6225, abs=1e-4)
@@ -221,25 +225,25 @@ def test_head_decides_verdicts_and_pass_mark():
 
 
 def test_too_close_to_call_goes_to_a_person():
-    """Within [.55, .65) an answer goes to a person, .8808 does not; without a band nobody can say."""
-    head = HEAD.model_copy(update={"band": (0.55, 0.65)})
-    close, clear = finding(FULL, logits={"supported": 0.5}), finding(FULL, logits={"supported": 2.0})
-    assert judged(close, head=head).send_to_person is True
-    assert judged(clear, head=head).send_to_person is False
-    assert judged(close, head=HEAD).send_to_person is None
-    assert judged(close).send_to_person is None
-    assert judged(finding(None, error="no label"), head=head).send_to_person is None
+    """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
+    classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
+    close, clear = raw_verdict(FULL, logits={"supported": 0.5}), raw_verdict(FULL, logits={"supported": 2.0})
+    assert judged(close, classifier=classifier).needs_review is True
+    assert judged(clear, classifier=classifier).needs_review is False
+    assert judged(close, classifier=HEAD).needs_review is None
+    assert judged(close).needs_review is None
+    assert judged(raw_verdict(None, error="no label"), classifier=classifier).needs_review is None
 
 
 def test_head_keeps_the_kind_of_an_unsupported_verdict():
     """Below the statement's threshold what the LM said was wrong stays; above it the statement is supported."""
-    findings = [finding(CONTRA, logits={"supported": -3.0}), finding(CONTRA, logits={"supported": 3.0})]
-    assert [s.verdict for s in judged(*findings, head=HEAD).statements] == [CONTRA, FULL]
+    raw_verdicts = [raw_verdict(CONTRA, logits={"supported": -3.0}), raw_verdict(CONTRA, logits={"supported": 3.0})]
+    assert [s.verdict for s in judged(*raw_verdicts, classifier=HEAD).statements] == [CONTRA, FULL]
 
 
 def test_head_neither_drops_nor_passes_what_is_unjudged():
-    """An unjudged statement stands in at .5: the weakest of .88 and .5 is .5, under the pass mark of .6."""
-    found = judged(finding(FULL, logits={"supported": 2.0}), finding(None, error="x"), head=HEAD)
+    """An unjudged statement stands in at .5: the weakest of .88 and .5 is .5, under the threshold of .6."""
+    found = judged(raw_verdict(FULL, logits={"supported": 2.0}), raw_verdict(None, error="x"), classifier=HEAD)
     assert found.probability == pytest.approx(0.5)
     assert found.faithful is False
     assert found.statements[1].verdict is None
@@ -257,18 +261,18 @@ def test_levels(value, word):
 
 def test_ranking_falls_back():
     """Without a probability an answer ranks by its weakest statement's confidence, and without all of them by score."""
-    assert judged(finding(FULL, probability=0.9), finding(FULL, probability=0.6)).ranking == 0.6
-    assert judged(finding(FULL, probability=0.9), finding(NONE)).ranking == 0.5
+    assert judged(raw_verdict(FULL, probability=0.9), raw_verdict(FULL, probability=0.6)).ranking == 0.6
+    assert judged(raw_verdict(FULL, probability=0.9), raw_verdict(NONE)).ranking == 0.5
     assert judged().ranking is None
 
 
 def test_signals_shown_are_those_that_count():
-    """A statement shows the signals of words that its head names, without a head the default ones; the LM's always."""
-    said = finding(FULL, logits={"supported": 2.0})
-    words = StatementHead(
+    """A statement shows the lexical features that its classifier names, without a classifier the default ones; the LM's always."""
+    said = raw_verdict(FULL, logits={"supported": 2.0})
+    words = StatementClassifier(
         names=("copied_run", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
     )
-    by_words = judged(said, head=HEAD.model_copy(update={"statement": words})).statements[0]
-    assert by_words.signals == {"copied_run": 1.0, "lm:supported": 2.0}  # a signal that is no more is left out
-    assert judged(said, head=HEAD).statements[0].signals == {"lm:supported": 2.0}
-    assert judged(said).statements[0].signals.keys() == {*HEAD_SIGNALS, "lm:supported"}
+    by_words = judged(said, classifier=HEAD.model_copy(update={"statement": words})).statements[0]
+    assert by_words.features == {"copied_run": 1.0, "lm:supported": 2.0}  # a signal that is no more is left out
+    assert judged(said, classifier=HEAD).statements[0].features == {"lm:supported": 2.0}
+    assert judged(said).statements[0].features.keys() == {*CLASSIFIER_FEATURES, "lm:supported"}

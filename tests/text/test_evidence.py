@@ -77,11 +77,11 @@ def test_a_statement_that_needs_two_chunks_names_both(judge_at):
     """Blue is said by one chunk and the litres by another: by ids, by quotes, and by shared words, both are named."""
     context = ["The Brennick kettle is blue.", "Its warranty lasts two years.", "The kettle holds 0.9 litres."]
     answer = "The Brennick kettle is blue and holds 0.9 litres."
-    for dials, reply in (
+    for options, reply in (
         ({}, "Yes"),
         ({"cite": True}, "Yes [0, 2]"),
         ({"quote": True}, 'Yes\nQuote: "kettle is blue"\nQuote: "holds 0.9 litres"'),
         ({"cite": True, "quote": True}, 'Yes [0]\nQuote: "holds 0.9 litres"'),
     ):
-        judge, _ = judge_at(says=reply, **dials)
+        judge, _ = judge_at(says=reply, **options)
         assert judge(context=context, answer=answer).statements[0].supporting_chunk_ids == (0, 2)

@@ -7,17 +7,17 @@ from contextvars import copy_context
 
 import pytest
 
-from faith_dspy.text.tokens import ascii_words, language_of, number_value, tidy, tokenize
-from faith_dspy.text.context import PreparedContext, prepare
 from faith_dspy.schema import Chunk
+from faith_dspy.text.context import IndexedContext, index_context
 from faith_dspy.text.features import (
+    CLASSIFIER_FEATURES,
     DIRECTIONS,
-    HEAD_SIGNALS,
     best_chunks,
-    shortcut_signals,
-    statement_signals,
-    words_clear,
+    is_covered,
+    length_features,
+    lexical_features,
 )
+from faith_dspy.text.tokens import ascii_words, language_of, number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
@@ -28,15 +28,15 @@ def chunks(*texts: str) -> list[Chunk]:
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
 
 
-def signals(statement: str, *context: str) -> dict[str, float]:
-    """The signals of a statement against these texts."""
-    return statement_signals(statement, chunks(*context))
+def features(statement: str, *context: str) -> dict[str, float]:
+    """The features of a statement against these texts."""
+    return lexical_features(statement, chunks(*context))
 
 
 def test_names_are_the_documented_ones() -> None:
-    """Every signal has a direction, and a head's default signals exist."""
-    assert set(signals("The tower is in Paris.", TOWER)) == set(DIRECTIONS)
-    assert set(HEAD_SIGNALS) <= set(DIRECTIONS)
+    """Every signal has a direction, and a classifier's default features exist."""
+    assert set(features("The tower is in Paris.", TOWER)) == set(DIRECTIONS)
+    assert set(CLASSIFIER_FEATURES) <= set(DIRECTIONS)
     assert set(DIRECTIONS.values()) == {-1, 1}
 
 
@@ -46,13 +46,13 @@ SUPPORTED = {name: float(name == "copied_run") for name in DIRECTIONS}
 
 def test_literal_copy_is_fully_supported() -> None:
     """A sentence of the context itself has no novelty at all and is one copied run."""
-    found = signals("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
+    found = features("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
     assert found == SUPPORTED
 
 
 def test_novel_words_by_hand() -> None:
     """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, log 3, run log 3."""
-    found = signals("The tower in Paris is pink marble.", TOWER)
+    found = features("The tower in Paris is pink marble.", TOWER)
     assert found["novel_words"] == 0.5
     assert found["novel_word_count"] == found["novel_run"] == math.log1p(2)
     assert found["novel_in_window"] == 0.5
@@ -65,7 +65,7 @@ def test_novel_words_by_hand() -> None:
         ("Paris stands in the tower.", True),  # the words of the context, put together otherwise
         ("The tower stands in Rome.", False),
         ("The tower stands not in Paris.", False),
-        ("The tower has 3 floors.", False),
+        ("The tower has 3 baselines.", False),
         ("The tower stands before Paris.", True),  # small words are not looked at
         ("The tower ($5) stands in Paris.", False),
         ("No.", False),
@@ -75,43 +75,43 @@ def test_novel_words_by_hand() -> None:
 )
 def test_what_words_clear(statement: str, clear: bool) -> None:
     """Nothing new: no word, name or number, and no negation that the context has not."""
-    assert words_clear(statement, prepare([Chunk(id=0, text="The tower stands in Paris.")])) is clear
+    assert is_covered(statement, index_context([Chunk(id=0, text="The tower stands in Paris.")])) is clear
 
 
 def test_word_forms_are_not_novel() -> None:
     """Stems are compared: “towers … closing” are in a context that says “tower … close”."""
-    assert signals("Towers closing", TOWER)["novel_words"] == 0.0
+    assert features("Towers closing", TOWER)["novel_words"] == 0.0
 
 
 def test_light_words_are_not_counted_as_novelty() -> None:
     """Words that say little (“additionally”, “typically”, “helps”) are not novel, though not in the context."""
-    assert signals("Additionally, the tower typically helps.", TOWER)["novel_words"] == 0.0
+    assert features("Additionally, the tower typically helps.", TOWER)["novel_words"] == 0.0
 
 
 @pytest.mark.parametrize("statement", ["1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
 def test_statement_without_content_is_neutral(statement: str) -> None:
-    """List markers, references and bare function words get the signals of full support."""
-    assert signals(statement, TOWER) == SUPPORTED
+    """List markers, references and bare function words get the features of full support."""
+    assert features(statement, TOWER) == SUPPORTED
 
 
 def test_saying_what_the_context_does_not_tell_is_a_signal() -> None:
     """It takes a word for the context and a word of negation; either alone says something else."""
-    assert signals("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
-    assert signals("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
-    assert signals("The passages say it is in Paris.", TOWER)["admits_gap"] == 0.0
-    assert signals("The tower is not in London.", TOWER)["admits_gap"] == 0.0
+    assert features("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
+    assert features("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
+    assert features("The passages say it is in Paris.", TOWER)["admits_gap"] == 0.0
+    assert features("The tower is not in London.", TOWER)["admits_gap"] == 0.0
 
 
 def test_references_are_layout() -> None:
     """The numbers of “Passage 1 and 3”, “[4]” and “Step 5” are no claims."""
-    found = signals("5. According to Passage 1 and 3, the tower is tall [4].", TOWER)
+    found = features("5. According to Passage 1 and 3, the tower is tall [4].", TOWER)
     assert found["novel_number_count"] == 0.0
 
 
 def test_empty_context_supports_nothing() -> None:
     """Without context every content word is novel."""
-    assert statement_signals("The tower is tall.", [])["novel_words"] == 1.0
-    assert signals("The tower is tall.", "")["novel_in_chunk"] == 1.0
+    assert lexical_features("The tower is tall.", [])["novel_words"] == 1.0
+    assert features("The tower is tall.", "")["novel_in_chunk"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_empty_context_supports_nothing() -> None:
 )
 def test_numbers_compare_by_value(statement: str, context: str) -> None:
     """Separators, number words, ordinals and magnitudes are ways to write one value."""
-    assert signals(statement, context)["novel_number_count"] == 0.0
+    assert features(statement, context)["novel_number_count"] == 0.0
 
 
 def test_novel_and_moved_numbers() -> None:
     """1888 is not in the context: one novel number, log 2. 330 is, but nowhere near a word like “bridge”: moved."""
-    assert signals("The tower was built in 1888.", TOWER)["novel_number_count"] == math.log1p(1)
-    found = signals("The bridge of 330 cars opened.", TOWER, BRIDGE)
+    assert features("The tower was built in 1888.", TOWER)["novel_number_count"] == math.log1p(1)
+    found = features("The bridge of 330 cars opened.", TOWER, BRIDGE)
     assert (found["novel_number_count"], found["moved_numbers"]) == (0.0, 1.0)
-    assert signals("It is 330 metres tall.", TOWER)["moved_numbers"] == 0.0
+    assert features("It is 330 metres tall.", TOWER)["moved_numbers"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -158,38 +158,38 @@ def test_number_value(raw: str, language: str, value: str) -> None:
 
 def test_a_number_of_any_length_is_read() -> None:
     """Neither 400 digits nor a magnitude after them break anything."""
-    assert signals("9" * 400 + " million dogs", "dogs")["novel_number_count"] == math.log1p(1)
+    assert features("9" * 400 + " million dogs", "dogs")["novel_number_count"] == math.log1p(1)
 
 
 def test_novel_names() -> None:
     """Rome is a name the context lacks; “Tower”, first in its sentence, is none, and Paris is known."""
-    assert signals("Tower of Paris and Rome.", TOWER)["novel_name_count"] == math.log1p(1)
-    assert signals("NASA built it.", TOWER)["novel_name_count"] == math.log1p(1)
+    assert features("Tower of Paris and Rome.", TOWER)["novel_name_count"] == math.log1p(1)
+    assert features("NASA built it.", TOWER)["novel_name_count"] == math.log1p(1)
 
 
 def test_negation_mismatch() -> None:
     """“closes in winter” against “does not close in winter”: both shared words in a sentence that negates."""
-    assert signals("It closes in winter.", TOWER)["negation_mismatch"] == 1.0
-    assert signals("It doesn't close in winter.", TOWER)["negation_mismatch"] == 0.0
+    assert features("It closes in winter.", TOWER)["negation_mismatch"] == 1.0
+    assert features("It doesn't close in winter.", TOWER)["negation_mismatch"] == 0.0
 
 
 def test_quotes_must_be_verbatim() -> None:
     """A quoted passage counts as found whatever its typography, but only word by word."""
-    assert signals("It says “built in 1889. It is 330”.", TOWER)["novel_quotes"] == 0.0
-    assert signals('It says "built in the year 1889".', TOWER)["novel_quotes"] == 1.0
+    assert features("It says “built in 1889. It is 330”.", TOWER)["novel_quotes"] == 0.0
+    assert features('It says "built in the year 1889".', TOWER)["novel_quotes"] == 1.0
 
 
 def test_words_known_but_never_together() -> None:
     """Words from two chunks are all known, but half of them are missing from the best chunk, and the pair is new."""
-    found = signals("Eiffel opened", TOWER, BRIDGE)
+    found = features("Eiffel opened", TOWER, BRIDGE)
     assert (found["novel_words"], found["novel_in_chunk"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
 
 
 def test_more_novelty_never_looks_like_more_support() -> None:
     """Each novel word appended raises, or leaves, every count of novelty."""
-    before = signals("The tower is tall.", TOWER)
+    before = features("The tower is tall.", TOWER)
     for tail in ("pink", "pink marble", "pink marble Gustave 77"):
-        after = signals(f"The tower is tall {tail}.", TOWER)
+        after = features(f"The tower is tall {tail}.", TOWER)
         for name in ("novel_words", "novel_word_count", "novel_run", "novel_in_window", "novel_name_count"):
             assert after[name] >= before[name]
         before = after
@@ -209,7 +209,7 @@ def test_more_novelty_never_looks_like_more_support() -> None:
 )
 def test_any_language(good: str, bad: str, context: str) -> None:
     """In French, German, Japanese, Korean, Russian, Arabic and Polish the supported statement has less novelty."""
-    assert signals(good, context)["novel_words"] < signals(bad, context)["novel_words"]
+    assert features(good, context)["novel_words"] < features(bad, context)["novel_words"]
 
 
 def test_elided_articles_are_split_off() -> None:
@@ -229,21 +229,21 @@ def test_language_is_told_by_function_words_and_script() -> None:
 def test_best_chunks_are_ids_in_order() -> None:
     """The chunk with most shared words, and what adds to it; ids as given, not positions; none if nothing fits."""
     context = [Chunk(id=7, text=BRIDGE), Chunk(id=3, text="Cats sleep."), Chunk(id=5, text=TOWER)]
-    prepared = prepare(context)
-    assert best_chunks("The Eiffel Tower is tall.", prepared) == (5,)
-    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", prepared) == (5, 7)
-    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", prepared, k=1) == (7,)
-    assert best_chunks("Quantum chromodynamics.", prepared) == ()
+    indexed = index_context(context)
+    assert best_chunks("The Eiffel Tower is tall.", indexed) == (5,)
+    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", indexed) == (5, 7)
+    assert best_chunks("The tall Eiffel Tower and the Golden Gate Bridge.", indexed, k=1) == (7,)
+    assert best_chunks("Quantum chromodynamics.", indexed) == ()
 
 
 def test_prepared_context_changes_nothing() -> None:
-    """With or without a prepared context the signals are the same, from any thread."""
+    """With or without a indexed context the features are the same, from any thread."""
     context = chunks(TOWER, BRIDGE)
-    prepared = prepare(context, "How tall is it?")
+    indexed = index_context(context, "How tall is it?")
     statements = [f"The Eiffel Tower number {i} was opening in 1937." for i in range(40)]
-    alone = [statement_signals(s, context, question="How tall is it?") for s in statements]
+    alone = [lexical_features(s, context, question="How tall is it?") for s in statements]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda s: statement_signals(s, context, prepared=prepared), statements)) == alone
+        assert list(pool.map(lambda s: lexical_features(s, context, indexed=indexed), statements)) == alone
 
 
 @pytest.mark.parametrize(
@@ -251,25 +251,25 @@ def test_prepared_context_changes_nothing() -> None:
 )
 def test_hostile_layout_is_survived(text: str) -> None:
     """Text made to be slow or to break a tokenizer is read like any other."""
-    assert all(math.isfinite(v) for v in signals(text, text, TOWER).values())
+    assert all(math.isfinite(v) for v in features(text, text, TOWER).values())
 
 
 def test_shortcuts_are_kept_apart() -> None:
-    """Length and number of sentences are not among the signals of support."""
-    found = shortcut_signals("One two. Three four.", 2)
+    """Length and number of sentences are not among the features of support."""
+    found = length_features("One two. Three four.", 2)
     assert found == {"answer_words": math.log1p(4), "answer_sentences": math.log1p(2), "answer_words_per_sentence": 2.0}
     assert not set(found) & set(DIRECTIONS)
 
 
 def test_signals_are_made_once(monkeypatch) -> None:
-    """A statement looked at before is not looked at again, and what a caller does with its signals is the caller's."""
-    prepared = prepare([Chunk(id=0, text="The kettle is blue.")])
-    first = statement_signals("The kettle is red.", (), prepared=prepared)
+    """A statement looked at before is not looked at again, and what a caller does with its features is the caller's."""
+    indexed = index_context([Chunk(id=0, text="The kettle is blue.")])
+    first = lexical_features("The kettle is red.", (), indexed=indexed)
     monkeypatch.setattr("faith_dspy.text.context.tokenize", None)
-    again = statement_signals("The kettle is red.", (), prepared=prepared)
+    again = lexical_features("The kettle is red.", (), indexed=indexed)
     assert again == first
     again.clear()
-    assert statement_signals("The kettle is red.", (), prepared=prepared) == first
+    assert lexical_features("The kettle is red.", (), indexed=indexed) == first
 
 
 def test_a_context_is_kept_for_its_own_work() -> None:
@@ -277,10 +277,10 @@ def test_a_context_is_kept_for_its_own_work() -> None:
     mine = [Chunk(id=0, text="The kettle is blue.")]
 
     def work() -> tuple[object, object]:
-        before = prepare(mine)
+        before = index_context(mine)
         for i in range(10):
-            copy_context().run(prepare, [Chunk(id=0, text=f"Kettle {i} is blue.")])
-        return before, prepare(mine)
+            copy_context().run(index_context, [Chunk(id=0, text=f"Kettle {i} is blue.")])
+        return before, index_context(mine)
 
     before, after = copy_context().run(work)
     assert before is after
@@ -291,17 +291,17 @@ def test_each_signal_alone(name: str) -> None:
     """Asked for alone, a signal has the value that it has among all, whatever was looked at before it."""
     context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
-    together = statement_signals(said, context, prepared=PreparedContext(context))
+    together = lexical_features(said, context, indexed=IndexedContext(context))
     assert set(together) == set(DIRECTIONS)
-    assert statement_signals(said, context, prepared=PreparedContext(context), names=[name]) == {name: together[name]}
+    assert lexical_features(said, context, indexed=IndexedContext(context), names=[name]) == {name: together[name]}
 
 
 def test_what_is_not_asked_for_is_not_made() -> None:
-    """A head's default signals need neither trigrams nor strings of characters nor what stands beside numbers."""
-    prepared = PreparedContext(chunks(TOWER, BRIDGE))
-    statement_signals("The Eiffel Tower opened in 1937.", (), prepared=prepared, names=HEAD_SIGNALS)
-    assert "pairs" in vars(prepared)
-    assert not vars(prepared).keys() & {"trigrams", "characters", "plain", "number_neighbours", "signs"}
+    """A classifier's default features need neither trigrams nor strings of characters nor what stands beside numbers."""
+    indexed = IndexedContext(chunks(TOWER, BRIDGE))
+    lexical_features("The Eiffel Tower opened in 1937.", (), indexed=indexed, names=CLASSIFIER_FEATURES)
+    assert "pairs" in vars(indexed)
+    assert not vars(indexed).keys() & {"trigrams", "characters", "plain", "number_neighbours", "signs"}
 
 
 @pytest.mark.parametrize("text", ["It's 5 o'clock_now: A-B, c3po (x)!", "", "".join(map(chr, range(128))) * 2])

@@ -4,8 +4,8 @@ import pytest
 
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.text.focus import focused
 from faith_dspy.schema import Chunk
+from faith_dspy.text.focus import focused
 
 CONTEXT = [
     Chunk(id=3, text="Kettles boil water. The Brennick kettle is blue. It holds two litres."),

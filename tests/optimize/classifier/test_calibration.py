@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, interpolate, to_probability
 from faith_dspy.optimize.classifier.calibration import ENOUGH_FOR_ISOTONIC, calibrate, isotonic_points
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, interpolate, to_probability
 
 EDGE = to_probability(-LOGIT_LIMIT)
 

@@ -6,34 +6,34 @@ import random
 import numpy as np
 import pytest
 
-from faith_dspy.scoring.classifier import Head
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.fitting import fit_head, grouped_folds
-from faith_dspy.optimize.classifier.arrays import HeadExample
+from faith_dspy.optimize.classifier.arrays import ClassifierExample
+from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
 from faith_dspy.optimize.classifier.logistic import balanced, fit, recalibrate, soft_minimum, stable_threshold
-from faith_dspy.text.features import DIRECTIONS, HEAD_SIGNALS, SHORTCUTS, shortcut_signals
+from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
 
 
 def simulate(
     n: int, seed: int, *, lm: float = 0.0, statement_labels: bool = True, base: float = 0.85, per_group: int = 3
-) -> list[HeadExample]:
+) -> list[ClassifierExample]:
     """Answers of 1–8 statements; a bad statement has one standard deviation more novelty and `lm` less LM logit."""
     rng = random.Random(seed)
     out = []
     for i in range(n):
         labels = [rng.random() < base for _ in range(rng.randint(1, 8))]
         statements = [
-            {name: max(0.0, rng.gauss(1.0 if good else 2.0, 1.0)) for name in HEAD_SIGNALS}
+            {name: max(0.0, rng.gauss(1.0 if good else 2.0, 1.0)) for name in CLASSIFIER_FEATURES}
             | ({"lm": rng.gauss(lm if good else -lm, 1.0)} if lm else {})
             for good in labels
         ]
         known = tuple(labels) if statement_labels else ()
-        shape = shortcut_signals("word " * 10 * len(labels), len(labels))
-        out.append(HeadExample(statements, all(labels), f"g{i // per_group}", known, shape))
+        shape = length_features("word " * 10 * len(labels), len(labels))
+        out.append(ClassifierExample(statements, all(labels), f"g{i // per_group}", known, shape))
     return out
 
 
-def auroc(examples: list[HeadExample], probabilities: list[float | None]) -> float:
+def auroc(examples: list[ClassifierExample], probabilities: list[float | None]) -> float:
     """Share of (faithful, unfaithful) pairs in the right order."""
     pairs = list(zip(examples, [0.5 if p is None else p for p in probabilities], strict=True))
     good = [p for e, p in pairs if e.label]
@@ -41,84 +41,84 @@ def auroc(examples: list[HeadExample], probabilities: list[float | None]) -> flo
     return float(np.mean([(g > b) + 0.5 * (g == b) for g in good for b in bad]))
 
 
-def judged(head: Head, examples: list[HeadExample]) -> list[float | None]:
-    """What the head says of each answer."""
-    return [head.probability(e.statements, e.signals) for e in examples]
+def judged(classifier: Classifier, examples: list[ClassifierExample]) -> list[float | None]:
+    """What the classifier says of each answer."""
+    return [classifier.probability(e.statements, e.features) for e in examples]
 
 
 @pytest.mark.parametrize("statement_labels", [True, False])
 def test_learns_from_either_kind_of_label(statement_labels: bool) -> None:
     """With labels of statements or of answers alone, unseen answers are told apart."""
-    fitted = fit_head(simulate(120, 1, statement_labels=statement_labels))
+    fitted = fit_classifier(simulate(120, 1, statement_labels=statement_labels))
     assert fitted.learned_from == ("statements" if statement_labels else "answers")
     unseen = simulate(400, 2)
-    assert auroc(unseen, judged(fitted.head, unseen)) > 0.8
+    assert auroc(unseen, judged(fitted.classifier, unseen)) > 0.8
 
 
 def test_signs_hold() -> None:
     """Whatever the labels say, novelty never speaks for support: even on labels turned round, weights stay signed."""
     turned = [e._replace(label=not e.label, labels=tuple(not x for x in e.labels)) for e in simulate(120, 3, lm=1.0)]
-    head = fit_head(turned).head
-    assert head.statement is not None
-    weights = dict(zip(head.statement.names, head.statement.weights, strict=True))
-    assert all(weights[n] * DIRECTIONS[n] >= 0 for n in HEAD_SIGNALS)
+    classifier = fit_classifier(turned).classifier
+    assert classifier.statement is not None
+    weights = dict(zip(classifier.statement.names, classifier.statement.weights, strict=True))
+    assert all(weights[n] * DIRECTIONS[n] >= 0 for n in CLASSIFIER_FEATURES)
     assert weights["lm"] >= 0
-    assert all(w >= 0 for w in head.answer.weights)
+    assert all(w >= 0 for w in classifier.answer.weights)
 
 
 def test_an_informative_lm_raises_agreement() -> None:
-    """A head with the LM's signal beats the same head without it, the overlap floor."""
+    """A classifier with the LM's signal beats the same classifier without it, the lexical baseline."""
     train, unseen = simulate(120, 4, lm=1.0), simulate(400, 5, lm=1.0)
-    with_lm = auroc(unseen, judged(fit_head(train).head, unseen))
-    floor = auroc(unseen, judged(fit_head(train, names=HEAD_SIGNALS).head, unseen))
-    assert with_lm > floor + 0.02
+    with_lm = auroc(unseen, judged(fit_classifier(train).classifier, unseen))
+    baseline = auroc(unseen, judged(fit_classifier(train, names=CLASSIFIER_FEATURES).classifier, unseen))
+    assert with_lm > baseline + 0.02
 
 
 def test_twenty_answers_do_not_overfit() -> None:
-    """Fitted on 20 answers, the head loses little against 300; and its cross-fitted AUROC is not inflated."""
+    """Fitted on 20 answers, the classifier loses little against 300; and its cross-fitted AUROC is not inflated."""
     unseen = simulate(400, 6)
-    full = auroc(unseen, judged(fit_head(simulate(300, 7)).head, unseen))
+    full = auroc(unseen, judged(fit_classifier(simulate(300, 7)).classifier, unseen))
     small, honest = [], []
     for seed in range(5):
         train = simulate(20, 100 + seed, per_group=1)
-        fitted = fit_head(train)
-        small.append(auroc(unseen, judged(fitted.head, unseen)))
+        fitted = fit_classifier(train)
+        small.append(auroc(unseen, judged(fitted.classifier, unseen)))
         honest.append(auroc(train, fitted.probabilities))
     assert min(small) > full - 0.08
     assert np.mean(honest) < full + 0.05
 
 
 def test_noise_stays_near_chance() -> None:
-    """Labels that have nothing to do with the signals give cross-fitted probabilities worth about a coin."""
+    """Labels that have nothing to do with the features give cross-fitted probabilities worth about a coin."""
     found = []
     for seed in range(6):
         rng = random.Random(seed)
         examples = [e._replace(label=rng.random() < 0.5, labels=()) for e in simulate(60, 200 + seed)]
-        found.append(auroc(examples, fit_head(examples).probabilities))
+        found.append(auroc(examples, fit_classifier(examples).probabilities))
     assert 0.35 < np.mean(found) < 0.6
 
 
 def test_probabilities_are_chances_at_the_base_rate() -> None:
     """Though classes weigh the same in fitting, the mean probability is the share of faithful answers."""
     train = simulate(400, 8, base=0.95)
-    fitted = fit_head(train)
+    fitted = fit_classifier(train)
     rate = np.mean([e.label for e in train])
     assert np.mean([p for p in fitted.probabilities if p is not None]) == pytest.approx(rate, abs=0.03)
 
 
 def test_length_is_not_smuggled_in() -> None:
-    """Where statements are all alike and only longer answers are unfaithful, the head cannot tell; the floor can."""
+    """Where statements are all alike and only longer answers are unfaithful, the classifier cannot tell; the baseline can."""
     rng = random.Random(0)
     examples = []
     for i in range(160):
         n = rng.randint(1, 12)
-        statements = [dict.fromkeys(HEAD_SIGNALS, 1.0) for _ in range(n)]
-        examples.append(HeadExample(statements, n < 7, f"g{i}", (), shortcut_signals("word " * n, n)))
-    assert auroc(examples, fit_head(examples).probabilities) == pytest.approx(0.5, abs=0.05)
-    floor = fit_head(examples, names=(), answer_names=SHORTCUTS)
-    assert floor.learned_from == "signals"
-    assert floor.head.statement is None
-    assert auroc(examples, floor.probabilities) > 0.95
+        statements = [dict.fromkeys(CLASSIFIER_FEATURES, 1.0) for _ in range(n)]
+        examples.append(ClassifierExample(statements, n < 7, f"g{i}", (), length_features("word " * n, n)))
+    assert auroc(examples, fit_classifier(examples).probabilities) == pytest.approx(0.5, abs=0.05)
+    baseline = fit_classifier(examples, names=(), answer_names=LENGTH_FEATURES)
+    assert baseline.learned_from == "features"
+    assert baseline.classifier.statement is None
+    assert auroc(examples, baseline.probabilities) > 0.95
 
 
 def test_no_group_on_both_sides() -> None:
@@ -133,19 +133,19 @@ def test_no_group_on_both_sides() -> None:
 
 
 def test_same_labels_same_head() -> None:
-    """Fitting is deterministic, and the head survives JSON with the same probabilities."""
+    """Fitting is deterministic, and the classifier survives JSON with the same probabilities."""
     train = simulate(60, 10, lm=0.5)
-    first, second = fit_head(train), fit_head(train)
+    first, second = fit_classifier(train), fit_classifier(train)
     assert first == second
-    again = Head.model_validate_json(first.head.model_dump_json())
-    assert judged(again, train) == judged(first.head, train)
+    again = Classifier.model_validate_json(first.classifier.model_dump_json())
+    assert judged(again, train) == judged(first.classifier, train)
 
 
 def test_unjudged_statements_and_answers() -> None:
     """An answer without any judged statement keeps None; the others are fitted all the same."""
     train = simulate(40, 11)
     train[0] = train[0]._replace(statements=[None] * len(train[0].statements))
-    fitted = fit_head(train)
+    fitted = fit_classifier(train)
     assert fitted.probabilities[0] is None
     assert set(fitted.statement_probabilities[0]) == {None}
     assert sum(p is None for p in fitted.probabilities) == 1
@@ -154,7 +154,7 @@ def test_unjudged_statements_and_answers() -> None:
 def test_one_class_is_refused() -> None:
     """Labels of one class only cannot be fitted; the message says what is missing."""
     with pytest.raises(InputError, match="unfaithful ones in 0"):
-        fit_head([e._replace(label=True) for e in simulate(20, 12)])
+        fit_classifier([e._replace(label=True) for e in simulate(20, 12)])
 
 
 def test_labels_must_match_statements() -> None:
@@ -162,7 +162,7 @@ def test_labels_must_match_statements() -> None:
     train = simulate(20, 13)
     train[3] = train[3]._replace(labels=(True,) * 99)
     with pytest.raises(InputError, match="example 3"):
-        fit_head(train)
+        fit_classifier(train)
 
 
 def test_soft_minimum_by_hand() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
 from faith_dspy.errors import ConfigError, InputError
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Aim, threshold_for
-from faith_dspy.optimize.classifier.review_range import band_for, measure_band
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
+from faith_dspy.optimize.classifier.review_range import measure_band, review_range_for
 
 # Ten answers: unfaithful at .1 .2 .3 .5, faithful at .4 .6 .7 .8 .9 .95.
 PROBABILITIES = [0.1, 0.2, 0.3, 0.5, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95]
@@ -10,17 +10,17 @@ LABELS = [False] * 4 + [True] * 6
 
 
 @pytest.mark.parametrize(
-    ("text", "aim"),
+    ("text", "operating_point"),
     [
         ("balanced", BALANCED),
-        ("recall=0.9", Aim(kind="recall", value=0.9)),
-        ("cost=5", Aim(kind="cost", value=5)),
-        (" Cost=5:2 ", Aim(kind="cost", value=2.5)),
+        ("recall=0.9", OperatingPoint(kind="recall", value=0.9)),
+        ("cost=5", OperatingPoint(kind="cost", value=5)),
+        (" Cost=5:2 ", OperatingPoint(kind="cost", value=2.5)),
     ],
 )
-def test_an_aim_is_read_and_written(text: str, aim: Aim) -> None:
-    """Every aim survives being written and read again."""
-    assert Aim.parse(text) == aim == Aim.parse(str(aim))
+def test_an_aim_is_read_and_written(text: str, operating_point: OperatingPoint) -> None:
+    """Every operating_point survives being written and read again."""
+    assert OperatingPoint.parse(text) == operating_point == OperatingPoint.parse(str(operating_point))
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_an_aim_is_read_and_written(text: str, aim: Aim) -> None:
 def test_a_wrong_aim_is_answered_with_a_right_one(text: str, teaches: str) -> None:
     """What cannot be read names what was got and shows what can."""
     with pytest.raises(ConfigError, match=teaches):
-        Aim.parse(text)
+        OperatingPoint.parse(text)
 
 
 def test_recall_by_hand() -> None:
     """Half of 4 unfaithful: ceil(.5 · 5) = 3 are stopped by a cut between .3 and .4; no faithful one is lost."""
-    cut = threshold_for(Aim(kind="recall", value=0.5), PROBABILITIES, LABELS)
+    cut = threshold_for(OperatingPoint(kind="recall", value=0.5), PROBABILITIES, LABELS)
     assert cut.threshold == pytest.approx(0.35)
     assert cut.recall_unfaithful.value == 0.75
     assert cut.recall_faithful.value == 1.0
@@ -53,7 +53,7 @@ def test_recall_by_hand() -> None:
 
 def test_recall_that_few_labels_cannot_assure() -> None:
     """With 4 unfaithful answers .9 takes .9/.1 = 9: all four are stopped, between .5 and .6, and it says so."""
-    cut = threshold_for(Aim(kind="recall", value=0.9), PROBABILITIES, LABELS)
+    cut = threshold_for(OperatingPoint(kind="recall", value=0.9), PROBABILITIES, LABELS)
     assert cut.threshold == pytest.approx(0.55)
     assert cut.note is not None
     assert "cannot be assured with 4 unfaithful answers labelled: it takes 9" in cut.note
@@ -65,20 +65,24 @@ def test_recall_that_few_labels_cannot_assure() -> None:
 def test_cost_by_hand() -> None:
     """Saved by cuts at .55, .65, .75: 20·4 − 1, − 2, − 3 = 79, 78, 77; at .45 only 59. Each counted half and its
     neighbours a quarter, .65 has (79 + 2·78 + 77) / 4 = 78 and .55 only 73.75. It stops 2 faithful of ten answers."""
-    dear = threshold_for(Aim(kind="cost", value=20), PROBABILITIES, LABELS)
+    dear = threshold_for(OperatingPoint(kind="cost", value=20), PROBABILITIES, LABELS)
     assert dear.threshold == pytest.approx(0.65)
     assert dear.cost is not None
     assert dear.cost.value == pytest.approx(0.2)
-    cheap = threshold_for(Aim(kind="cost", value=0.05), PROBABILITIES, LABELS)
+    cheap = threshold_for(OperatingPoint(kind="cost", value=0.05), PROBABILITIES, LABELS)
     assert cheap.threshold <= 0.35
     assert cheap.recall_faithful.value == 1.0
 
 
 def test_a_dearer_mistake_never_lowers_the_pass_mark() -> None:
-    """The pass mark rises with the cost of passing unfaithful answers, and with the recall asked for."""
-    costs = [threshold_for(Aim(kind="cost", value=c), PROBABILITIES, LABELS).threshold for c in (0.1, 0.5, 1, 2, 10)]
+    """The threshold rises with the cost of passing unfaithful answers, and with the recall asked for."""
+    costs = [
+        threshold_for(OperatingPoint(kind="cost", value=c), PROBABILITIES, LABELS).threshold
+        for c in (0.1, 0.5, 1, 2, 10)
+    ]
     recalls = [
-        threshold_for(Aim(kind="recall", value=r), PROBABILITIES, LABELS).threshold for r in (0.1, 0.3, 0.5, 0.7)
+        threshold_for(OperatingPoint(kind="recall", value=r), PROBABILITIES, LABELS).threshold
+        for r in (0.1, 0.3, 0.5, 0.7)
     ]
     assert costs == sorted(costs)
     assert recalls == sorted(recalls)
@@ -91,12 +95,12 @@ def test_unscored_answers_are_left_out() -> None:
 
 
 def test_one_class_is_refused() -> None:
-    """No pass mark can be fitted to one label; the message counts."""
+    """No threshold can be fitted to one label; the message counts."""
     with pytest.raises(InputError, match="6 faithful and 0 unfaithful"):
         threshold_for(BALANCED, PROBABILITIES[4:], LABELS[4:])
 
 
-# Pass mark .5. Above: wrong at .52 .56, right at .60 … .76 (5) and .80 .84 .88 (3): 8 of 10 from .5, 8 of 9 from .54,
+# Threshold .5. Above: wrong at .52 .56, right at .60 … .76 (5) and .80 .84 .88 (3): 8 of 10 from .5, 8 of 9 from .54,
 # all 8 from .58. Below: right at .05 … .45 (9).
 ABOVE = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, 0.84, 0.88]
 BELOW = [0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45]
@@ -104,11 +108,11 @@ BAND_LABELS = [False, False] + [True] * 8 + [False] * 9
 
 
 def test_band_by_hand() -> None:
-    """.9 is reached from .58 on, .88 already from .54 on; below the pass mark every verdict is right."""
+    """.9 is reached from .58 on, .88 already from .54 on; below the threshold every verdict is right."""
     p = ABOVE + BELOW
-    assert band_for(p, BAND_LABELS, 0.5) == pytest.approx((0.5, 0.58))
-    assert band_for(p, BAND_LABELS, 0.5, sure=0.88) == pytest.approx((0.5, 0.54))
-    assert band_for(p, BAND_LABELS, 0.5, sure=0.8) == (0.5, 0.5)
+    assert review_range_for(p, BAND_LABELS, 0.5) == pytest.approx((0.5, 0.58))
+    assert review_range_for(p, BAND_LABELS, 0.5, sure=0.88) == pytest.approx((0.5, 0.54))
+    assert review_range_for(p, BAND_LABELS, 0.5, sure=0.8) == (0.5, 0.5)
     found = measure_band((0.5, 0.58), 0.5, p, BAND_LABELS)
     assert found.inside == pytest.approx(2 / 19)
     assert found.passed_right.value == found.stopped_right.value == found.balanced_accuracy.value == 1.0
@@ -118,12 +122,12 @@ def test_band_comes_as_close_as_it_can() -> None:
     """Where .9 is out of reach the surest cut is taken, the one with most answers first: 4 of 5 from .64 on."""
     p = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, *BELOW]
     labels = [False, False, False, True, True, False, True, True] + [False] * 9
-    assert band_for(p, labels, 0.5) == pytest.approx((0.5, 0.62))
+    assert review_range_for(p, labels, 0.5) == pytest.approx((0.5, 0.62))
 
 
 def test_too_few_on_a_side_all_go_to_a_person() -> None:
     """Four answers tell nothing: everything the judge would pass goes to a person."""
-    assert band_for(ABOVE[-4:] + BELOW, [True] * 4 + [False] * 9, 0.5) == (0.5, 1.0)
+    assert review_range_for(ABOVE[-4:] + BELOW, [True] * 4 + [False] * 9, 0.5) == (0.5, 1.0)
 
 
 def test_band_around_everything() -> None:

@@ -11,9 +11,9 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm import make_lm
-from faith_dspy.optimize.compile.stages import compiled_judge
 from faith_dspy.optimize.compile.metric import agreement_metric, statement_examples
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, compile_stage
+from faith_dspy.optimize.compile.stages import compiled_judge
 from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable, balanced
 from faith_dspy.optimize.select.variants import VARIANTS
 from faith_dspy.program.signatures import BANK, VerifyStatement
@@ -70,7 +70,7 @@ def verdicts(better: Any = sees, doubt: float = 0.2) -> Any:
 def proposals(instruction: str) -> Any:
     """An LM that proposes this instruction in whatever fields it is asked for."""
     said = {
-        "observations": "Statements about cities.",
+        "raw_judgments": "Statements about cities.",
         "summary": "Cities, bridges and medals.",
         "proposed_instruction": instruction,
         "improved_instruction": instruction,
@@ -169,9 +169,9 @@ def test_a_dead_proposer_is_found_before_any_verdict_is_asked(name, chat_server)
     assert judged.requests == []
 
 
-def task(server: Any, *, proposer: Any = None, **dials: Any) -> Task:
+def task(server: Any, *, proposer: Any = None, **options: Any) -> Task:
     """A task over the statements above; its LM becomes the current one."""
-    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **dials)
+    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options)
     dspy.configure(lm=judge.lm)
     first = judge.config.instructions[0]
     return Task(

@@ -4,35 +4,35 @@ import random
 import pytest
 
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.classifier.arrays import ClassifierExample
+from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.diagnostics.ablation import ablate
-from faith_dspy.optimize.classifier.fitting import fit_head
-from faith_dspy.optimize.classifier.arrays import HeadExample
-from faith_dspy.optimize.reporting.plots import calibration_change
 from faith_dspy.optimize.diagnostics.reliability import bins, calibration_check
 from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
 from faith_dspy.optimize.diagnostics.transfer import leave_one_source_out, transfer
-from faith_dspy.text.features import shortcut_signals
+from faith_dspy.optimize.reporting.plots import calibration_change
+from faith_dspy.text.features import length_features
 
 
-def examples(n: int, seed: int, *, good: str = "novel_pairs", noise: str = "novel_run") -> list[HeadExample]:
+def examples(n: int, seed: int, *, good: str = "novel_pairs", noise: str = "novel_run") -> list[ClassifierExample]:
     """Answers of one statement: ``good`` is one unit higher in unfaithful ones, ``noise`` and ``lm:x`` tell nothing."""
     rng = random.Random(seed)
     out = []
     for i in range(n):
         label = i % 2 == 0
-        signals = {good: rng.gauss(0 if label else 2, 1), noise: rng.gauss(0, 1), "lm:x": rng.gauss(0, 1)}
-        shape = shortcut_signals("word " * rng.randint(5, 60), 1)
-        out.append(HeadExample([signals], label, f"{seed}-{i // 2}", (), shape))
+        features = {good: rng.gauss(0 if label else 2, 1), noise: rng.gauss(0, 1), "lm:x": rng.gauss(0, 1)}
+        shape = length_features("word " * rng.randint(5, 60), 1)
+        out.append(ClassifierExample([features], label, f"{seed}-{i // 2}", (), shape))
     return out
 
 
 def test_ablation_tells_what_helps_from_what_does_not() -> None:
     """The one signal that tells comes first among the single ones; without it, and without words, AUROC is lost."""
     rows = examples(80, 0)
-    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
     found = {a.without: a for a in ablate(rows, fitted)}
     assert list(found)[:3] == ["the LM", "words", "novel_pairs"]
-    assert found["words"].signals == ("novel_pairs", "novel_run")
+    assert found["words"].features == ("novel_pairs", "novel_run")
     for name in ("words", "novel_pairs"):
         assert (found[name].auroc.value or 0) > 0.2
         assert (found[name].log_loss.high or 0) < 0
@@ -42,14 +42,14 @@ def test_ablation_tells_what_helps_from_what_does_not() -> None:
 
 
 def test_a_single_signal_cannot_be_left_out() -> None:
-    """Without its only signal nothing is left of a head: there is no ablation."""
+    """Without its only signal nothing is left of a classifier: there is no ablation."""
     rows = examples(40, 1)
-    assert ablate(rows, fit_head(rows, names=["novel_pairs"], prior_widths=(0.4, 0.4))) == []
+    assert ablate(rows, fit_classifier(rows, names=["novel_pairs"], prior_widths=(0.4, 0.4))) == []
 
 
-def shaped(words: int, label: bool, i: int) -> HeadExample:
+def shaped(words: int, label: bool, i: int) -> ClassifierExample:
     """An answer of so many words and no statements."""
-    return HeadExample([], label, f"g{i}", (), shortcut_signals("word " * words, 1))
+    return ClassifierExample([], label, f"g{i}", (), length_features("word " * words, 1))
 
 
 def test_a_judge_that_goes_by_length_is_found_out() -> None:
@@ -86,7 +86,7 @@ def test_reliability_bins_by_hand() -> None:
 
 
 def test_calibration_before_and_after_by_hand() -> None:
-    """An LM says .9 of everything, half of it faithful: ECE .4. The head says .5: 0. None is left out of both."""
+    """An LM says .9 of everything, half of it faithful: ECE .4. The classifier says .5: 0. None is left out of both."""
     labels = [True, False] * 10
     found = calibration_check([0.9] * 20 + [None], [0.5] * 20 + [0.1], [*labels, False], method="platt")
     assert found is not None
@@ -102,10 +102,10 @@ def test_no_probability_no_calibration() -> None:
 
 
 def test_transfer_fails_where_sources_differ() -> None:
-    """Two sources with different tell-tale signals: at home the head ranks well, away it is near chance."""
+    """Two sources with different tell-tale features: at home the classifier ranks well, away it is near chance."""
     one, other = examples(60, 2), examples(60, 3, good="novel_run", noise="novel_pairs")
     rows = one + other
-    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
     found = leave_one_source_out(rows, ["news"] * 60 + ["law"] * 60, fitted)
     assert {t.tested_on: t.fitted_on for t in found} == {"news": ("law",), "law": ("news",)}
     for t in found:
@@ -119,7 +119,7 @@ def test_transfer_fails_where_sources_differ() -> None:
 def test_one_source_has_nothing_to_transfer_to() -> None:
     """With one source, or one that holds a single label, there is no transfer to measure."""
     rows = examples(20, 5)
-    fitted = fit_head(rows, prior_widths=(0.4, 0.4))
+    fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
     assert leave_one_source_out(rows, ["news"] * 20, fitted) == []
     assert leave_one_source_out(rows, ["law" if e.label else "news" for e in rows], fitted) == []
     with pytest.raises(InputError, match="got 1 sources for 20 answers"):
@@ -127,9 +127,9 @@ def test_one_source_has_nothing_to_transfer_to() -> None:
 
 
 def test_given_widths_are_kept() -> None:
-    """A head fitted with the widths another chose is the same head: an ablation differs by the signal alone."""
+    """A classifier fitted with the widths another chose is the same classifier: an ablation differs by the signal alone."""
     rows = examples(40, 6)
-    chosen = fit_head(rows)
-    again = fit_head(rows, prior_widths=chosen.prior_widths)
-    assert again.head == chosen.head
-    assert math.isclose(again.cut.threshold, again.head.threshold)
+    chosen = fit_classifier(rows)
+    again = fit_classifier(rows, prior_widths=chosen.prior_widths)
+    assert again.classifier == chosen.classifier
+    assert math.isclose(again.cut.threshold, again.classifier.threshold)

@@ -74,7 +74,7 @@ def test_align(traces: list[Any], chat_server: Any, monkeypatch: pytest.MonkeyPa
     assert sum(parts.values()) <= 36
     assert tuned.agreement.n == parts["test"]
     assert tuned.agreement == tuned.study.tested("champion").agreement
-    assert {"baseline", "floor-overlap"} <= tuned.study.comparisons.keys()
+    assert {"untuned", "lexical-baseline"} <= tuned.study.comparisons.keys()
     assert tuned.study.ceiling is not None  # both people, on each answer
     found = tuned(inputs={"context": ["Arlen has 20 bridges."]}, outputs="The mayor of Arlen won a medal in Paris.")
     assert [f.name for f in found[:3]] == ["grounded", "grounded/faithful", "grounded/scored"]

@@ -9,11 +9,11 @@ import pytest
 
 from faith_dspy.cli import main
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.select.evaluate import agreement
-from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.monitoring.drift import History, Look, look, sentences, watched
 from faith_dspy.optimize.monitoring.drift_run import WatchRun
+from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.optimize.select.evaluate import agreement
+from faith_dspy.optimize.tracking.store import connect
 
 GOOD = [0.9] * 20 + [0.1] * 20
 """Twenty faithful answers passed, twenty unfaithful ones failed."""

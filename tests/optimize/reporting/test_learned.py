@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.optimize import results
-from faith_dspy.optimize.diagnostics.ablation import Ablated
 from faith_dspy.optimize.classifier.operating_point import Cut
-from faith_dspy.optimize.select.comparison import Difference, Side, compare
+from faith_dspy.optimize.diagnostics.ablation import Ablated
 from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.reporting.learned import diff, disagreements, flips, write_learned
-from faith_dspy.optimize.results import HeadReport, PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.diagnostics.shortcuts import ShortcutCheck
+from faith_dspy.optimize.reporting.learned import diff, disagreements, flips, write_learned
+from faith_dspy.optimize.results import ClassifierReport, PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Difference, Side, compare
+from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
@@ -45,7 +45,7 @@ def study() -> StudyResult:
             agreement=measure(LABELS, [None if x is None else x >= 0.5 for x in p], p, n_resamples=20),
         )
         for name, kind, optimizer, p, instructions, demos in (
-            ("answer", "baseline", "none", BEFORE, "Is it so? Say Yes.", []),
+            ("answer", "untuned", "none", BEFORE, "Is it so? Say Yes.", []),
             ("tuned", "lm", "labelled", AFTER, "Is it so? Say Yes or No.", [{"statement": EVIL, "answer": "Yes"}]),
         )
     ]  # fmt: skip
@@ -54,14 +54,14 @@ def study() -> StudyResult:
             name=n, kind=k, predictions=rows(p),
             agreement=measure(LABELS, [None if x is None else x >= 0.5 for x in p], p, n_resamples=20),
         )
-        for n, k, p in (("champion", "lm", AFTER), ("baseline", "baseline", BEFORE))
+        for n, k, p in (("champion", "lm", AFTER), ("untuned", "untuned", BEFORE))
     ]  # fmt: skip
     sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in test]
     return StudyResult(
         study_id="51d1", labels_file="l.jsonl", label_set_hash="81f2", lm={"name": "openai/tiny"}, budget="quick",
         seed=0, split={}, variants=variants, champion="tuned", test=test,
-        comparisons={"baseline": compare(LABELS, *sides, n_resamples=20)},
-        head={"statement": {"names": ["lm:supported", "novel_words"], "weights": [1.2, -0.6]}, "threshold": 0.5},
+        comparisons={"untuned": compare(LABELS, *sides, n_resamples=20)},
+        classifier={"statement": {"names": ["lm:supported", "novel_words"], "weights": [1.2, -0.6]}, "threshold": 0.5},
     )  # fmt: skip
 
 
@@ -133,18 +133,24 @@ def test_groups_tables_of_search_and_ablation_are_shown_where_they_are():
     result = study()
     assert "Ablation" not in write_learned(result)
     lost = Difference(value=0.034, low=-0.01, high=0.08)
-    result.head_report = HeadReport(
-        cut=Cut(aim="balanced", threshold=0.4, balanced_accuracy=SOME, recall_unfaithful=SOME, recall_faithful=SOME),
+    result.classifier_report = ClassifierReport(
+        cut=Cut(
+            operating_point="balanced",
+            threshold=0.4,
+            balanced_accuracy=SOME,
+            recall_unfaithful=SOME,
+            recall_faithful=SOME,
+        ),
         shortcuts=ShortcutCheck(alone={"words": SOME}, correlation={}, auroc=SOME, within=SOME, thirds=[]),
         ablation=[
-            Ablated(without="novel_words", signals=("novel_words",), balanced_accuracy=lost, auroc=lost, log_loss=lost)
+            Ablated(without="novel_words", features=("novel_words",), balanced_accuracy=lost, auroc=lost, log_loss=lost)
         ],
     )
     result.groups = by_group(result.tested("champion").predictions)
     page = write_learned(result)
     assert "Ablation" in page
     assert "+3.4 [-1.0, +8.0]" in page
-    assert "Pass mark 0.40" in page
+    assert "Threshold 0.40" in page
     assert "No two groups" in page
 
 

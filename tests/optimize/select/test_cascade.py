@@ -11,28 +11,39 @@ from test_study import Quiet, Record, knowing, labels
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import read_labels
 from faith_dspy.lm import metered
+from faith_dspy.optimize.classifier.fitting import FittedClassifier
 from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.select.champion import Contest, _ways
-from faith_dspy.optimize.select.evaluate import Observed, judged_rows, observe, without_lm
-from faith_dspy.optimize.classifier.fitting import FittedHead
+from faith_dspy.optimize.select.evaluate import JudgedExample, judged_rows, verify, without_lm
 from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample, Verdict
 
 if TYPE_CHECKING:
-    from faith_dspy.scoring.classifier import Head
+    from faith_dspy.scoring.classifier import Classifier
 
 FULL = point("sentence", reference=True)
 NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True, ask_about="novel")
-QUARTER = point("words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, band=(0.4, 0.6))
+QUARTER = point(
+    "words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, review_range=(0.4, 0.6)
+)
 ALONE = point(
-    "words", value=-0.005, asked=0.0, calls=0.0, computed_tokens=0.0, output_tokens=0.0, form=True, band=(0.5, 0.5)
+    "words",
+    value=-0.005,
+    asked=0.0,
+    calls=0.0,
+    computed_tokens=0.0,
+    output_tokens=0.0,
+    form=True,
+    review_range=(0.5, 0.5),
 )
 MANY = [True] * 50 + [False] * 50
 
 
-def ways(asked: Head | None = None, novel: Head | None = None, weakest: Head | None = None) -> Ways:
-    """With these heads, the last one of words."""
-    return Ways(*(Way((), FittedHead(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, weakest, WORDS)))
+def ways(asked: Classifier | None = None, novel: Classifier | None = None, weakest: Classifier | None = None) -> Ways:
+    """With these classifiers, the last one of words."""
+    return Ways(
+        *(Way((), FittedClassifier(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, weakest, WORDS))
+    )
 
 
 def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
@@ -41,7 +52,7 @@ def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
 
 
 def test_words_come_first_where_that_is_as_good():
-    """Half is a tie and surely not two points worse; a quarter is not a tie; words alone take no LM's place."""
+    """Half is a tie and surely not two points worse; a quarter is not a tie; lexical features alone take no LM's place."""
     assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
     assert chosen([ALONE, QUARTER, FULL]) == FULL.name
     assert chosen([ALONE, QUARTER, NOVEL, FULL]) == NOVEL.name
@@ -56,7 +67,7 @@ def test_few_labels_change_nothing():
 
 
 def test_who_prefers_the_cheapest_gets_it():
-    """Words alone, where they are not shown to be worse; another variant is not among the forms."""
+    """Lexical features alone, where they are not shown to be worse; another variant is not among the forms."""
     assert chosen([ALONE, QUARTER, HALF, FULL], [], "cheapest") == ALONE.name
     worse = ALONE.model_copy(update={"against": ALONE.against.model_copy(update={"low": -0.03})})
     other = point("answer", computed_tokens=1.0)
@@ -70,31 +81,31 @@ def example(answer: str) -> LabelledExample:
 
 
 def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
-    """What it would have seen, from replies already paid for, is what it then sees; the dials of policy are kept."""
+    """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0, reasoning="none")
-    seen = observe(judge, [example(CLEAR), example(OPEN)])
-    first = made_of(judge, point("w", asked=0.5, form=True, band=(0.2, 0.8), ask_about="novel"), ways())
-    assert (first.head.band, first.config.abstention) == ((0.2, 0.8), 0.0)
+    seen = verify(judge, [example(CLEAR), example(OPEN)])
+    first = made_of(judge, point("w", asked=0.5, form=True, review_range=(0.2, 0.8), ask_about="novel"), ways())
+    assert (first.classifier.review_range, first.config.abstention) == ((0.2, 0.8), 0.0)
     assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "novel")
     asked = len(server.requests)
-    expected = [seen_by(first, o).observation for o in seen]
+    expected = [seen_by(first, o).raw_judgment for o in seen]
     assert len(server.requests) == asked
     assert [o.escalated is not None for o in expected] == [
         answer == OPEN for answer in (o.example.answer for o in seen)
     ]
-    again = observe(first, [example(CLEAR), example(OPEN)])
+    again = verify(first, [example(CLEAR), example(OPEN)])
     rows, ranking = judged_rows(again, first)
-    assert rows == judged_rows([o._replace(observation=e) for o, e in zip(seen, expected, strict=True)], first)[0]
+    assert rows == judged_rows([o._replace(raw_judgment=e) for o, e in zip(seen, expected, strict=True)], first)[0]
     assert {r.answer: r.usage.calls for r in rows} == {CLEAR: 0, OPEN: 1}
     assert None not in ranking
     full = made_of(judge, FULL, ways(asked=WORDS))
-    assert (full.program, full.config, full.head) == (judge.program, judge.config, WORDS)
+    assert (full.program, full.config, full.classifier) == (judge.program, judge.config, WORDS)
     novel = made_of(judge, NOVEL, ways(novel=WORDS))
-    assert (novel.program, novel.config.ask_about, novel.head) == (judge.program, "novel", WORDS)
+    assert (novel.program, novel.config.ask_about, novel.classifier) == (judge.program, "novel", WORDS)
     alone = made_of(judge, ALONE, ways())
-    assert (alone.lm_name, alone.escalate_to, alone.head) == ("none", None, WORDS)
-    assert seen_by(alone, seen[0]).observation == without_lm([seen[0].example])[0].observation
-    early = Observed(example("x"), seen[0].observation, None)
+    assert (alone.lm_name, alone.escalate_to, alone.classifier) == ("none", None, WORDS)
+    assert seen_by(alone, seen[0]).raw_judgment == without_lm([seen[0].example])[0].raw_judgment
+    early = JudgedExample(example("x"), seen[0].raw_judgment, None)
     assert seen_by(judge, early) is early
 
 
@@ -105,37 +116,39 @@ def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
     """
     answer = "The kettle is blue. The kettle is red."
     judge, server = judge_at(says="No")
-    (seen,) = observe(judge, [example(answer)])
-    found = less_asked(seen, "novel").observation
-    assert [f.verdict for f in found.findings] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
-    assert [f.logits == {} for f in found.findings] == [True, False]
+    (seen,) = verify(judge, [example(answer)])
+    found = less_asked(seen, "novel").raw_judgment
+    assert [f.verdict for f in found.raw_verdicts] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
+    assert [f.logits == {} for f in found.raw_verdicts] == [True, False]
     assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
-    again = observe(judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"})), [example(answer)])
-    assert again[0].observation.findings == found.findings
+    again = verify(judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"})), [example(answer)])
+    assert again[0].raw_judgment.raw_verdicts == found.raw_verdicts
     assert len(server.requests) == 2
-    first, second = seen.observation.findings
+    first, second = seen.raw_judgment.raw_verdicts
     dear = first.model_copy(update={"usage": first.usage.model_copy(update={"cached_tokens": 10})})
     total = dear.usage + second.usage
-    moved = seen._replace(observation=seen.observation.model_copy(update={"findings": (dear, second), "usage": total}))
-    assert less_asked(moved, "novel").observation.usage.computed_tokens == 90
-    (clear,) = observe(judge, [example("The kettle is blue.")])
-    assert less_asked(clear, "novel").observation.usage.computed_tokens == 0
+    moved = seen._replace(
+        raw_judgment=seen.raw_judgment.model_copy(update={"raw_verdicts": (dear, second), "usage": total})
+    )
+    assert less_asked(moved, "novel").raw_judgment.usage.computed_tokens == 90
+    (clear,) = verify(judge, [example("The kettle is blue.")])
+    assert less_asked(clear, "novel").raw_judgment.usage.computed_tokens == 0
     assert less_asked(less_asked(seen, "novel"), "novel") == less_asked(seen, "novel")
 
 
 def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
-    """Of two with something new the one with more new words; the judge with that dial sees the same."""
+    """Of two with something new the one with more new words; the judge with that option sees the same."""
     answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome."
     judge, server = judge_at(says="No")
-    (seen,) = observe(judge, [example(answer)])
-    found = less_asked(seen, "weakest").observation
-    assert [f.verdict.is_supported for f in found.findings] == [True, True, False]
-    assert [f.probability is None for f in found.findings] == [False, True, False]
+    (seen,) = verify(judge, [example(answer)])
+    found = less_asked(seen, "weakest").raw_judgment
+    assert [f.verdict.is_supported for f in found.raw_verdicts] == [True, True, False]
+    assert [f.probability is None for f in found.raw_verdicts] == [False, True, False]
     assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
     form = point("w", asked=0.9, form=True, ask_about="weakest")
     weakest = made_of(judge, form, ways(weakest=WORDS))
-    assert (weakest.config.ask_about, weakest.head, len(server.requests)) == ("weakest", WORDS, 3)
-    assert observe(weakest, [example(answer)])[0].observation.findings == found.findings
+    assert (weakest.config.ask_about, weakest.classifier, len(server.requests)) == ("weakest", WORDS, 3)
+    assert verify(weakest, [example(answer)])[0].raw_judgment.raw_verdicts == found.raw_verdicts
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +179,15 @@ def study(many, server, out, **more):
 
 
 @pytest.mark.parametrize(
-    ("dials", "asked_about"),
+    ("options", "asked_about"),
     [({}, {"novel", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"novel"})],
 )
-def test_forms_ask_about_no_more_than_the_variant(many, chat_server, dials, asked_about):
+def test_forms_ask_about_no_more_than_the_variant(many, chat_server, options, asked_about):
     """A variant of the weakest has no form that asks about more; one joint reply says nothing of a single statement."""
     server = chat_server(says=knowing)
-    judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **dials)
+    judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **options)
     contest = Contest({"v": judge}, {}, (), (), 0, None)
-    found = points("v", judge.config, _ways(contest, observe(judge, read_labels(many)[:54])), [])
+    found = points("v", judge.config, _ways(contest, verify(judge, read_labels(many)[:54])), [])
     assert {p.ask_about for p in found if p.form} == asked_about
     assert [p.ask_about for p in found if p.reference] == [judge.config.ask_about]
 
@@ -183,7 +196,7 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     """The frontier has a point per form; the exported chain asks on test only what words leave open, and loads."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j")
-    forms = [p for p in result.frontier if p.band is not None]
+    forms = [p for p in result.frontier if p.review_range is not None]
     assert [p.asked for p in forms if not p.asked] == [0.0]
     assert [p.computed_tokens for p in result.frontier] == sorted(p.computed_tokens for p in result.frontier)
     exported = next(p for p in result.frontier if p.champion)
@@ -191,11 +204,11 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     assert sum(p.cheapest for p in result.frontier) == sum(p.reference for p in result.frontier) == 1
     judge = load_judge(tmp_path / "j", api_base=server.base, lm="openai/tiny")
     assert [j.asks_lm for j in judge.chain] == [False, True]
-    assert {r["observation"]["escalated"] is None for r in judge.manifest["reference"]} == {True, False}
+    assert {r["raw_judgment"]["escalated"] is None for r in judge.manifest["reference"]} == {True, False}
     tested = result.tested("champion")
     assert tested.agreement.n == 54
     assert tested.usage.calls < 54
-    assert result.tested("baseline").usage.calls == 54
+    assert result.tested("untuned").usage.calls == 54
     card = (tmp_path / "j" / "CARD.md").read_text()
     assert "## What agreement costs" in card
     assert f"The champion asks the LM about {exported.asked:.0%}" in card

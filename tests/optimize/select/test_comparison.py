@@ -113,8 +113,8 @@ def test_the_labels_asked_for_tell_the_judges_apart() -> None:
 def test_the_verdict_names_the_judges_and_the_evidence() -> None:
     """The sentence can be read on its own."""
     labels, a, b = sides(300, 0.85, 0.65)
-    sentence = compare(labels, a, b, names=("the champion", "the overlap floor")).sentence
-    assert sentence.startswith("the champion is better than the overlap floor: balanced accuracy +")
+    sentence = compare(labels, a, b, names=("the champion", "the lexical baseline")).sentence
+    assert sentence.startswith("the champion is better than the lexical baseline: balanced accuracy +")
     assert "95% interval" in sentence
     assert "300 labels" in sentence
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from faith_dspy.cli import main
-from faith_dspy.judge import Judge
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.select.evaluate import Observed, evidence
-from faith_dspy.schema import Finding, Observation, Verdict
+from faith_dspy.judge import Judge
+from faith_dspy.optimize.select.evaluate import JudgedExample, evidence
+from faith_dspy.schema import RawJudgment, RawVerdict, Verdict
 from faith_dspy.scoring.score import unscored
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ ROW: dict[str, Any] = {
 }
 
 
-def _seen(row: dict[str, Any], *chunk_ids: tuple[int, ...]) -> Observed:
+def _seen(row: dict[str, Any], *chunk_ids: tuple[int, ...]) -> JudgedExample:
     texts = ("The kettle is blue.", "It was bought in May.")
-    findings = tuple(
-        Finding(text=t, verdict=Verdict.FULLY_SUPPORTED, chunk_ids=ids) for t, ids in zip(texts, chunk_ids, strict=True)
+    raw_verdicts = tuple(
+        RawVerdict(text=t, verdict=Verdict.FULLY_SUPPORTED, chunk_ids=ids)
+        for t, ids in zip(texts, chunk_ids, strict=True)
     )
-    return Observed(parse_example(row), Observation(findings=findings), None)
+    return JudgedExample(parse_example(row), RawJudgment(raw_verdicts=raw_verdicts), None)
 
 
 def test_evidence() -> None:
@@ -48,8 +49,8 @@ def test_evidence() -> None:
 def test_evidence_is_of_scored_answers_with_labelled_evidence() -> None:
     """None where no label names chunks; what is unscored is left out."""
     bare = {**ROW, "statements": [{"text": "The kettle is blue.", "verdict": "fully_supported"}]}
-    nothing = Observation()
-    failed = Observed(parse_example(ROW), nothing, unscored("lm_failed", "down", nothing))  # type: ignore[arg-type]
+    nothing = RawJudgment()
+    failed = JudgedExample(parse_example(ROW), nothing, unscored("lm_failed", "down", nothing))  # type: ignore[arg-type]
     assert evidence([_seen(bare, (0,), (1,)), failed], Judge("local")) is None
 
 

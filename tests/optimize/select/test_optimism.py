@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from faith_dspy.scoring.agreement import measure
-from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, VariantResult
+from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.select.optimism import holm, selection
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import measure
 
 
 def variant(name: str, rows: list[PredictionRow], tokens: int = 100) -> VariantResult:
@@ -64,10 +64,10 @@ def test_ties_go_to_the_cheaper_as_in_the_study():
 
 
 def test_one_variant_alone_was_not_chosen():
-    """Without a rival there is no optimism to tell of; floors are none."""
+    """Without a candidate there is no optimism to tell of; baselines are none."""
     only = variant("only", judged([0.9, 0.1] * 10))
-    floor = only.model_copy(update={"name": "floor", "kind": "floor"})
-    assert selection([only, floor], "only", tie=0.01) is None
+    baseline = only.model_copy(update={"name": "baseline", "kind": "baseline"})
+    assert selection([only, baseline], "only", tie=0.01) is None
 
 
 def test_a_dev_too_small_says_so():
@@ -89,27 +89,27 @@ def against(p: float | None, verdict: str = "better") -> Comparison:
 
 def test_holm_by_hand():
     """p = .01, .02, .04: times 3, 2, 1, and never less than the one before; the primary comparison is left alone."""
-    given = {"baseline": against(0.049), "a": against(0.04), "b": against(0.01), "c": against(0.02)}
+    given = {"untuned": against(0.049), "a": against(0.04), "b": against(0.01), "c": against(0.02)}
     found = holm(given)
     assert {k: c.p_holm for k, c in found.items()} == {
-        "baseline": None, "a": pytest.approx(0.04), "b": pytest.approx(0.03), "c": pytest.approx(0.04),
+        "untuned": None, "a": pytest.approx(0.04), "b": pytest.approx(0.03), "c": pytest.approx(0.04),
     }  # fmt: skip
-    assert found["baseline"] == given["baseline"]
+    assert found["untuned"] == given["untuned"]
     assert list(found) == list(given)
     assert "Holm: p = 0.03" in found["b"].sentence
 
 
 def test_a_verdict_that_does_not_hold_among_several_is_withdrawn():
     """p = .03 twice is .06: not shown better, and the sentence says why."""
-    found = holm({"baseline": against(0.01), "a": against(0.03), "b": against(0.03)})
+    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(0.03)})
     assert found["a"].verdict == "not shown better"
     assert found["a"].sentence.startswith("the champion is not shown to be better than it")
     assert "Holm: p = 0.06" in found["a"].sentence
-    assert found["baseline"].verdict == "better"
+    assert found["untuned"].verdict == "better"
 
 
 def test_comparisons_without_p_are_not_counted():
-    """A floor that cannot be compared costs the others nothing."""
-    found = holm({"baseline": against(0.01), "a": against(0.03), "b": against(None, "not shown better")})
+    """A baseline that cannot be compared costs the others nothing."""
+    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(None, "not shown better")})
     assert found["a"].verdict == "better"
     assert found["a"].p_holm is None

@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from faith_dspy.scoring.classifier import to_probability
-from faith_dspy.optimize import plots
+from faith_dspy.optimize.reporting import plots
+from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.optimize.select.comparison import Difference
 from faith_dspy.optimize.select.pareto import (
     MARGIN,
-    FrontierPoint,
-    Rival,
+    Candidate,
+    CostPoint,
     as_read,
     difference,
     frontier,
     in_words,
     words_first,
 )
-from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.classifier import to_probability
+from faith_dspy.scoring.statistics import Estimate
 
 LOGITS = (0.5, -1.0, 1.5, -2.0, 2.5, -3.0, 3.5, -4.0)
 GOOD = Estimate(value=0.8, low=0.7, high=0.9)
@@ -37,24 +37,24 @@ def rows(probabilities, usage=None, labels=None, groups=None):
 
 
 WORDS = rows([to_probability(z) for z in LOGITS])
-LM = Rival("sentence", rows([0.9, 0.1] * 4, ONE))
+LM = Candidate("sentence", rows([0.9, 0.1] * 4, ONE))
 
 
 def test_an_lm_is_asked_where_words_are_least_sure():
-    """A quarter of eight is two: the pass mark's neighbours in log-odds, .5 and -1; half way to 1.5 the band ends."""
+    """A quarter of eight is two: the threshold's neighbours in log-odds, .5 and -1; half way to 1.5 the review_range ends."""
     forms = words_first(LM, WORDS, 0.5)
     assert [f.name for f in forms] == [
         "words, then sentence 75%", "words, then sentence 50%", "words, then sentence 25%", "words",
     ]  # fmt: skip
     quarter = forms[2]
-    assert quarter.band == pytest.approx((to_probability(-1.25), to_probability(1.25)))
+    assert quarter.review_range == pytest.approx((to_probability(-1.25), to_probability(1.25)))
     assert [r.usage.calls for r in quarter.rows] == [1, 1, 0, 0, 0, 0, 0, 0]
     assert [r.probability for r in quarter.rows] == [0.9, 0.1, *(r.probability for r in WORDS[2:])]
     assert [sum(r.usage.calls for r in f.rows) for f in forms] == [6, 4, 2, 0]
 
 
 def test_the_band_lies_around_the_pass_mark_whatever_it_is():
-    """At a pass mark of log-odds 3 the two nearest are 2.5 and 3.5."""
+    """At a threshold of log-odds 3 the two nearest are 2.5 and 3.5."""
     quarter = words_first(LM, WORDS, to_probability(3.0))[-2]
     assert [i for i, r in enumerate(quarter.rows) if r.usage.calls] == [4, 6]
 
@@ -65,7 +65,7 @@ def test_what_words_cannot_judge_is_asked_and_what_nobody_was_asked_about_stays_
     declined = LM.rows[7].model_copy(
         update={"probability": None, "predicted": None, "unscored": "abstained", "usage": Usage()}
     )
-    lm = Rival("sentence", [*LM.rows[:7], declined])
+    lm = Candidate("sentence", [*LM.rows[:7], declined])
     quarter, alone = words_first(lm, words, 0.5)[-2:]
     assert quarter.rows[6].usage.calls == 1
     assert (quarter.rows[7].predicted, alone.rows[7].unscored) == (None, "abstained")
@@ -106,14 +106,14 @@ def test_points_hold_agreement_and_cost_an_answer():
 
 
 def test_points_stand_by_their_cost_and_the_cheapest_that_is_not_worse_is_marked():
-    """All forms judge alike here, so words alone are the cheapest; where they err on a third, the LM's quarter is."""
+    """All forms judge alike here, so lexical features alone are the cheapest; where they err on a third, the LM's quarter is."""
     same = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
     assert [p.asked for p in same] == [0, 0.25, 0.5, 0.75, 1]
     assert [p.name for p in same if p.cheapest] == ["words"]
     logits = [z for i in range(20) for z in (2.0 + i / 10, -2.0 - i / 10)]
     unsure = [(-0.1 - i / 1000) if i % 2 == 0 else (0.1 + i / 1000) for i in range(12)]  # each on the wrong side
     words = rows([to_probability(z) for z in [*logits, *unsure]])
-    lm = Rival("sentence", rows([0.9, 0.1] * 26, ONE))
+    lm = Candidate("sentence", rows([0.9, 0.1] * 26, ONE))
     found = frontier([lm, *words_first(lm, words, 0.5)], "sentence")
     assert [p.name for p in found if p.cheapest] == ["words, then sentence 25%"]  # 13 of 52: all twelve, and one more
     alone = found[0]
@@ -124,7 +124,7 @@ def test_points_stand_by_their_cost_and_the_cheapest_that_is_not_worse_is_marked
 
 def test_a_variant_of_dev_alone_is_compared_on_dev():
     """Of eight and four answers the four are compared, by their ids."""
-    other = Rival("answer", LM.rows[:4])
+    other = Candidate("answer", LM.rows[:4])
     found = {p.name: p for p in frontier([LM, other], "sentence")}
     assert (found["answer"].n, found["answer"].against.value) == (4, 0.0)
 
@@ -139,7 +139,7 @@ def test_too_few_labels_show_nothing():
         found = difference(one, other)
         assert found.low is None
         assert found.why
-    point = frontier([LM, Rival("none", rows([None] * 8))], "sentence")[0]
+    point = frontier([LM, Candidate("none", rows([None] * 8))], "sentence")[0]
     assert not point.not_worse
 
 
@@ -149,14 +149,14 @@ def test_resamples_are_of_whole_groups():
     assert difference(rows([0.9, 0.1] * 4, groups=groups), rows([0.6, 0.6] * 4, groups=groups)).value == 0.5
 
 
-def point(name: str, *, value: float = 0.0, **more) -> FrontierPoint:
+def point(name: str, *, value: float = 0.0, **more) -> CostPoint:
     """A point of no interest but for what is given."""
     given = {
         "n": 200, "agreement": GOOD, "auroc": GOOD, "asked": 1.0, "calls": 1.0,
         "computed_tokens": 100.0, "output_tokens": 1.0, "seconds": 1.0,
         "against": Difference(value=value, low=value - 0.01, high=value + 0.01),
     }  # fmt: skip
-    return FrontierPoint(name=name, **{**given, **more})
+    return CostPoint(name=name, **{**given, **more})
 
 
 HALF = point(
@@ -165,7 +165,7 @@ HALF = point(
     asked=0.5,
     computed_tokens=50.0,
     form=True,
-    band=(0.3, 0.7),
+    review_range=(0.3, 0.7),
     ask_about="novel",
 )
 
@@ -198,7 +198,7 @@ def test_forms_of_earlier_studies_asked_about_what_is_novel():
     """A form saved before there was a choice says so; other points ask about everything."""
     for form, which in ((True, "novel"), (False, "all")):
         saved = point("p", form=form).model_dump(exclude={"ask_about"})
-        assert FrontierPoint(**saved).ask_about == which
+        assert CostPoint(**saved).ask_about == which
 
 
 def test_the_plot_marks_champion_and_cheapest():

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize import results
-from faith_dspy.optimize.tracking.archive import last_studies, read_record, read_study
-from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.tracking.archive import last_studies, read_record, read_study
 from faith_dspy.optimize.tracking.store import client_of
+from faith_dspy.scoring.agreement import measure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +21,9 @@ LABELS = [True, True, True, False, False, False]
 
 
 def result(study_id: str = "5ad1e0c7", **more: object) -> StudyResult:
-    """A small finished study: the champion right on all six answers, the baseline on none."""
+    """A small finished study: the champion right on all six answers, the untuned judge on none."""
     test = []
-    for name, kind, right in (("champion", "lm", True), ("baseline", "baseline", False)):
+    for name, kind, right in (("champion", "lm", True), ("untuned", "untuned", False)):
         rows = [
             PredictionRow(id=f"a{i}", group=f"g{i}", part="test", label=y, predicted=y is right, probability=0.5)
             for i, y in enumerate(LABELS)
@@ -35,7 +35,7 @@ def result(study_id: str = "5ad1e0c7", **more: object) -> StudyResult:
         "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"}, "budget": "quick",
         "seed": 3, "split": {}, "champion": "sentence", "test": test, "seconds": 90.0,
         "variants": [VariantResult(name="sentence", kind="lm", description="", params={})],
-        "comparisons": {"baseline": compare(LABELS, *sides, n_resamples=20)},
+        "comparisons": {"untuned": compare(LABELS, *sides, n_resamples=20)},
     }  # fmt: skip
     return StudyResult(study_id=study_id, **(fields | more))
 
@@ -64,7 +64,7 @@ def exported(folder: Path, study: StudyResult) -> Path:
     judge.manifest = {
         "study_id": study.study_id, "variant": study.champion, "label_set_hash": study.label_set_hash,
         "labels_file": study.labels_file, "agreement": study.tested("champion").agreement.model_dump(mode="json"),
-        "baseline_agreement": study.tested("baseline").agreement.model_dump(mode="json"),
+        "untuned_agreement": study.tested("untuned").agreement.model_dump(mode="json"),
         "comparison": {k: c.model_dump(mode="json") for k, c in study.comparisons.items()}, "seed": study.seed,
     }  # fmt: skip
     judge.save(folder)
@@ -112,7 +112,7 @@ def test_an_exported_folder_finds_its_predictions_in_mlflow(store, tmp_path):
     folder = exported(tmp_path / "judge", result())
     alone = read_record(str(folder), f"sqlite:///{tmp_path}/none.db")
     assert (alone.study_id, alone.seed, alone.verdict, alone.rows) == ("5ad1e0c7", 3, "better", [])
-    assert alone.baseline.balanced_accuracy.value == 0.0
+    assert alone.untuned.balanced_accuracy.value == 0.0
     found = read_record(str(folder), store)
     assert found.source == str(folder)
     assert len(found.rows) == 6

@@ -81,7 +81,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
             seconds,
             store.experiment_id,
             run.info.run_id,
-            [c.info.run_id for c in children if c.data.tags["faith_dspy.kind"] != "floor" and c.data.metrics],
+            [c.info.run_id for c in children if c.data.tags["faith_dspy.kind"] != "baseline" and c.data.metrics],
             run.data.tags["champion"],
         )
 
@@ -146,10 +146,10 @@ def test_pages_answer_soon(site: Site) -> None:
 
 
 def test_runs_page(pages: Browser, site: Site) -> None:
-    """The study with its variants under it; test figures of champion and baseline, dev figures, costs."""
+    """The study with its variants under it; test figures of champion and untuned, dev figures, costs."""
     text = show(
         pages, site, f"experiments/{site.experiment}/runs?viewStateShareKey=studies&workflowType=machine_learning",
-        "test_champion_balanced_accuracy", "★", "floor-overlap", name="runs",
+        "test_champion_balanced_accuracy", "★", "lexical-baseline", name="runs",
     )  # fmt: skip
     assert "Studies" in text
 
@@ -158,7 +158,7 @@ def test_variants_page(pages: Browser, site: Site) -> None:
     """All variants by what they are chosen by, with costs and what was varied."""
     show(
         pages, site, f"experiments/{site.experiment}/runs?viewStateShareKey=variants&workflowType=machine_learning",
-        "dev_balanced_accuracy", f"★ {site.champion}", "floor-majority", name="variants",
+        "dev_balanced_accuracy", f"★ {site.champion}", "majority-baseline", name="variants",
     )  # fmt: skip
 
 

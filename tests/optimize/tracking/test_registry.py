@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.results import PredictionRow, StudyResult
 from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.tracking.registry import Earned, earned, register, rollback
-from faith_dspy.optimize.results import PredictionRow, StudyResult
 from faith_dspy.optimize.tracking.store import client_of
+from faith_dspy.scoring.agreement import measure
 
 LABELS = [True, False] * 20
 RIGHT = [0.9, 0.1] * 20
@@ -20,7 +20,7 @@ MOSTLY = [*RIGHT[:36], *WRONG[36:]]
 
 
 def study(study_id: str, probabilities: list[float], verdict: str = "better", first: int = 0) -> Any:
-    """A study whose champion gave these probabilities, and was shown this against its untuned baseline."""
+    """A study whose champion gave these probabilities, and was shown this against its untuned judge."""
     rows = [
         PredictionRow(id=f"a{first + i}", group=f"g{i}", part="test", label=y, predicted=p >= 0.5, probability=p)
         for i, (y, p) in enumerate(zip(LABELS, probabilities, strict=True))
@@ -38,7 +38,7 @@ def study(study_id: str, probabilities: list[float], verdict: str = "better", fi
     return StudyResult.model_validate(
         {"study_id": study_id, "labels_file": "labels.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"},
          "budget": "quick", "seed": 0, "split": {}, "variants": [], "champion": "sentence",
-         "comparisons": {"baseline": against},
+         "comparisons": {"untuned": against},
          "test": [{"name": "champion", "kind": "lm", "agreement": agreement, "predictions": rows}]}
     )  # fmt: skip
 
@@ -47,15 +47,15 @@ def study(study_id: str, probabilities: list[float], verdict: str = "better", fi
 
 
 def test_better_than_its_baseline_is_enough_where_nothing_is_shared() -> None:
-    """Tested on other answers than the champion, a judge must be shown better than its own untuned baseline."""
+    """Tested on other answers than the champion, a judge must be shown better than its own untuned judge."""
     other = study("b", RIGHT, first=100)
     for present in (None, other):
         assert earned(study("a", MOSTLY), present) == Earned(
             True,
-            "it is better than its own untuned baseline; the present champion was not tested on the same answers",
+            "it is better than its own untuned judge; the present champion was not tested on the same answers",
         )
         found = earned(study("a", MOSTLY, "not shown better"), present)
-        assert found == Earned(False, "it is not shown better than its own untuned baseline")
+        assert found == Earned(False, "it is not shown better than its own untuned judge")
 
 
 def test_worse_on_the_same_answers_is_not_promoted() -> None:
@@ -66,7 +66,7 @@ def test_worse_on_the_same_answers_is_not_promoted() -> None:
 
 
 def test_better_on_the_same_answers_is_promoted() -> None:
-    """Although it is not shown better than its own baseline."""
+    """Although it is not shown better than its own untuned."""
     found = earned(study("a", RIGHT, "not shown better"), study("b", WRONG))
     assert found.promoted
     assert "it is better than the present champion on the same 40 test answers (+100.0 [" in found.why

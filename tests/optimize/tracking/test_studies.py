@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.tracking.archive import StudyRecord
 from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.optimize.tracking.archive import StudyRecord
 from faith_dspy.optimize.tracking.studies import compare_studies
+from faith_dspy.scoring.agreement import measure
 
 
 def study(study_id: str, right: int = 20, **more: Any) -> StudyRecord:

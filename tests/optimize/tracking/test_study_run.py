@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from faith_dspy import Judge, load_judge
-from faith_dspy.scoring.agreement import measure
 from faith_dspy.errors import FaithDspyError, MissingExtraError
 from faith_dspy.optimize import results
-from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.select.pareto import Rival, frontier
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.pareto import Candidate, frontier
 from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import measure
 
 KEY = "sk-test-4f1d9c7a2b"
 LABELS = [True, True, True, True, False, False, False, False]
@@ -71,16 +71,16 @@ def _variants() -> list[VariantResult]:
     good, flat = _rows(GOOD), _rows(FLAT)
     return [
         VariantResult(
-            name="floor-majority",
-            kind="floor",
+            name="majority-baseline",
+            kind="baseline",
             description="the more frequent label",
-            params={"head": "majority"},
+            params={"classifier": "majority"},
             agreement=_agreement(flat),
             predictions=flat,
         ),
         VariantResult(
             name="answer",
-            kind="baseline",
+            kind="untuned",
             description="whole answer",
             params={**ASKED, "granularity": "answer"},
             agreement=_agreement(flat),
@@ -136,13 +136,13 @@ def _study(study_id: str = "51d1") -> StudyResult:
 def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyResult:
     """What `champion.promote` and `champion.export` add."""
     result.champion = "sentence"
-    for name, kind, probabilities in (("champion", "lm", GOOD), ("baseline", "baseline", FLAT)):
+    for name, kind, probabilities in (("champion", "lm", GOOD), ("untuned", "untuned", FLAT)):
         found = _rows(probabilities, "test")
         usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
         tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
         result.test.append(results.TestResult.model_validate(tested))
     sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in result.test]
-    result.comparisons["baseline"] = compare(LABELS, *sides, names=("the champion", "baseline"), n_resamples=40)
+    result.comparisons["untuned"] = compare(LABELS, *sides, names=("the champion", "untuned"), n_resamples=40)
     judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
     judge.manifest = {"study_id": result.study_id}
     judge.save(out)
@@ -182,7 +182,7 @@ def test_variants_are_recorded_as_they_finish(here: Path) -> None:
     """Every variant is a run under the study's, there before the study is finished, with the numbers of its result."""
     tracker = _track(_study())
     runs = _children(tracker)
-    assert list(reversed(runs)) == ["floor-majority", "answer", "sentence", "statement"]
+    assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
     metrics = runs["sentence"].data.metrics
     # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
     assert metrics["dev_balanced_accuracy"] == 0.875
@@ -199,21 +199,21 @@ def test_variants_are_recorded_as_they_finish(here: Path) -> None:
 
 @pytest.mark.usefixtures("no_pictures")
 def test_what_is_not_known_is_not_logged(here: Path) -> None:
-    """None is no metric at all, neither NaN nor 0, and a floor has no cost."""
+    """None is no metric at all, neither NaN nor 0, and a baseline has no cost."""
     result = _study()
     tracker = MlflowTracker(connect(), result)
     one_class = _rows(GOOD, labels=[True] * 8)
     tracker.variant(
         VariantResult(
-            name="floor",
-            kind="floor",
+            name="baseline",
+            kind="baseline",
             description="",
             params={},
             agreement=_agreement(one_class),
             predictions=one_class,
         )
     )
-    metrics = _children(tracker)["floor"].data.metrics
+    metrics = _children(tracker)["baseline"].data.metrics
     assert not {"dev_auroc", "dev_auroc_low", "dev_selection", "computed_tokens_per_answer"} & set(metrics)
     assert all(v == v for v in metrics.values())
     assert metrics["dev_coverage"] == 0.875
@@ -248,8 +248,10 @@ def test_the_finished_study(here: Path) -> None:
     result = _study()
     tracker = _track(result)
     _conclude(result)
-    rivals = [Rival(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "baseline"))]
-    result.frontier = frontier(rivals, "sentence")
+    candidates = [
+        Candidate(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "untuned"))
+    ]
+    result.frontier = frontier(candidates, "sentence")
     tracker.finish(result)
     run = tracker._client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
@@ -257,9 +259,9 @@ def test_the_finished_study(here: Path) -> None:
     assert run.data.metrics["test_baseline_balanced_accuracy"] == 0.5
     assert "test_gain_over_baseline" in run.data.metrics
     assert run.data.tags["champion"] == "sentence"
-    assert run.data.tags["vs_baseline"] == result.comparisons["baseline"].verdict
+    assert run.data.tags["vs_baseline"] == result.comparisons["untuned"].verdict
     note = run.data.tags["mlflow.note.content"]
-    assert result.comparisons["baseline"].sentence[1:] in note
+    assert result.comparisons["untuned"].sentence[1:] in note
     assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
     opened = {"dev.png", "test.png", "frontier.png", "test/champion/predictions.json", "learned.html"}
@@ -309,9 +311,9 @@ def test_the_registered_judge_loads_without_pickle_or_key(here: Path) -> None:
     assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
     assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
     assert model.input_example[0]["context"]
-    (finding,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
-    assert finding["unscored"] == "no_context"
-    assert finding["score"] is None
+    (raw_verdict,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
+    assert raw_verdict["unscored"] == "no_context"
+    assert raw_verdict["score"] is None
     written = [f for f in here.rglob("*") if f.is_file()]
     assert any(f.name == "mlflow_pyfunc.py" for f in written)
     assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
@@ -322,7 +324,7 @@ def test_the_registered_judge_loads_without_pickle_or_key(here: Path) -> None:
 def test_registering_asks_no_lm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow tries the example of a model that it saves; the judge is not asked for that."""
     asked: list[object] = []
-    monkeypatch.setattr(Judge, "observe", lambda *args: asked.append(args))
+    monkeypatch.setattr(Judge, "verify", lambda *args: asked.append(args))
     result = _study()
     tracker = _track(result, "sentence")
     tracker.finish(_conclude(result))
@@ -367,7 +369,7 @@ def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.
     result.variants.append(_variants()[2])
     tracker.variant(_variants()[2])
     assert {n: r.info.status for n, r in _children(tracker).items()} == dict.fromkeys(
-        ("floor-majority", "answer", "sentence"), "FINISHED"
+        ("majority-baseline", "answer", "sentence"), "FINISHED"
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from recorded import log_study
 
-from faith_dspy.optimize import tracing
+from faith_dspy.optimize.tracking import traces as tracing
 from faith_dspy.optimize.tracking.store import connect
 
 if TYPE_CHECKING:
