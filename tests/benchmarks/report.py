@@ -161,7 +161,7 @@ def _aims(one: SetResult) -> Iterator[str]:
     for s in one.systems:
         if s.beside is None or s.system not in ("ragas", "make_judge"):
             continue
-        ratio, operating_point, what = (
+        ratio, aim, what = (
             (s.beside.computed_tokens.value, 4, "computed tokens")
             if s.system == "ragas"
             else (s.beside.seconds.value, 2, "seconds")
