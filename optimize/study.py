@@ -17,7 +17,6 @@ from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
-from faith_dspy.optimize.data.matching import align
 from faith_dspy.optimize.data.parts import Parts, in_words, read_parts, report
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
 from faith_dspy.optimize.select import champion
@@ -36,6 +35,7 @@ from faith_dspy.optimize.select.plan import plan
 from faith_dspy.optimize.select.spending import Cost, Purse
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 from faith_dspy.scoring.agreement import Agreement, annotator_agreement
+from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _Study:
             out = []
             for e in part:
                 texts = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
-                out.append((e, texts, align(texts, e)))
+                out.append((e, texts, statement_labels(texts, e)))
             return out
 
         effort = self.budget.effort

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from faith_dspy.optimize.compile.instruction_search import paired
-from faith_dspy.optimize.data.matching import places
-from faith_dspy.schema import Chunk
-from faith_dspy.text.context import index_context
-from faith_dspy.text.features import lexical_features
+from faith_dspy.scoring.matching import match_in_order, word_share
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -55,7 +52,7 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
         told = [" ".join(s.text.split()) for s in e.statements]
         if not told or set(told) <= {" ".join(p.split()) for p in pieces}:
             continue
-        at = places(told, pieces)
+        at = match_in_order(told, pieces)
         if {i for i in at if i is not None} != set(range(len(pieces))):
             continue
         out.append(
@@ -79,9 +76,9 @@ def extraction_metric(
     the LM's statements without a content word that neither answer nor question has.
     """
     said = [] if pred is None else _texts(pred.get("statements") or [])
-    covered = [max((min(_share(t, s), _share(s, t)) for s in said), default=0.0) for t in gold.told]
+    covered = [max((min(word_share(t, s), word_share(s, t)) for s in said), default=0.0) for t in gold.told]
     known = " ".join([gold.question, *gold.sentences])
-    invented = [s for s in said if _share(s, known) < 1]
+    invented = [s for s in said if word_share(s, known) < 1]
     coverage = sum(covered) / len(covered)
     fidelity = 1 - len(invented) / len(said) if said else 0.0
     score = 2 * coverage * fidelity / (coverage + fidelity) if coverage + fidelity else 0.0
@@ -138,8 +135,3 @@ def _support(raw_verdict: Any) -> float:
 def _texts(lines: Sequence[str]) -> list[str]:
     texts = [re.sub(r"^[\s\-*\[(]*\d{1,3}[\])]?[.:)\s]+", "", line).strip() for line in lines]
     return [t for t in texts if t and not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)]
-
-
-def _share(text: str, within: str) -> float:
-    """Share of the text's content words that occur in the other."""
-    return 1 - lexical_features(text, [], indexed=index_context([Chunk(id=0, text=within)]))["novel_words"]

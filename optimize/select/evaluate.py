@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.classifier.fitting import ClassifierExample, FittedClassifier, fit_classifier
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
-from faith_dspy.optimize.data.matching import align, places
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, evidence_f1, measure
+from faith_dspy.scoring.matching import match_in_order, statement_labels
 from faith_dspy.scoring.score import statement_features, unverified
 from faith_dspy.text.context import index_context
 from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, length_features
@@ -88,7 +88,7 @@ def classifier_example(o: JudgedExample) -> ClassifierExample:
         statements=[None if f.verdict is None else s for f, s in zip(raw_verdicts, features, strict=True)],
         label=bool(o.example.label),
         group=o.example.group_key,
-        labels=align([f.text for f in raw_verdicts], o.example),
+        labels=statement_labels([f.text for f in raw_verdicts], o.example),
         features=length_features(o.example.answer, len(o.raw_judgment.sentences)),
     )
 
@@ -173,7 +173,7 @@ def evidence(seen: Sequence[JudgedExample], judge: Judge, seed: int = 0) -> Esti
             continue
         wanted: dict[int, set[int]] = {}
         for i, (s, place) in enumerate(
-            zip(told, places([t.text for t in told], [s.text for s in j.statements]), strict=True)
+            zip(told, match_in_order([t.text for t in told], [s.text for s in j.statements]), strict=True)
         ):
             wanted.setdefault(-1 - i if place is None else place, set()).update(s.supporting_chunk_ids or ())
         predicted += [j.statements[at].supporting_chunk_ids if at >= 0 else () for at in wanted]
@@ -200,7 +200,7 @@ def _row(
         answer=o.example.answer,
         statements=[
             {"text": f.text, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y, **_said(f)}
-            for f, c, y in zip(raw_verdicts, confidences, align(texts, o.example), strict=True)
+            for f, c, y in zip(raw_verdicts, confidences, statement_labels(texts, o.example), strict=True)
         ],
         context=[c.text for c in o.example.context],
         tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.data.matching import align
+from faith_dspy.scoring.matching import statement_labels
 
 
 def labelled(answer, *statements, **more):
@@ -13,7 +13,7 @@ def labelled(answer, *statements, **more):
 def test_statements_that_are_sentences_go_to_themselves():
     """Labels by sentence fit sentences word by word."""
     e = labelled("The tram is late. It rains.", ("The tram is late.", True), ("It rains.", False))
-    assert align(["The tram is late.", "It rains."], e) == [True, False]
+    assert statement_labels(["The tram is late.", "It rains."], e) == [True, False]
 
 
 def test_a_sentence_with_one_unsupported_statement_is_not_supported():
@@ -24,7 +24,7 @@ def test_a_sentence_with_one_unsupported_statement_is_not_supported():
         ("The museum has 140 clocks.", False),
         ("The museum is free.", True),
     )
-    assert align(["The museum opened in 1927 and has 140 clocks.", "It is free."], e) == [False, True]
+    assert statement_labels(["The museum opened in 1927 and has 140 clocks.", "It is free."], e) == [False, True]
 
 
 def test_statements_follow_the_order_of_the_answer():
@@ -34,18 +34,18 @@ def test_statements_follow_the_order_of_the_answer():
         ("The filter is rinsed after 250 hours.", True),
         ("The filter must not go in the dishwasher to rinse after use.", False),
     )
-    assert align(["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."], e) == [True, False]
+    assert statement_labels(["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."], e) == [True, False]
 
 
 def test_without_statement_labels_only_the_certain_is_told():
     """Every sentence of a faithful answer is supported; of an unfaithful one only a lone sentence is known."""
-    assert align(["A b.", "C d."], labelled("A b. C d.", faithful=True)) == [True, True]
-    assert align(["A b.", "C d."], labelled("A b. C d.", faithful=False)) == [None, None]
-    assert align(["A b."], labelled("A b.", faithful=False)) == [False]
+    assert statement_labels(["A b.", "C d."], labelled("A b. C d.", faithful=True)) == [True, True]
+    assert statement_labels(["A b.", "C d."], labelled("A b. C d.", faithful=False)) == [None, None]
+    assert statement_labels(["A b."], labelled("A b.", faithful=False)) == [False]
 
 
 def test_the_whole_answer_has_the_answers_label():
     """One piece that is the answer gets its label, whatever its statements are."""
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
-    assert align(["It rains. It pours."], e) == [False]
-    assert align([], e) == []
+    assert statement_labels(["It rains. It pours."], e) == [False]
+    assert statement_labels([], e) == []
