@@ -34,7 +34,10 @@ def test_statements_follow_the_order_of_the_answer():
         ("The filter is rinsed after 250 hours.", True),
         ("The filter must not go in the dishwasher to rinse after use.", False),
     )
-    assert statement_labels(["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."], e) == [True, False]
+    assert statement_labels(["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."], e) == [
+        True,
+        False,
+    ]
 
 
 def test_without_statement_labels_only_the_certain_is_told():
