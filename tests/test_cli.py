@@ -454,7 +454,7 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("faith_dspy.io.runner.read_records", stop)
+    monkeypatch.setattr("faith_dspy.io.records.read_records", stop)
     jsonl(tmp_path / "x", RECORDS[0])
     code, _, err = run("judge", tmp_path / "x", "--lm", "openai/tiny")
     assert code == 130

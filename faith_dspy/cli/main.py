@@ -270,7 +270,8 @@ def judge(
         return
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
-    from faith_dspy.io.runner import count_lines, run
+    from faith_dspy.io.records import count_lines
+    from faith_dspy.io.runner import limit_replies_in_memory, run
     from faith_dspy.lm import Limits, metered
     from faith_dspy.report.terminal import TerminalView
 
@@ -278,6 +279,7 @@ def judge(
     check_writable(file, "--out")
     check_writable(html, "--html")
     the_judge = made()
+    limit_replies_in_memory()
     limits = Limits(calls_per_second=calls_per_second)
     with TerminalView().bar("judging", count_lines(source)) as advance, metered(limits):
         tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)

@@ -69,7 +69,6 @@ def judge_rows(
 
     ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: most LM calls.
     """
-    from faith_dspy.io.runner import few_replies_in_memory
     from faith_dspy.lm import Limits, metered
 
     try:
@@ -78,7 +77,7 @@ def judge_rows(
         nothing = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
         yield from (row_of(nothing) for _ in records)
         return
-    with metered(Limits(calls_per_second=calls_per_second)), few_replies_in_memory():
+    with metered(Limits(calls_per_second=calls_per_second)):
         yield from map(row_of, judge.stream(records, threads))
 
 

@@ -1,14 +1,14 @@
-"""Labels files and records: JSON lines in, with the file and line of whatever is wrong."""
+"""Labels files: JSON lines in, labelled examples out, with the file and line of whatever is wrong."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.records import open_records
 from faith_dspy.schema import Chunk, LabelledExample, Verdict, digest
 
 if TYPE_CHECKING:
@@ -23,31 +23,15 @@ _TAGS = ("source", "domain", "language", "kind", "level", "model")
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each non-empty line; `InputError` with file and line otherwise."""
-    path = Path(path)
+    """Line number and object of each non-empty line; `LabelsError` names the file and the line of a bad one."""
     try:
-        handle = path.open(encoding="utf-8-sig")
-    except OSError as exc:
-        reason = "is a folder" if path.is_dir() else (exc.strerror or str(exc)).lower()
-        raise LabelsError(f"{path}: cannot be read ({reason}); expected a JSON lines file.") from exc
-    with handle:
-        try:
-            for number, line in enumerate(handle, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError as exc:
-                    raise LabelsError(
-                        f"{path}:{number}: not JSON ({exc.msg} at column {exc.colno}): {line.strip()[:60]!r}. {_FORMAT}"
-                    ) from exc
-                if "\\ud" in line.lower() and not _is_unicode(row):
-                    raise LabelsError(f"{path}:{number}: holds half a character (an unpaired \\ud… escape). {_FORMAT}")
-                if not isinstance(row, dict):
-                    raise LabelsError(f"{path}:{number}: got {type(row).__name__}, expected an object. {_FORMAT}")
-                yield number, row
-        except UnicodeDecodeError as exc:
-            raise LabelsError(f"{path}: is not UTF-8 text ({exc.reason} at byte {exc.start}). {_FORMAT}") from exc
+        with open_records(Path(path)) as records:
+            for record in records:
+                if record.problem is not None:
+                    raise LabelsError(f"{path}:{record.line}: {record.problem}. {_FORMAT}")
+                yield record.line, record.row
+    except InputError as exc:
+        raise exc if isinstance(exc, LabelsError) else LabelsError(str(exc)) from exc
 
 
 def read_labels(path: str | Path, *, require_label: bool = True) -> list[LabelledExample]:
@@ -147,14 +131,6 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     """Hash of texts and labels; the order of the lines does not matter."""
     return digest(sorted(digest(e.model_dump(mode="json")) for e in examples))
-
-
-def _is_unicode(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _list(value: Any, name: str) -> list[Any]:

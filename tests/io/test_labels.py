@@ -52,11 +52,19 @@ FAULTS = [
     ({**GOOD, "faithful": "yes"}, "faithful is 'yes'", "expected true or false"),
     ({**GOOD, "faithful": 1}, "faithful is 1", "expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)", "One JSON object a line"),
-    ('{"context": ["a"], "answer": "x", "score": NaN}', r"score: .*\(got nan\)", "One JSON object a line"),
+    (
+        '{"context": ["a"], "answer": "x", "score": NaN}',
+        "holds a number that is not allowed in JSON",
+        "One JSON object a line",
+    ),
     ({**GOOD, "answer": "  "}, "answer is '  '", "expected text"),
     ({**GOOD, "answer": None}, "answer is None", "expected text"),
     ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)", "One JSON object a line"),
-    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "half a character", "One JSON object a line"),
+    (
+        '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
+        "holds an unpaired surrogate",
+        "One JSON object a line",
+    ),
 ]
 
 

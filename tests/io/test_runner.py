@@ -12,9 +12,10 @@ from itertools import repeat
 
 import pytest
 
-from faith_dspy import runner
 from faith_dspy.errors import InputError, LMUnavailableError
-from faith_dspy.io.runner import count_lines, read_records, run
+from faith_dspy.io import runner
+from faith_dspy.io.records import STANDARD, count_lines, read_records
+from faith_dspy.io.runner import run
 
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
@@ -38,10 +39,10 @@ BAD = {
     b"[1, 2]\n": "got list, expected an object",
     b'"text"\n': "got str, expected an object",
     b"\xff\xfe{}\n": "is not UTF-8 text (invalid start byte at byte 0)",
-    b'{"answer": NaN}\n': "holds a number that is none",
-    b'{"answer": 1e999}\n': "holds a number that is none",
-    b'{"answer": ' + b"9" * 5000 + b"}\n": "holds a number that is none",
-    b'{"answer": "\\ud800"}\n': "holds half a character",
+    b'{"answer": NaN}\n': "holds a number that is not allowed in JSON",
+    b'{"answer": 1e999}\n': "holds a number that is not allowed in JSON",
+    b'{"answer": ' + b"9" * 5000 + b"}\n": "holds a number that is not allowed in JSON",
+    b'{"answer": "\\ud800"}\n': "holds an unpaired surrogate",
     b"[" * 200_000 + b"\n": "is nested too deeply",
     b'{"a": "' + b"x" * (16 * 2**20) + b'"}\n': "has 16,777,226 bytes, expected 16,777,216 at most",
 }
@@ -64,7 +65,7 @@ def test_lines_are_read_as_they_are(tmp_path):
     """A byte order mark, line ends of Windows and a last line without one change nothing; blank lines are counted."""
     raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
     found = list(read_records(io.BytesIO(raw)))
-    assert [(r.line, r.given["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
+    assert [(r.line, r.row["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
     plain = list(read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b""))))
     assert [r.key for r in found] == [r.key for r in plain]
     (tmp_path / "in").write_bytes(raw)
@@ -75,7 +76,7 @@ def test_a_pipe_is_not_counted(tmp_path):
     """What can be read only once is not read for its length."""
     os.mkfifo(tmp_path / "pipe")
     assert count_lines(tmp_path / "pipe") is None
-    assert count_lines(runner.STANDARD) is None
+    assert count_lines(STANDARD) is None
 
 
 def test_memory_is_flat(judge_at, tmp_path):
@@ -201,7 +202,7 @@ def test_summary_by_hand(judge_at, tmp_path):
     assert said.startswith(
         "3 judged: 1 scored, 2 unscored (1 no_context, 1 parse_failed) · 1 of them by an earlier run"
     )
-    assert " · 0 calls, 0 tokens read, 0 from the prefix cache, 0 written · " in said
+    assert " · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · " in said
 
 
 # The command, as a process of its own
