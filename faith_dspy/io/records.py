@@ -65,8 +65,8 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
                 line = handle.readline(MAX_LINE)
                 size += len(line)
                 hashed.update(line)
-            problem = f"has {size:,} bytes, expected {MAX_LINE:,} at most"
-            yield Record(number, 0, hashed.hexdigest()[:16], problem=problem)
+            too_long = f"has {size:,} bytes, expected {MAX_LINE:,} at most"
+            yield Record(number, 0, hashed.hexdigest()[:16], problem=too_long)
         elif text := line.strip():
             found = _parse(text)
             row, problem = ({}, found) if isinstance(found, str) else (found, None)
