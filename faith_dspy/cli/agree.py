@@ -10,7 +10,6 @@ import typer
 from faith_dspy.cli.options import (
     LM,
     APIBase,
-    Granularities,
     Json,
     JudgeSource,
     Options,
@@ -26,7 +25,6 @@ def agree(
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
-    granularity: Granularities = None,
     options: Options = None,
     unlabelled: Annotated[
         Path | None,
@@ -80,7 +78,7 @@ def agree(
 
     examples = read_labels(labels)
     labels_hash = label_set_hash(examples)
-    the_judge = judge_of(judge, lm, api_base, granularity, options)
+    the_judge = judge_of(judge, lm, api_base, options)
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.monitoring.drift_run import WatchRun

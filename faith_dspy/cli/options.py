@@ -1,4 +1,4 @@
-"""Options that several commands take, and what is made of them."""
+"""Options that several commands share, and the judge they describe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import typer
 from faith_dspy.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from faith_dspy.judge import Judge
+    from faith_dspy.report.tables import Table
 
 SETTINGS = {
     "help_option_names": ["-h", "--help"],
@@ -19,6 +22,7 @@ SETTINGS = {
 }
 """Of every group of commands."""
 
+Labels = Annotated[Path, typer.Argument(help="Labels file.")]
 LM = Annotated[
     str | None,
     typer.Option(
@@ -29,39 +33,36 @@ APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an O
 JudgeSource = Annotated[
     str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
 ]
-Granularities = Annotated[
-    str | None,
-    typer.Option("--granularity", help="Of an untuned judge: statement, sentence or answer.", show_default="sentence"),
-]
 Options = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        metavar="DIAL=VALUE",
-        help="Any option of an untuned judge, e.g. --set verdicts=graded --set reasoning=after. May be repeated.",
+        metavar="OPTION=VALUE",
+        help="Any option of an untuned judge, e.g. --set granularity=answer --set reasoning=after. Repeatable.",
     ),
+]
+Minimum = Annotated[
+    float | None, typer.Option("--min", help="Exit 1 when what is measured is below this.", min=0, max=1)
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
 TrackingURI = Annotated[
     str | None,
     typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),
 ]
+Experiment = Annotated[str, typer.Option("--experiment", help="MLflow experiment.")]
 
 
-def judge_of(
-    folder: str | None, lm: str | None, api_base: str | None, granularity: str | None, settings: list[str] | None
-) -> Judge:
-    """The judge that the options name: a tuned one, or an untuned one with these options."""
+def judge_of(folder: str | None, lm: str | None, api_base: str | None, settings: list[str] | None) -> Judge:
+    """The judge that the options describe: a tuned one, or an untuned one with these options."""
     from faith_dspy.config import JudgeConfig
 
-    options = JudgeConfig.parse([*([f"granularity={granularity}"] if granularity else []), *(settings or [])])
+    options = JudgeConfig.parse(settings or [])
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
-        if options:
-            given = f"--set {settings[0]}" if settings else f"--granularity {granularity}"
+        if settings:
             raise InputError(
-                f"{given} is for an untuned judge; {folder} has its own options. Leave out one of the two."
+                f"--set {settings[0]} is for an untuned judge; {folder} has its own options. Leave out one of the two."
             )
         return load_judge(folder, lm=lm, api_base=api_base)
     from faith_dspy.judge import Judge
@@ -73,7 +74,7 @@ def check_writable(path: Path | None, option: str) -> None:
     """`InputError` when the file could not be written there: better before the LM is paid than after."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
-        raise InputError(f"{option} {path}: {what}; expected a file in a folder that is there.")
+        raise InputError(f"{option} {path}: {what}; expected a file in an existing folder.")
 
 
 def stdout() -> Any:
@@ -83,6 +84,24 @@ def stdout() -> Any:
     return Console()
 
 
+def print_tables(tables: Iterable[Table]) -> None:
+    """Tables on stdout."""
+    from rich.console import Console
+
+    from faith_dspy.report.tables import terminal
+
+    Console().print(terminal(tables))
+
+
 def print_json(value: Any) -> None:
     """A value as JSON on stdout."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fail(sentences: Iterable[str]) -> None:
+    """Exit 1 with these sentences on stderr, each a bar that the judge failed; nothing where there are none."""
+    failed = list(sentences)
+    for sentence in failed:
+        typer.echo(f"failed: {sentence}", err=True)
+    if failed:
+        raise typer.Exit(1)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, stdout
 
-app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Look at finished studies.")
+app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
 
-Sources = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
+SOURCES = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
 
 
 @app.command("show")
 def show(
-    source: Annotated[str, typer.Argument(metavar="STUDY", help=Sources)],
+    source: Annotated[str, typer.Argument(metavar="STUDY", help=SOURCES)],
     tracking_uri: TrackingURI = None,
     as_json: Json = False,
 ) -> None:
-    """What a study found: its tables and verdicts, or, of an exported judge, the card.
+    """Show what a study found: its tables and verdicts, or the card of an exported judge.
 
     Example: faith-dspy study show judges/mine
     """
@@ -31,32 +31,30 @@ def show(
         if as_json:
             print_json({k: v for k, v in found.manifest.items() if k != "reference"})
             return
+        from rich.console import Console
         from rich.markdown import Markdown
 
-        stdout().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
+        Console().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
         return
     from faith_dspy.optimize.tracking.archive import read_study
-    from faith_dspy.report.study import study_view
 
     result = read_study(source, tracking_uri)
     if as_json:
-        rows = {"__all__": {"predictions"}}
-        print_json(result.model_dump(mode="json", exclude={"variants": rows, "test": rows}))
+        print_json(study_json(result))
     else:
-        stdout().print(study_view(result))
+        print_study(result)
 
 
 @app.command("compare")
 def compare(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY…", help=Sources)] = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY…", help=SOURCES)] = None,
     experiment: Annotated[
-        str | None, typer.Option("--experiment", help="The last finished studies of this MLflow experiment.")
+        str | None, typer.Option("--experiment", help="The last ten finished studies of this MLflow experiment.")
     ] = None,
-    last: Annotated[int, typer.Option("--last", help="How many of them, at most.", min=2)] = 10,
     tracking_uri: TrackingURI = None,
     as_json: Json = False,
 ) -> None:
-    """Studies side by side; paired where they were tested on the same answers; the spread where only seeds differ.
+    """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ.
 
     An exported folder's test predictions are taken from MLflow, where its study is found there.
 
@@ -69,7 +67,7 @@ def compare(
     found = [read_record(s, tracking_uri) for s in sources or ()]
     if experiment is not None:
         known = {s.study_id for s in found}
-        found += [s for s in last_studies(experiment, tracking_uri, last) if s.study_id not in known]
+        found += [s for s in last_studies(experiment, tracking_uri) if s.study_id not in known]
     compared = compare_studies(found)
     if as_json:
         print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
@@ -78,15 +76,25 @@ def compare(
 
 
 @app.command("rollback")
-def rollback(
-    model: Annotated[str, typer.Option("--model", help="Registered model.")] = "faithfulness",
-    tracking_uri: TrackingURI = None,
-) -> None:
-    """Make the judge that was champion before the champion again, in MLflow's registry.
+def rollback(tracking_uri: TrackingURI = None) -> None:
+    """Make the previous champion the champion again, in MLflow's registry.
 
-    Moves the alias: `models:/faithfulness@champion` is what `@previous` was, and the other way round. Folders stay as
-    they are. Done twice, nothing has changed. `faith-dspy tune --rollback` is the same.
+    Exchanges two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round.
+    Folders stay as they are. Done twice, nothing has changed.
     """
     from faith_dspy.optimize.tracking.registry import rollback
 
-    typer.echo(rollback(model, tracking_uri))
+    typer.echo(rollback(tracking_uri=tracking_uri))
+
+
+def print_study(result: Any) -> None:
+    """A study's tables on stdout."""
+    from faith_dspy.report.study import study_view
+
+    stdout().print(study_view(result))
+
+
+def study_json(result: Any) -> Any:
+    """A study without the predictions of its judges."""
+    predictions = {"__all__": {"predictions"}}
+    return result.model_dump(mode="json", exclude={"variants": predictions, "test": predictions})

@@ -200,7 +200,7 @@ def test_on_the_command_line(
     monkeypatch.setattr(sys, "argv", [*at, "--min", "0.5"])
     main_code(1)
     out = capsys.readouterr()
-    assert "below the bar: negation: caught in 0.00 of 2" in out.err
+    assert "failed: negation: caught in 0.00 of 2" in out.err
     assert "The mill was not built in 1820." in out.out
 
 

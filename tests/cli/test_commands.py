@@ -370,14 +370,23 @@ def test_judge_that_is_none(run, at, tmp_path):
 def test_dials_that_do_not_exist(run, at, tmp_path):
     """A granularity that does not exist is refused with those that do."""
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
-    refused(run("judge", source, *at, "--granularity", "word"), "'statement', 'sentence' or 'answer'", "got 'word'")
+    refused(run("judge", source, *at, "--set", "granularity=word"), "'statement', 'sentence' or 'answer'", "got 'word'")
 
 
 def test_dials_are_set(run, at, server, tmp_path):
     """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
     source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
-    options = ["--set", "system_prompt=Be strict = fair.", "--set", "strict_mode=true", "--set", "confidence=none"]
-    run("judge", source, *at, "--granularity", "answer", *options)
+    options = [
+        "--set",
+        "granularity=answer",
+        "--set",
+        "system_prompt=Be strict = fair.",
+        "--set",
+        "strict_mode=true",
+        "--set",
+        "confidence=none",
+    ]
+    run("judge", source, *at, *options)
     assert server.requests[0]["messages"][0]["content"] == "Be strict = fair."
     assert "logprobs" not in server.requests[0]
 
@@ -390,7 +399,6 @@ def test_dials_are_set(run, at, server, tmp_path):
         (["verdicts=four"], ["'binary', 'graded' or 'five_level'", "got 'four'"]),
         (["cite=maybe"], ["cite", "got 'maybe'"]),
         (["cite=true", "cite=false"], ["cite is set twice"]),
-        (["granularity=answer"], ["granularity is set twice"]),
         (["verdict_scores={1"], ["is no JSON"]),
         (["verdicts=five_level"], ["set granularity='answer' with it"]),
         (["instructions=supported,so_so"], ["no instruction 'so_so'"]),
@@ -401,17 +409,16 @@ def test_dials_that_cannot_be_set(run, at, server, tmp_path, command, settings, 
     """A setting that is no option, no value or said twice is refused before anything is asked."""
     source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
     given = [part for s in settings for part in ("--set", s)]
-    refused(run(command, source, *at, "--granularity", "sentence", *given), *parts)
+    refused(run(command, source, *at, *given), *parts)
     assert server.requests == []
 
 
 def test_dials_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp_path):
-    """--set or --granularity with an exported judge is refused: what it was tuned with is what it judges with."""
+    """--set with an exported judge is refused: what it was tuned with is what it judges with."""
     judge, _ = judge_at(server)
     judge.save(tmp_path / "judge")
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
     refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--set", "cite=true"), "has its own options")
-    refused(run("judge", source, *at, "--judge", tmp_path / "judge", "--granularity", "answer"), "has its own options")
 
 
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])
@@ -440,7 +447,9 @@ def test_variants_that_name_none_are_refused(run, tmp_path):
     assert "expected names with commas between" in err
 
 
-@pytest.mark.parametrize("args", [["nonsense"], ["judge"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]])
+@pytest.mark.parametrize(
+    "args", [["nonsense"], ["judge"], ["tune"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]]
+)
 def test_usage_errors(run, args):
     """Commands, options and values that do not exist end with exit 2 and the usage."""
     code, _, err = run(*args)
@@ -461,20 +470,12 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("command", [["study", "rollback"], ["tune", "--rollback"]])
-def test_nothing_to_roll_back(monkeypatch, run, tmp_path, command):
-    """Without a registry both ways to undo a promotion say so, and make none."""
+def test_nothing_to_roll_back(monkeypatch, run, tmp_path):
+    """Without a registry, undoing a promotion says so, and makes none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    refused(run(*command), "there is no MLflow store", "--tracking-uri")
+    refused(run("study", "rollback"), "there is no MLflow store", "--tracking-uri")
     assert not (tmp_path / "mlflow.db").exists()
-
-
-def test_tune_needs_labels(run):
-    """Without --rollback the labels are asked for."""
-    code, _, err = run("tune")
-    assert code == 2
-    assert "Missing argument 'LABELS'" in err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""``faith-dspy judge``: answers in, a judgment a line out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, check_writable, judge_of
+from faith_dspy.errors import InputError
+
+
+def judge(
+    records: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help='{"question"?, "context": […], "answer"} a line; - for stdin. With Spark also Parquet.',
+        ),
+    ],
+    judge: JudgeSource = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    options: Options = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="File for the judgments, a JSON object a line. Default, and with -: stdout. On Spark: a "
+            "folder of Parquet, by default INPUT.judged.parquet.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write one self-contained HTML page of the first 2,000 answers.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="Answers judged at the same time; on Spark, by each worker.", min=1)
+    ] = None,
+    calls_per_second: Annotated[
+        float | None,
+        typer.Option("--calls-per-second", help="Limit of LM calls a second; on Spark, of each worker.", min=0.001),
+    ] = None,
+    engine: Annotated[
+        Literal["here", "spark"],
+        typer.Option("--engine", help="Judge in this process, or on Spark, on the machine or cluster it is set to."),
+    ] = "here",
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark-conf", metavar="KEY=VALUE", help="A setting of Spark, e.g. spark.master=local[4]. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Judge answers. Writes a judgment a line, in the order of the input, with the record's id where it has one.
+
+    Records are read as they are needed, any number of them. One that cannot be judged, or a line that is not JSON,
+    comes out unscored, with the reason. With --out, a run that was stopped or killed continues where it stopped, if
+    judge and options are the same. The last line on stderr counts what was scored, what was not and why, tokens and
+    seconds.
+
+    --engine spark takes Parquet (or JSON lines), local or s3a://…, and writes Parquet: every column that was there, and
+    a struct `judgment` with score, verdict counts, unscored reason, usage. This process reads the judge and plans; the
+    workers, one a core of the executors, call the LM: they must reach its address, and find its key in their
+    environment. Rows come in any order, and a run that was stopped starts again.
+
+    Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
+
+    Example: faith-dspy judge answers.parquet --judge judges/mine --engine spark
+    """
+    if engine == "spark":
+        if html is not None or "-" in (records, out):
+            raise InputError(
+                "--engine spark reads and writes tables: no --html, and no - for standard input or output."
+            )
+        if unset := [c for c in spark_conf or () if "=" not in c]:
+            raise InputError(f"--spark-conf {unset[0]}: expected KEY=VALUE, e.g. spark.master=local[4].")
+        from faith_dspy.integrations.spark import beside, judge_file
+
+        out = out or beside(records)
+        tally = judge_file(
+            records,
+            judge_of(judge, lm, api_base, options),
+            out,
+            threads=threads,
+            calls_per_second=calls_per_second,
+            settings=dict(c.split("=", 1) for c in spark_conf or ()),
+        )
+        typer.echo(f"{tally} · in {out}", err=True)
+        return
+    if spark_conf:
+        raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
+    from faith_dspy.io.records import count_lines
+    from faith_dspy.io.runner import limit_replies_in_memory, run
+    from faith_dspy.lm import Limits, metered
+    from faith_dspy.report.terminal import TerminalView
+
+    source, file = Path(records), None if out in (None, "-") else Path(out)
+    check_writable(file, "--out")
+    check_writable(html, "--html")
+    the_judge = judge_of(judge, lm, api_base, options)
+    limit_replies_in_memory()
+    limits = Limits(calls_per_second=calls_per_second)
+    with TerminalView().bar("judging", count_lines(source)) as advance, metered(limits):
+        tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
+    if html:
+        from faith_dspy.report.html import write_html
+
+        write_html(tally.shown, html, total=tally.rows)
+        if len(tally.shown) < tally.rows:
+            typer.echo(
+                f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.", err=True
+            )
+    if tally.unreadable == tally.rows:
+        typer.echo(f"No line of {records} is a JSON object: is it a JSON lines file?", err=True)
+    typer.echo(tally, err=True)

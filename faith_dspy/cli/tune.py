@@ -1,0 +1,132 @@
+"""``faith-dspy tune``: labels in, champion out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from faith_dspy.cli.options import LM, APIBase, Experiment, Json, TrackingURI, fail, print_json
+from faith_dspy.cli.study import print_study, study_json
+
+
+def tune(
+    labels: Annotated[
+        str, typer.Argument(help="Labels file, one JSON object a line; or 'quickstart', the set that is shipped.")
+    ],
+    test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
+    lm: LM = "local",
+    api_base: APIBase = None,
+    reflection_lm: Annotated[
+        str | None,
+        typer.Option(
+            "--reflection-lm",
+            help="LM that proposes instructions to the optimizers mipro and gepa. Default: the judge's.",
+        ),
+    ] = None,
+    operating_point: Annotated[
+        str,
+        typer.Option(
+            "--operating-point",
+            help="What the threshold is for: balanced, recall=0.9 (stop nine of ten unfaithful answers), or cost=5 "
+            "(passing an unfaithful answer is five times as bad as stopping a faithful one).",
+        ),
+    ] = "balanced",
+    budget: Annotated[
+        Literal["quick", "standard", "thorough"],
+        typer.Option("--budget", help="How much is tried, and on how many answers."),
+    ] = "quick",
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            "--variants", help="What is tried instead: names separated by commas, or NAME.toml that declares them."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Limit for the whole study, in minutes.", min=0.01)
+    ] = None,
+    calls: Annotated[int | None, typer.Option("--calls", help="Limit for the whole study, in LM calls.", min=1)] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", help="Limit in prompt and completion tokens, cached ones not counted.", min=1),
+    ] = None,
+    dollars: Annotated[
+        float | None, typer.Option("--dollars", help="Limit in dollars, by LiteLLM's price list.", min=0.0001)
+    ] = None,
+    prefer: Annotated[
+        Literal["agreement", "cheapest"],
+        typer.Option(
+            "--prefer", help="Export the judge that agrees best, or the cheapest that is not shown to agree worse."
+        ),
+    ] = "agreement",
+    seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the champion. Default: judges/NAME-OF-LABELS.")
+    ] = None,
+    tracking_uri: TrackingURI = None,
+    experiment: Experiment = "faithfulness",
+    require_better: Annotated[
+        bool,
+        typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the untuned judge."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Tune a judge on human labels; track every variant in MLflow; export the champion.
+
+    LABELS is split by context into train, dev and test (or keeps its own parts, when each line has split=train, dev or
+    test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
+
+    quick judges up to 12 answers of dev for each variant, 120 of train and 120 of test; standard 100, 240 and 400;
+    thorough judges all and tries more sets of examples. On the embedded model quick takes ten minutes over short
+    contexts and half an hour over three long passages; standard takes an hour or two.
+
+    A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
+    is kept back. Without one, quick starts no variant after 4 minutes, standard after 60.
+
+    --variants plan.toml declares variants of any options, optimizers, LMs and seeds, sizes and limits;
+    `python -m pydoc faith_dspy.optimize.select.plan` shows one.
+
+    The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is shown
+    better than its own untuned judge, and not shown worse than the present champion on the same answers; or there is no
+    champion yet. The last lines say so. `faith-dspy study rollback` undoes it.
+
+    A study that was stopped, by Ctrl-C or worse, continues where it stopped when the same command is run again: every
+    reply of the LM is kept.
+
+    Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
+    """
+    from faith_dspy import optimize
+
+    result = optimize.tune(
+        labels,
+        test=test,
+        lm=lm or "local",
+        api_base=api_base,
+        reflection_lm=reflection_lm,
+        operating_point=operating_point,
+        budget=budget,
+        variants=() if variants is None else variants,
+        minutes=minutes,
+        calls=calls,
+        tokens=tokens,
+        dollars=dollars,
+        prefer=prefer,
+        seed=seed,
+        out=out,
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+    )
+    if as_json:
+        print_json(study_json(result))
+    else:
+        print_study(result)
+        typer.echo(
+            f"\nThe champion is in {result.judge_dir} (CARD.md says what it is worth).\n"
+            f"  judge with it   faith-dspy judge ANSWERS.jsonl --judge {result.judge_dir}\n"
+            f'  in code         load_judge("{result.judge_dir}")(question=…, context=[…], answer=…)\n'
+            f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}\n"
+            "  see every run   make ui"
+        )
+    if require_better and result.comparisons["untuned"].verdict != "better":
+        fail([result.comparisons["untuned"].sentence])

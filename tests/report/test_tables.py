@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from faith_dspy.report.numbers import each, estimate, number, percent, points
+from faith_dspy.report.tables import Table, markdown, table_of, terminal
+from faith_dspy.scoring.statistics import Estimate
+
+
+def shown(*tables: Table, width: int = 80) -> str:
+    """What a terminal of so many columns shows."""
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(terminal(tables))
+    return out.getvalue()
+
+
+def test_numbers_are_written_one_way() -> None:
+    """No leading zero, intervals in brackets, a dash for what is not defined."""
+    some = Estimate(value=0.754, low=0.67, high=0.82)
+    assert estimate(some) == ".75 [.67, .82]"
+    assert percent(some) == "75% [67%, 82%]"
+    assert points(some) == "+75.4 [+67.0, +82.0]"
+    assert [number(v) for v in (1.0, -0.05, 0.0, None)] == ["1.00", "-.05", ".00", "–"]
+    assert estimate(Estimate(value=0.5, why="one group")) == ".50"
+    assert estimate(Estimate(why="one label only")) == estimate(None) == percent(Estimate(why="no")) == "–"
+    assert [each(30, 20), each(3000, 20), each(1, 0)] == ["1.5", "150", "–"]
+
+
+def test_a_column_is_a_function() -> None:
+    """Each column makes its cell from the row's thing."""
+    table = table_of("Squares", {"n": str, "square": lambda n: str(n * n)}, (2, 3), notes=("They grow.",))
+    assert table == Table("Squares", ("n", "square"), (("2", "4"), ("3", "9")), notes=("They grow.",))
+
+
+def test_a_table_fits_eighty_columns() -> None:
+    """No number is cut: a first column that is too long is, and gaps narrow before that."""
+    interval = ".75 [.67, .82]"
+    wide = Table("T", ("judge", *"abcde"), (("[bold]a name that is much too long", *[interval] * 4, "1"),))
+    lines = shown(wide).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].startswith("[bold]a name")
+    assert lines[2].count(interval) == 4
+    assert "…" in lines[2]
+
+
+def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
+    """A column is one of numbers when all of its cells are."""
+    lines = shown(Table("T", ("name", "n", "answer"), (("a", "7", "short"), ("b", "107", "a longer one")))).splitlines()
+    assert [line.rstrip() for line in lines[1:]] == ["name    n  answer", "a       7  short", "b     107  a longer one"]
+
+
+def test_markdown_of_a_table() -> None:
+    """A heading, the table, its caption and its notes; bars in cells do not end them."""
+    table = Table("T", ("a", "b"), (("x|y", "1"),), caption="How to read it.", notes=("One.", "Two."))
+    assert (
+        markdown([table], level=3)
+        == "### T\n\n| a | b |\n|---|---|\n| x\\|y | 1 |\n\nHow to read it.\n\n- One.\n- Two.\n"
+    )
+    assert markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
