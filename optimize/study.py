@@ -17,7 +17,7 @@ from faith_dspy.lm import Limits, identity, make_lm, metered, preflight
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
-from faith_dspy.optimize.data.parts import Parts, in_words, read_parts, report
+from faith_dspy.optimize.data.parts import Parts, read_parts
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
 from faith_dspy.optimize.select import champion
 from faith_dspy.optimize.select.evaluate import (
@@ -126,14 +126,14 @@ def run(
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
         seed=options.seed,
-        split=report(parts),
+        split=parts.report,
         variants=[],
         champion="",
         test=[],
         comparisons={},
         ceiling=annotator_agreement([*tuned_on, *tested_on]),
     )
-    view.say(in_words(parts))
+    view.say(parts.sentence)
     with metered(limits) as meter:
         purse = Purse(meter)
         study = _Study(options, budget, parts, result, view, purse)

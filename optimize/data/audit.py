@@ -1,4 +1,4 @@
-"""A look at a labels file before anything is spent on it."""
+"""Check a labels file before anything is spent on it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 def audit(path: Path) -> dict[str, Any]:
-    """Counts, contradictions inside the labels, the split it would get, and how far its annotators agree."""
+    """Counts, contradictions inside the labels, the split they would get, and how far their annotators agree.
+
+    Raises `InputError` when the file cannot be read or holds no label.
+    """
     everything = read_labels(path, require_label=False)
     examples = [e for e in everything if e.label is not None]
     if not examples:
         read_labels(path)  # raises, and says what a usable label is
     verdicts = Counter(s.verdict.value for e in examples for s in e.statements if s.verdict is not None)
     words = sorted(sum(len(c.text.split()) for c in e.context) for e in examples)
-    # `faithful` given beside statement verdicts that say otherwise: one of the two is wrong.
+    # `faithful` beside statement verdicts that contradict it: one of the two is wrong.
     at_odds = [
         e.id
         for e in examples

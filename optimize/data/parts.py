@@ -1,23 +1,43 @@
-"""The answers a study works on: the labels in parts, and as many of each as the budget has room for."""
+"""The answers a study works on: the labels in parts, and as many of each part as the budget allows."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.data.splits import Splits, check_leakage, split, split_train_dev
+from faith_dspy.optimize.data.sources import check_leakage
+from faith_dspy.optimize.data.splits import PARTS, Splits, split, split_train_dev
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from faith_dspy.optimize.select.variants import Budget
     from faith_dspy.schema import LabelledExample
 
 MIN_GROUPS = 3
 """Groups in which each label occurs at least, in every part that is judged."""
+
+
+class Sizes(Protocol):
+    """How much of each part a study uses; a `Budget` is one."""
+
+    @property
+    def train(self) -> int:
+        """Answers at most."""
+
+    @property
+    def dev(self) -> int:
+        """Answers at most."""
+
+    @property
+    def test(self) -> int:
+        """Answers at most."""
+
+    @property
+    def words(self) -> int:
+        """Words of each part at most."""
 
 
 class Parts(NamedTuple):
@@ -29,12 +49,29 @@ class Parts(NamedTuple):
     test: list[LabelledExample]
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Answers of each part that are used."""
-        return {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
+    def report(self) -> dict[str, Any]:
+        """How the labels were split, as JSON, and how many answers of each part are ``used``."""
+        used = {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
+        return self.splits.report.model_dump(mode="json") | {"used": used}
+
+    @property
+    def sentence(self) -> str:
+        """The line a study begins with."""
+        words = []
+        for name, used in zip(PARTS, (self.train, self.dev, self.test), strict=True):
+            faithful = sum(bool(e.label) for e in used)
+            contexts = len({e.context_key for e in used})
+            words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
+        text = "Labels: " + " · ".join(words)
+        own = {e.split for part in self.splits[:3] for e in part if e.split}
+        if own and not self.splits.report.fixed:
+            text += (
+                f". Split by context: the file's own split ({', '.join(sorted(own)[:3])}) is not train, dev and test"
+            )
+        return text
 
 
-def read_parts(labels: Path, test: Path | None, budget: Budget, seed: int) -> Parts:
+def read_parts(labels: Path, test: Path | None, sizes: Sizes, seed: int) -> Parts:
     """Read and split labels, or take the test from a file of its own; `InputError` when they cannot be used."""
     examples = read_labels(labels)
     if test is None:
@@ -48,9 +85,9 @@ def read_parts(labels: Path, test: Path | None, budget: Budget, seed: int) -> Pa
             raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
     return Parts(
         splits,
-        sample(splits.train, budget.train, budget.words, seed),
-        sample(splits.dev, budget.dev, budget.words, seed),
-        sample(tested, budget.test, budget.words, seed),
+        sample(splits.train, sizes.train, sizes.words, seed),
+        sample(splits.dev, sizes.dev, sizes.words, seed),
+        sample(tested, sizes.test, sizes.words, seed),
     )
 
 
@@ -75,24 +112,3 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
         words -= len(e.answer.split())
         out.append(e)
     return out
-
-
-def report(parts: Parts) -> dict[str, Any]:
-    """How the labels were split, and how many answers of each part are used."""
-    found = parts.splits.report.model_dump(mode="json")
-    found["used"] = parts.sizes
-    return found
-
-
-def in_words(parts: Parts) -> str:
-    """The line a study begins with."""
-    words = []
-    for name, used in (("train", parts.train), ("dev", parts.dev), ("test", parts.test)):
-        faithful = sum(bool(e.label) for e in used)
-        contexts = len({e.context_key for e in used})
-        words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
-    told = "Labels: " + " · ".join(words)
-    own = {e.split for part in parts.splits[:3] for e in part if e.split}
-    if own and not parts.splits.report.fixed:
-        told += f". Split by context: the file's own split ({', '.join(sorted(own)[:3])}) is not train, dev and test"
-    return told

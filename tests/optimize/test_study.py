@@ -17,7 +17,7 @@ from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
-from faith_dspy.optimize.data.parts import in_words, read_parts, sample
+from faith_dspy.optimize.data.parts import read_parts, sample
 from faith_dspy.optimize.select.variants import BUDGETS
 from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample
@@ -171,9 +171,9 @@ def test_parts_of_the_file_that_are_not_used_are_named(tmp_path):
     path = labels(tmp_path / "l.jsonl", parts=False)
     rows = [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()]
     budget = BUDGETS["thorough"]
-    assert "own split" not in in_words(read_parts(path, None, budget, 0))
+    assert "own split" not in read_parts(path, None, budget, 0).sentence
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    assert "the file's own split (train) is not train, dev and test" in in_words(read_parts(path, None, budget, 0))
+    assert "the file's own split (train) is not train, dev and test" in read_parts(path, None, budget, 0).sentence
 
 
 def test_a_small_sample_holds_both_labels_in_three_groups():

