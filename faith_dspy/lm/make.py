@@ -1,4 +1,4 @@
-"""A model string becomes an LM that counts."""
+"""Makes a metered LM out of a model string."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from faith_dspy.lm.metered_lm import MeteredLM
 
 _LOCAL_REPLY = 1024
-"""Output tokens an embedded model may use: small models that lose the thread write until the window is full."""
-_ASKED_DIRECTLY = ("openai/", "hosted_vllm/")
-"""Models of which `faith_dspy.lm.direct` has to know the address; of others DSPy finds it in the environment."""
+"""Output tokens of an embedded model at most: small models that lose the thread write until the window is full."""
 _LOCAL_TIMEOUT = 900
 """Seconds. Calls queue for one slot, and a long document takes a minute to read on a laptop."""
 
@@ -36,7 +34,7 @@ def make_lm(
 
     ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any other llama.cpp model; both
     are served in this process on loopback. Any other string is DSPy's (``openai/gpt-4o-mini``,
-    ``ollama_chat/llama3``…), with `api_base` for endpoints of one's own.
+    ``ollama_chat/llama3``…), with `api_base` for your own endpoints.
 
     `num_ctx` is the context window in tokens; Ollama is asked for it too. `cache` is DSPy's cache of replies, in which
     endpoints are kept apart. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, where the model allows it.
@@ -68,7 +66,7 @@ def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> Me
         "timeout": _LOCAL_TIMEOUT,
         **kwargs,
     }
-    # The file's hash is in the model's name, and so in the cache's key; the port changes with every start.
+    # The model's name holds the file's hash, so the cache key does too; the port changes with every start.
     return MeteredLM(
         f"openai/{server.model_name}",
         api_base=server.api_base,
@@ -87,12 +85,10 @@ def _remote(
 
     settings = dict(kwargs)
     api_base = api_base and api_base.strip()
-    base = api_base or kwargs.get("base_url") or (base_from_environment(model) or "").strip() or None
-    if model.startswith(_ASKED_DIRECTLY) and "base_url" not in kwargs:
-        api_base = base
+    base = api_base or kwargs.get("base_url") or base_from_environment(model)  # DSPy reads the environment itself
     if api_base:
         settings["api_base"] = api_base
-        api_key = api_key or _key_from_environment(model) or "none"  # servers of one's own mostly want none
+        api_key = api_key or _key_from_environment(model) or "none"  # most self-hosted servers want none
     if api_key:
         settings["api_key"] = _sendable(api_key)
     if num_ctx and model.startswith("ollama"):

@@ -98,7 +98,7 @@ class Purse:
                 raise LimitReachedError(self._words(meter, keep))
 
     def _words(self, meter: Meter, keep: Cost) -> str:
-        which = self.limits.words(meter.reached or "calls")
+        which = self.limits.describe(meter.reached or "calls")
         if not any(keep):
             return f"the limit of {which} is reached"
         return f"the rest of the limit of {which} is kept to test the champion"

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
+from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy.errors import ConfigError, LimitReachedError
 from faith_dspy.lm import Limits, MeteredLM, make_lm, metered
@@ -135,21 +136,20 @@ def test_asyncify_and_acall(lm):
 
 
 @pytest.mark.parametrize("disk", [False, True])
-def test_replay_keeps_counts(lm, server, disk, tmp_path):
-    """A reply from DSPy's cache costs what the call that paid for it cost, seconds included, and is said to be one."""
+def test_a_replay_costs_no_time(lm, server, disk, tmp_path):
+    """A reply from DSPy's cache counts as a replay, with its tokens and zero seconds; it was not paid for again."""
     if disk:
         dspy.configure_cache(disk_cache_dir=str(tmp_path))
-    server.delay = 0.2
-    with metered() as paid:
+    with metered() as first:
         lm("same")
     if disk:
         dspy.cache.reset_memory_cache()
-    with metered() as replayed:
+    with metered() as second:
         lm("same")
     assert len(server.requests) == 1
-    assert replayed.usage == paid.usage
-    assert replayed.usage.seconds >= 0.2
-    assert (paid.replayed, replayed.replayed) == (0, 1)
+    assert counts(second.usage) == counts(first.usage) == ONE
+    assert (second.usage.seconds, second.paid) == (0.0, Usage())
+    assert (first.replayed, second.replayed) == (0, 1)
 
 
 def test_replay_keeps_counts_async(lm, server):
@@ -167,13 +167,13 @@ def test_replay_keeps_counts_async(lm, server):
 
 
 def test_replay_through_litellm(server):
-    """Replies that came through LiteLLM, whose usage DSPy wipes on replay, keep their counts too."""
+    """A replay of a reply that came through LiteLLM counts as one, without tokens: DSPy wipes its usage."""
     lm = make_lm("openai/tiny", api_base=server.base, engine="litellm", num_retries=0)
     with metered() as meter:
         lm("same")
         lm("same")
     assert len(server.requests) == 1
-    assert counts(meter.usage) == times(2)
+    assert counts(meter.usage) == ONE | {"calls": 2}
     assert meter.replayed == 1
 
 
@@ -196,6 +196,46 @@ def test_several_samples(lm, server):
     assert len(server.requests) == 3
     assert meter.usage.prompt_tokens == 600
     assert (meter.usage.calls, meter.replayed) == (2, 1)
+
+
+def test_without_history_calls_still_count(lm):
+    """DSPy reports tokens through the history; with the history switched off, calls are counted without them."""
+    with dspy.context(disable_history=True), metered() as meter:
+        lm("hello")
+    assert (meter.usage.calls, meter.usage.prompt_tokens) == (1, 0)
+
+
+def test_an_endpoint_that_counts_no_tokens(lm, server, monkeypatch):
+    """A reply without usage counts as a paid call of no tokens."""
+    whole = server.completion
+    monkeypatch.setattr(server, "completion", lambda asked: {k: v for k, v in whole(asked).items() if k != "usage"})
+    with metered() as meter:
+        lm("hello")
+    assert (meter.paid.calls, meter.usage.prompt_tokens) == (1, 0)
+
+
+def test_a_stopped_meter_lets_no_call_begin(lm, server):
+    """After `stop` calls raise before they are made, under an inner meter too; the inner meter counts no failure."""
+    with metered() as outer:
+        lm("a")
+        outer.stop()
+        with metered() as inner, pytest.raises(LimitReachedError, match="cancelled"):
+            lm("b")
+    assert len(server.requests) == 1
+    assert (outer.refused, inner.failed, inner.usage) == (1, 0, Usage())
+
+
+def test_calls_per_second(lm):
+    """At ten calls a second, the third call begins 0.2 s after the first, awaited calls too."""
+
+    async def both() -> None:
+        await asyncio.gather(lm.acall("b"), lm.acall("c"))
+
+    with metered(Limits(calls_per_second=10)) as meter:
+        lm("a")
+        asyncio.run(both())
+    assert meter.seconds >= 0.2
+    assert meter.usage.calls == 3
 
 
 def test_failures_are_counted_apart(lm, server):
@@ -227,9 +267,10 @@ def test_duplicates_count(lm, duplicate):
 
 
 def test_adopting_a_plain_lm(server):
-    """A user's own dspy.LM can be made to count; the original is left alone."""
-    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none")
+    """A user's own dspy.LM can be made to count, with all its settings; the original is left alone."""
+    plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none", max_tokens=7, num_retries=1, cache=False)
     lm = MeteredLM.adopt(plain)
+    assert lm.dump_state() | {"_dspy_lm_class": ""} == plain.dump_state() | {"_dspy_lm_class": ""}
     with metered() as meter:
         lm("hello")
         plain("other")
@@ -238,21 +279,20 @@ def test_adopting_a_plain_lm(server):
 
 
 def test_history_is_bounded(lm):
-    """However many calls, only the last few are kept with their prompts."""
+    """However many calls, an LM keeps the prompts of the last 64, and DSPy's global history none."""
+    before = len(GLOBAL_HISTORY)
     for i in range(100):
         lm(f"q{i}")
     assert len(lm.history) == 64
     assert lm.history[-1]["prompt"] == "q99"
+    assert len(GLOBAL_HISTORY) == before
 
 
 def test_logprobs_pass_through(lm, server):
     """logprobs, top_logprobs and max_tokens=1 reach the endpoint, and its probabilities come back."""
     found = lm("hello", logprobs=True, top_logprobs=4, max_tokens=1)
-    assert {k: server.requests[0][k] for k in ("logprobs", "top_logprobs", "max_tokens")} == {
-        "logprobs": True,
-        "top_logprobs": 4,
-        "max_tokens": 1,
-    }
+    sent = server.requests[0]
+    assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 4, 1)
     assert found[0]["logprobs"]["content"][0]["logprob"] == -0.1
 
 
