@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.concurrency import awaited, in_order
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from faith_dspy.lm import MeteredLM
     from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
+    from faith_dspy.scoring.agreement import JudgeAgreement
     from faith_dspy.scoring.classifier import Classifier
 
 _In = TypeVar("_In")
@@ -299,6 +301,21 @@ class Judge:
         turns = sorted(range(len(records)), key=lambda i: first.setdefault(_same_context(records[i], i), i))
         judged = dict(zip(turns, self.stream((records[i] for i in turns), num_threads), strict=True))
         return [judged[i] for i in range(len(records))]
+
+    def agreement(
+        self, labelled: str | Path | Sequence[LabelledExample], num_threads: int | None = None
+    ) -> JudgeAgreement:
+        """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
+
+        ``labelled``: a labels file, or examples. Labels that the judge was tuned on say nothing about new answers. See
+        `measure_agreement` for how each level is compared; needs the ``tune`` extra.
+        """
+        from faith_dspy.io.labels import read_labels
+        from faith_dspy.scoring.agreement import measure_agreement
+
+        examples = read_labels(labelled) if isinstance(labelled, str | PathLike) else list(labelled)
+        records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
+        return measure_agreement(examples, self.batch(records, num_threads))
 
     def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
         def unread(why: object) -> Judgment:

@@ -34,13 +34,14 @@ from faith_dspy.optimize.select.evaluate import (
 from faith_dspy.optimize.select.plan import plan
 from faith_dspy.optimize.select.spending import Cost, Purse
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
-from faith_dspy.scoring.agreement import Agreement, annotator_agreement
+from faith_dspy.scoring.annotators import annotator_agreement
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from faith_dspy.scoring.agreement import Agreement
 
     from faith_dspy.schema import LabelledExample
 

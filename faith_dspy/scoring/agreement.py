@@ -1,43 +1,48 @@
-"""Judge against human: agreement with intervals, thresholds, and how far people agree with each other.
+"""Judge against human: agreement on answers, on statements and on evidence, each with its interval and coverage.
 
-Throughout, a label or prediction is True for *faithful*; unfaithful answers are what a judge is there to find.
+`measure_agreement` is the one place that measures a judge; `measure` is the same for labels and predictions of any kind.
+Throughout, a label or prediction is True for *faithful* (of a statement: *supported*); a judge is there to find the
+others.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
 from faith_dspy.schema import Verdict
-from faith_dspy.scoring import statistics as rates
-from faith_dspy.scoring.statistics import Estimate as Estimate
+from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
+from faith_dspy.scoring.matching import match_statements
+from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
+from faith_dspy.scoring.statistics import Estimate, bootstrap, check_confidence, check_labels, check_scores, need
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.statistics import Bools, Floats, Ints
-
-_WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
-_WORDS |= {v.value: v.is_supported for v in Verdict}
+    from faith_dspy.schema import Judgment, LabelledExample
+    from faith_dspy.scoring.statistics import Floats
 
 
 class Agreement(BaseModel):
-    """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers."""
+    """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers.
+
+    For statements read *supported* for faithful, and *statement* for answer.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
     """Labelled answers."""
     scored: int
-    """Those of them the judge gave a verdict on."""
+    """Labelled answers with a verdict."""
     coverage: float
     """``scored / n``."""
     confusion: dict[str, int]
-    """``faithful_passed, faithful_failed, unfaithful_passed, unfaithful_failed``: people, then the judge."""
+    """``faithful_passed, faithful_failed, unfaithful_passed, unfaithful_failed``: the label, then the verdict."""
     balanced_accuracy: Estimate
     """Mean of the two recalls; 0.5 is chance."""
     cohen_kappa: Estimate
@@ -47,7 +52,7 @@ class Agreement(BaseModel):
     mcc: Estimate
     """Correlation of labels and predictions (Matthews 1975); 0 when all predictions are the same."""
     f1_unfaithful: Estimate
-    """F1 of raw_verdict unfaithful answers."""
+    """F1 of finding unfaithful answers."""
     recall_unfaithful: Estimate
     """Share of the unfaithful answers that were failed."""
     recall_faithful: Estimate
@@ -61,6 +66,61 @@ class Agreement(BaseModel):
     """Mean squared error of the scores as probabilities (Brier 1950); 0 is perfect."""
 
 
+class StatementAgreement(Agreement):
+    """Agreement on statements."""
+
+    weighted_kappa: Estimate | None = None
+    """κ with linear weights on not supported < partially supported < fully supported (Cohen 1968). None where no
+    label says ``partially_supported``."""
+
+
+class JudgeAgreement(BaseModel):
+    """Agreement on all that a judge says; each part is None where the labels do not say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answers: Agreement | None
+    statements: StatementAgreement | None
+    evidence: EvidenceAgreement | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The metrics of answers at the top level, beside ``statements`` and ``evidence``; None where labels are silent."""
+        answers = {} if self.answers is None else self.answers.model_dump(mode="json")
+        return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
+
+
+def measure_agreement(
+    examples: Sequence[LabelledExample], judgments: Sequence[Judgment], *, seed: int = 0
+) -> JudgeAgreement:
+    """Agreement of a judge with people on answers, statements and evidence.
+
+    Args:
+        examples: labelled answers.
+        judgments: one for each, in the same order. Unscored ones count in `coverage` and in no metric.
+        seed: of the bootstrap. Intervals are 95 %, from resampled groups (`LabelledExample.group_key`).
+
+    Answers are compared by `Judgment.faithful`, and ranked by `Judgment.ranking`. Statements and evidence are compared
+    where people labelled statements, each matched to the judge's as `faith_dspy.scoring.matching` describes:
+
+    - A judged statement's label is the lowest verdict of the labelled statements it matches. One that matches none is
+      left out; a labelled statement that matches none counts in `coverage` alone.
+    - The chunks of a labelled statement are compared with those of all judged statements it matches together; labelled
+      statements that match the same ones are compared as one.
+
+    Raises:
+        InputError: lengths differ, or there is no example.
+    """
+    if not examples or len(examples) != len(judgments):
+        raise InputError(f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each")
+    pairs = list(zip(examples, judgments, strict=True))
+    answers = [(e.label, j.faithful, j.ranking, e.group_key) for e, j in pairs if e.label is not None]
+    return JudgeAgreement(
+        answers=_measured(answers, seed) if answers else None,
+        statements=_statements(pairs, seed),
+        evidence=_evidence(pairs, seed),
+    )
+
+
 def measure(
     labels: Sequence[bool],
     predictions: Sequence[bool | None],
@@ -70,201 +130,133 @@ def measure(
     n_resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
+    item: str = "answer",
 ) -> Agreement:
-    """Agreement of a judge with people.
+    """Agreement of predictions with labels.
 
     Args:
         labels: n labels, True = faithful.
-        predictions: n verdicts, None where the judge left the answer unscored: out of all metrics, in `coverage`.
+        predictions: n verdicts, None where unscored: those count in `coverage` and in no metric.
         scores: n probabilities that the answer is faithful, or raw scores (higher = more faithful); None where there is
-            none, and out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
+            none, which leaves it out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
         groups: n group names, such as the context's; intervals then resample whole groups.
         n_resamples, seed, confidence: of the intervals.
+        item: what is labelled, for the reasons given.
 
     Intervals are percentile intervals of a cluster bootstrap (ECE: basic), see `faith_dspy.scoring.statistics`.
 
     Raises:
         InputError: no labels, lengths differ, a label that is not True or False, a score that is not finite.
     """
-    rates.need("numpy", "Measuring agreement")
+    need("numpy", "Measuring agreement")
     import numpy as np
 
-    rates.check_confidence(confidence, n_resamples)
-    rates.check_labels(labels, predictions=predictions, scores=scores, groups=groups)
-    rates.check_scores(scores)
+    check_confidence(confidence, n_resamples)
+    check_labels(labels, predictions=predictions, scores=scores, groups=groups)
+    check_scores(scores)
     if odd := [p for p in predictions if p is not None and p not in (True, False)]:
         raise InputError(f"got prediction {odd[0]!r}, expected True, False, or None where unscored")
     at = [i for i, p in enumerate(predictions) if p is not None]
     y = np.array([bool(labels[i]) for i in at], dtype=bool)
     p = np.array([bool(predictions[i]) for i in at], dtype=bool)
     s = np.array([math.nan if (v := scores[i]) is None else float(v) for i in at], dtype=np.float64)
-    why = _reasons(y, p, s)
-    metrics: dict[str, Estimate] = dict.fromkeys(why, Estimate(why="no answer was scored"))
-    counts = np.zeros(4)
+    why = _reasons(s, item)
+    metrics = dict.fromkeys(why, Estimate(why=f"no {item} was scored"))
+    counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
     if at:
-        kept = None if groups is None else [groups[i] for i in at]
-        blocks = [rates.metric_values(w, y, p, s) for w in rates.resample_weights(len(at), kept, n_resamples, seed)]
-        for k, (value,) in rates.metric_values(np.ones((1, len(at))), y, p, s).items():
-            draws = np.concatenate([b[k] for b in blocks])
-            metrics[k] = rates.from_draws(float(value), draws, confidence, why[k], basic=k == "ece")
-        counts = rates.confusion_counts(np.ones((1, len(at))), y, p)[0]
-    confusion = {k: int(c) for k, c in zip(rates.CONFUSION, counts, strict=True)}
+        metrics = bootstrap(
+            lambda w: metric_values(w, y, p, s),
+            len(at),
+            None if groups is None else [groups[i] for i in at],
+            why,
+            n_resamples=n_resamples,
+            seed=seed,
+            confidence=confidence,
+        )
+    confusion = {k: int(c) for k, c in zip(CONFUSION, counts, strict=True)}
     return Agreement(n=len(labels), scored=len(at), coverage=len(at) / len(labels), confusion=confusion, **metrics)
 
 
-def _reasons(y: Bools, p: Bools, s: Floats) -> dict[str, str]:
-    """For each metric, what it means when it is undefined for these answers."""
-    one = f"all scored answers are labelled {'faithful' if y.any() else 'unfaithful'}"
+def _reasons(s: Floats, item: str) -> dict[str, str]:
+    """For each metric, the reason to give where it is undefined for these scores."""
+    one = f"all scored {item}s have the same label"
     why = dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one)
-    why["f1_unfaithful"] = "no unfaithful answers, and none failed"
-    why["precision_unfaithful"] = "no answer was failed"
-    none = "no scored answer has a score" if (s != s).all() else ""
-    why["auroc"] = none or "all answers with a score have the same label"
+    why["f1_unfaithful"] = f"{one}, and none was failed"
+    why["precision_unfaithful"] = f"no {item} was failed"
+    none = f"no scored {item} has a score" if (s != s).all() else ""
+    why["auroc"] = none or f"all {item}s with a score have the same label"
     why["ece"] = why["brier"] = none or "some scores are outside [0, 1], so they are not probabilities"
     return why
 
 
-def shared_ids(predicted: Collection[int], gold: Collection[int]) -> tuple[int, int]:
-    """``2 |P and G|`` and ``|P| + |G|`` of chunk ids, whose quotient is their F1."""
-    p, g = set(predicted), set(gold)
-    return 2 * len(p & g), len(p) + len(g)
+def _measured(
+    rows: Iterable[tuple[bool | None, bool | None, float | None, str]], seed: int, item: str = "answer"
+) -> Agreement:
+    labels, predictions, scores, groups = zip(*rows, strict=True)
+    return measure(labels, predictions, scores, groups=groups, seed=seed, item=item)
 
 
-def evidence_f1(
-    predicted: Sequence[Collection[int]],
-    gold: Sequence[Collection[int]],
-    *,
-    groups: Sequence[str] | None = None,
-    seed: int = 0,
-) -> Estimate:
-    """Micro-F1 of the supporting chunk ids: `shared_ids`, both numbers summed over statements.
+_LEVELS = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
+"""Levels of weighted κ; 0 for the verdicts without support, which labels do not always tell apart."""
 
-    One set of ids a statement; 95 % interval from resampled statements, or ``groups`` of them. `InputError` if the
-    lengths differ.
-    """
-    rates.need("numpy", "Measuring evidence")
+
+def _level(verdict: Verdict) -> int:
+    return _LEVELS.get(verdict, 0)
+
+
+def _statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> StatementAgreement | None:
+    rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []  # label, verdict, confidence, group
+    for example, judgment in pairs:
+        labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
+        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
+        verdicts: defaultdict[int, list[Verdict]] = defaultdict(list)
+        for (_, label), match in zip(labelled, matches, strict=True):
+            if not match:
+                rows.append((label, None, None, example.group_key))
+            for i in match:
+                verdicts[i].append(label)
+        for i, labels in sorted(verdicts.items()):
+            said = judgment.statements[i]
+            verdict = None if judgment.unscored else said.verdict
+            rows.append((min(labels, key=_level), verdict, said.confidence, example.group_key))
+    if not rows:
+        return None
+    found = _measured(
+        [(label.is_supported, None if v is None else v.is_supported, c, group) for label, v, c, group in rows],
+        seed,
+        "statement",
+    )
+    graded = any(label is Verdict.PARTIALLY_SUPPORTED for label, *_ in rows)
+    return StatementAgreement(**dict(found), weighted_kappa=_weighted_kappa(rows, seed) if graded else None)
+
+
+def _weighted_kappa(rows: Sequence[tuple[Verdict, Verdict | None, float | None, str]], seed: int) -> Estimate:
     import numpy as np
 
-    if len(predicted) != len(gold):
-        raise InputError(f"got {len(predicted)} predicted and {len(gold)} gold sets, expected one each a statement")
-    none = "nobody named a supporting chunk"
-    if not any(predicted) and not any(gold):
-        return Estimate(why=none)
-    both = np.array([shared_ids(p, g) for p, g in zip(predicted, gold, strict=True)], dtype=np.float64)
-    sums = np.concatenate([w @ both for w in rates.resample_weights(len(both), groups, 1000, seed)])
-    with np.errstate(invalid="ignore"):
-        return rates.from_draws(float(both[:, 0].sum() / both[:, 1].sum()), sums[:, 0] / sums[:, 1], 0.95, none)
+    scored = [(_level(label), _level(verdict), group) for label, verdict, _, group in rows if verdict is not None]
+    if not scored:
+        return Estimate(why="no statement was scored")
+    a, b = (np.array([row[i] for row in scored]) for i in (0, 1))
+    why = {"weighted_kappa": "all labels and verdicts are on one level"}
+    groups = [group for *_, group in scored]
+    return bootstrap(lambda w: {"weighted_kappa": weighted_kappa(w, a, b, 3)}, len(a), groups, why, seed=seed)[
+        "weighted_kappa"
+    ]
 
 
-def _cuts(labels: Sequence[bool], scores: Sequence[float | None]) -> tuple[Floats, Ints, Ints]:
-    """Edges e (U + 2), and for a threshold in (e[k], e[k+1]]: faithful passed and unfaithful failed (U + 1 each)."""
-    rates.need("numpy", "Fitting a threshold")
-    import numpy as np
-
-    rates.check_labels(labels, scores=scores)
-    rates.check_scores(scores)
-    kept = [(bool(y), float(s)) for y, s in zip(labels, scores, strict=True) if s is not None]
-    y = np.array([y for y, _ in kept], dtype=bool)
-    if not y.any() or y.all():
-        raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful scored answers, expected both kinds")
-    levels, at = np.unique([s for _, s in kept], return_inverse=True)
-    passed = y.sum() - np.cumsum([0, *np.bincount(at[y], minlength=len(levels))])
-    failed = np.cumsum([0, *np.bincount(at[~y], minlength=len(levels))])
-    low, high = (0.0, 1.0) if levels[0] >= 0 and levels[-1] <= 1 else (levels[0] - 1, levels[-1] + 1)
-    return np.array([low, *levels, high]), passed, failed
-
-
-def balanced_threshold(labels: Sequence[bool], scores: Sequence[float | None]) -> float:
-    """The threshold t with the highest balanced accuracy here, where ``score >= t`` passes.
-
-    The middle of the best plateau: balanced accuracy does not change between neighbouring scores, and the middle moves
-    least with the sample. Ties go to the widest plateau, then to the one closest to 0.5. Unscored answers (None) are
-    left out. Scores in [0, 1] give a threshold in [0, 1]. `InputError` without scored answers of both kinds.
-    """
-    edges, passed, failed = _cuts(labels, scores)
-    gain = passed * int(failed[-1]) + failed * int(passed[0])  # proportional to balanced accuracy, in whole numbers
-    usable = [k for k in range(len(gain)) if k == 0 or edges[k] < edges[k + 1]]
-    top = gain[usable].max()
-    best = {k for k in usable if gain[k] == top}
-    starts, ends = sorted(k for k in best if k - 1 not in best), sorted(k + 1 for k in best if k + 1 not in best)
-    plateaus = [(float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
-    low, high = max(plateaus, key=lambda e: (round(e[1] - e[0], 12), -abs((e[0] + e[1]) / 2 - 0.5)))
-    return _middle(low, high)
-
-
-def threshold_for_recall(labels: Sequence[bool], scores: Sequence[float | None], recall_unfaithful: float) -> float:
-    """The lowest threshold that fails at least this share of the unfaithful answers here; ``score >= t`` passes.
-
-    In the middle between the neighbouring scores. `InputError` for a share outside (0, 1], without scored answers of
-    both kinds, or when unfaithful answers with the score 1 put the share out of reach.
-    """
-    if not 0 < recall_unfaithful <= 1:
-        raise InputError(f"got recall_unfaithful={recall_unfaithful!r}, expected a share above 0 and at most 1")
-    edges, _, failed = _cuts(labels, scores)
-    wanted = math.ceil(recall_unfaithful * int(failed[-1]) - 1e-9)
-    k = int((failed >= wanted).argmax())
-    if edges[k] == edges[k + 1]:
-        raise InputError(
-            f"got unfaithful answers with the score {edges[k]:g}: no threshold fails {recall_unfaithful:.0%} of "
-            "the unfaithful answers. Ask for less, or calibrate on more labels"
-        )
-    return _middle(float(edges[k]), float(edges[k + 1]))
-
-
-def _middle(low: float, high: float) -> float:
-    middle = low + (high - low) / 2
-    return middle if middle > low else high
-
-
-def annotator_agreement(
-    examples: Sequence[LabelledExample], *, among: Sequence[LabelledExample] = (), seed: int = 0
-) -> Agreement | None:
-    """One annotator against the majority of the others: the ceiling for a judge. None when nothing is usable.
-
-    `LabelledExample.annotators` is a list of labels, one a person; the same inside a list of one; or a mapping from
-    person to label. A label is a boolean, a verdict's name, yes/no, or a rating, of which the set's highest (at least
-    1) means faithful, as in `LabelledExample.label`; any other label is left out. Where the others tie there is no
-    majority and the opinion is left out; `n` counts opinions. Intervals resample groups (default: contexts). Give the
-    whole set as ``among`` when ``examples`` are a part of it: its highest rating counts.
-    """
-    people = [_people(e.annotators) for e in examples]
-    everybody = [*people, *(_people(e.annotators) for e in among)]
-    top = max([1.0, *(r for labels in everybody for x in labels if (r := rating(x)) is not None)])
-    opinions: list[tuple[bool, bool, str]] = []
-    for example, labels in zip(examples, people, strict=True):
-        votes = [v for x in labels if (v := vote(x, top)) is not None]
-        for one in votes:
-            margin = 2 * (sum(votes) - one) - (len(votes) - 1)
-            if margin:
-                opinions.append((margin > 0, one, example.group_key))
-    if not opinions:
-        return None
-    others, ones, groups = zip(*opinions, strict=True)
-    return measure(others, ones, [None] * len(ones), groups=groups, seed=seed)
-
-
-def _people(annotators: Any) -> list[Any]:
-    if isinstance(annotators, list | tuple) and len(annotators) == 1 and isinstance(annotators[0], list | tuple):
-        annotators = annotators[0]
-    if isinstance(annotators, dict):
-        annotators = list(annotators.values())
-    return list(annotators) if isinstance(annotators, list | tuple) else []
-
-
-def rating(label: Any) -> float | None:
-    """A person's label as a number, if it is one."""
-    try:
-        return number if math.isfinite(number := float(label)) else None
-    except (TypeError, ValueError):
-        return None
-
-
-def vote(label: Any, top: float = 1.0) -> bool | None:
-    """Whether a person's label means faithful: a boolean, a verdict's name, yes/no, or a rating of which ``top`` does.
-
-    None for any other.
-    """
-    word = str(label).strip().lower().replace(" ", "_")
-    if word in _WORDS:
-        return _WORDS[word]
-    return None if (number := rating(label)) is None else number >= top
+def _evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> EvidenceAgreement | None:
+    predicted: list[set[int] | None] = []
+    gold: list[set[int]] = []
+    groups: list[str] = []
+    for example, judgment in pairs:
+        labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
+        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
+        wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+        for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
+            wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
+        for match, ids in wanted.items():
+            named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
+            predicted.append(None if judgment.unscored else named)
+            gold.append(ids)
+            groups.append(example.group_key)
+    return measure_evidence(predicted, gold, groups=groups, seed=seed) if gold else None

@@ -1,4 +1,4 @@
-"""Numbers with intervals: the estimate, the cluster bootstrap over weighted metrics, and prediction-powered rates."""
+"""Numbers with intervals: the estimate, the cluster bootstrap, and shares by Wilson and by prediction-powered inference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from faith_dspy.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int_]
 
-CONFUSION = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
-_BINS = 10
-_BLOCK = 2_000_000  # weights held at once by the bootstrap: 16 MB
+_BLOCK = 2_000_000
+"""Weights that the bootstrap holds at once: 16 MB."""
 
 
 class Estimate(BaseModel):
-    """A number with its interval. What cannot be told is None, and `why` says so; it is never NaN."""
+    """A number with its interval. What is undefined is None, and `why` gives the reason; it is never NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,36 +34,36 @@ class Estimate(BaseModel):
     """None when undefined, such as an AUROC where all labels are the same."""
     low: float | None = Field(default=None, allow_inf_nan=False)
     high: float | None = Field(default=None, allow_inf_nan=False)
-    """Ends of the interval, at the confidence it was asked for; None when the data do not carry one."""
+    """Ends of the interval, 95 % unless asked otherwise; None when the data allow none."""
     why: str | None = None
-    """In words, why the value or its interval is None."""
+    """Why the value or its interval is None."""
 
     @model_validator(mode="after")
     def _explained(self) -> Estimate:
         if (self.low is None) != (self.high is None):
             raise ValueError(f"low={self.low!r} without high={self.high!r}: give both ends or neither")
         if self.low is None and self.why is None:
-            raise ValueError("an estimate without a value or an interval says why")
+            raise ValueError("an estimate without an interval needs why=, the reason")
         return self
 
 
 class FaithfulShare(BaseModel):
-    """The share of faithful answers in traffic of which only a sample was labelled."""
+    """The share of faithful answers in traffic that is labelled only in part."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     powered: Estimate
     """From the labels and the judge's scores together (prediction-powered)."""
     labels_only: Estimate
-    """From the labels alone, with a Wilson interval: what the scores have to beat."""
+    """From the labels alone, with a Wilson interval: the scores help if `powered` is narrower."""
     weight: float = Field(ge=0, le=1)
-    """How far the scores were used (λ of PPI++): 0 not at all, 1 fully."""
+    """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
     labelled: int
     unlabelled: int
 
 
 def need(module: str, purpose: str) -> Any:
-    """Import `module` now; `MissingExtraError` naming the ``tune`` extra when its package is not installed."""
+    """Import a module; `MissingExtraError` naming the ``tune`` extra when its package is not installed."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
@@ -83,9 +82,9 @@ def check_confidence(confidence: float, n_resamples: int = 1) -> None:
 
 
 def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
-    """`InputError` unless `labels` are at least one, all True or False, and every one of `others` is as long."""
+    """`InputError` unless there are labels, all of them True or False, and each of ``others`` is as long."""
     if not len(labels):
-        raise InputError("got no labels, expected at least one labelled answer")
+        raise InputError("got no labels, expected at least one")
     for i, label in enumerate(labels):
         if label not in (True, False):  # numpy's booleans pass
             raise InputError(f"got label {label!r} at position {i}, expected True (faithful) or False; drop unlabelled")
@@ -102,12 +101,12 @@ def check_scores(scores: Sequence[float | None]) -> None:
 
 
 def resample_weights(n: int, groups: Sequence[str] | None, n_resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each of `n` answers is drawn in each resample, in blocks of shape (some resamples, n).
+    """How often each of ``n`` items is drawn in each resample, in blocks of shape (resamples in the block, n).
 
-    Whole groups are drawn with replacement, as many as there are, so that answers over one context stay together
+    Draws whole groups with replacement, as many as there are, so that answers over one context stay together
     (cluster bootstrap: Field & Welsh 2007, *Bootstrapping clustered data*, JRSS-B 69; Davison & Hinkley 1997, §3.8).
-    Without `groups` every answer is its own. With fewer than some 20 groups the intervals come out too narrow.
-    The draws depend on `seed` and the sorted group names, not on the block size.
+    Without ``groups`` every item is its own group. With fewer than about 20 groups intervals come out too narrow.
+    The draws depend on the seed and the sorted group names, not on the block size.
     """
     import numpy as np
 
@@ -120,13 +119,44 @@ def resample_weights(n: int, groups: Sequence[str] | None, n_resamples: int, see
         yield counts[:, member].astype(np.float64)
 
 
-def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *, basic: bool = False) -> Estimate:
-    """`value` with the percentile interval of its resamples (Efron & Tibshirani 1993, ch. 13).
+def bootstrap(
+    metrics: Callable[[Floats], Mapping[str, Floats]],
+    n: int,
+    groups: Sequence[str] | None,
+    undefined: Mapping[str, str],
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> dict[str, Estimate]:
+    """Each metric of ``n`` items with its cluster bootstrap interval (`resample_weights`, `from_draws`).
 
-    `value` and `draws` (shape: resamples) hold NaN where undefined; `undefined` is then the reason. Undefined
-    resamples are skipped; when more than half are, or when none differs from the others (a perfect judge on few
-    answers would get an interval of width 0), there is no interval. `basic` mirrors the draws about the value, cut at
-    0, for a statistic that resampling biases upwards (Davison & Hinkley 1997, §5.2), and widens to hold the value.
+    Args:
+        metrics: maps weights of shape (resamples, n) to values of shape (resamples,) by name, NaN where undefined.
+        n: number of items.
+        groups: n group names, or None.
+        undefined: by metric, the reason to give when it is undefined; names the metrics returned.
+        n_resamples, seed, confidence: of the intervals.
+    """
+    import numpy as np
+
+    values = metrics(np.ones((1, n)))
+    blocks = [metrics(w) for w in resample_weights(n, groups, n_resamples, seed)]
+    return {
+        name: from_draws(
+            float(values[name][0]), np.concatenate([b[name] for b in blocks]), confidence, why, basic=name == "ece"
+        )
+        for name, why in undefined.items()
+    }
+
+
+def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *, basic: bool = False) -> Estimate:
+    """A value with the percentile interval of its resamples (Efron & Tibshirani 1993, ch. 13).
+
+    ``value`` and ``draws`` (shape (resamples,)) are NaN where undefined; ``undefined`` is then the reason. Undefined
+    resamples are skipped. There is no interval when more than half of them are undefined, or when all are equal: a
+    perfect judge on few answers would get one of width 0. ``basic`` mirrors the draws about the value, cut at 0, for
+    a statistic that resampling biases upwards (Davison & Hinkley 1997, §5.2); it is widened to hold the value.
     """
     import numpy as np
 
@@ -142,60 +172,10 @@ def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *
     return Estimate(value=value, low=float(low), high=max(float(high), value) if basic else float(high))
 
 
-def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
-    """Weighted counts, shape (resamples, 4), in the order of `CONFUSION`, from weights `w` of shape (resamples, n)."""
-    import numpy as np
-
-    return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
-
-
-def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
-    """AUROC per resample, shape (resamples,): the Mann-Whitney statistic, ties one half; NaN with one class."""
-    import numpy as np
-
-    order = np.argsort(s, kind="stable")
-    first = np.unique(s[order], return_index=True)[1]
-    good = np.add.reduceat(w[:, order] * y[order], first, axis=1)
-    bad = np.add.reduceat(w[:, order] * ~y[order], first, axis=1)
-    won = good * (np.cumsum(bad, axis=1) - bad / 2)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(won.sum(axis=1) / (good.sum(axis=1) * bad.sum(axis=1)))
-
-
-def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]:
-    """Every metric of `Agreement` for each row of weights `w`, shape (resamples, n); NaN where undefined."""
-    import numpy as np
-
-    fp, ff, up, uf = confusion_counts(w, y, p).T
-    n = fp + ff + up + uf
-    out: dict[str, Floats] = {}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out["recall_faithful"], out["recall_unfaithful"] = fp / (fp + ff), uf / (uf + up)
-        out["balanced_accuracy"] = (out["recall_faithful"] + out["recall_unfaithful"]) / 2
-        both = (fp + ff > 0) & (uf + up > 0)
-        by_chance = ((fp + ff) * (fp + up) + (uf + up) * (uf + ff)) / n**2
-        out["cohen_kappa"] = np.where(both, ((fp + uf) / n - by_chance) / (1 - by_chance), np.nan)
-        root = np.sqrt((fp + ff) * (fp + up) * (uf + up) * (uf + ff))
-        out["mcc"] = np.where(both, np.where(root > 0, (fp * uf - ff * up) / root, 0.0), np.nan)
-        out["f1_unfaithful"] = 2 * uf / (2 * uf + ff + up)
-        out["precision_unfaithful"] = uf / (uf + ff)
-        has = ~np.isnan(s)
-        w, y, s = w[:, has], y[has], s[has]
-        out["auroc"] = out["ece"] = out["brier"] = np.full(len(w), np.nan)
-        if len(s):
-            out["auroc"] = weighted_auroc(w, y, s)
-        if len(s) and s.min() >= 0 and s.max() <= 1:
-            total = w.sum(axis=1)
-            # Bins of the original answers, kept in every resample; equal scores share a bin.
-            bins = np.searchsorted(np.sort(s), s) * _BINS // len(s)
-            off = (y - s)[:, None] * (bins[:, None] == np.arange(_BINS))
-            out["ece"] = np.abs(w @ off).sum(axis=1) / total
-            out["brier"] = w @ (y - s) ** 2 / total
-    return out
-
-
 def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
-    """The share ``k / n`` with its Wilson interval (Wilson 1927, JASA 22); ``n`` at least 1."""
+    """The share ``k / n`` with its score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
+    if not n:
+        return Estimate(why="there is nothing to take a share of")
     stats = need("scipy.stats", "The interval of a share")
     interval = stats.binomtest(k, n).proportion_ci(confidence_level=confidence, method="wilson")
     return Estimate(value=k / n, low=float(interval.low), high=float(interval.high))
@@ -208,7 +188,7 @@ def ppi_mean(
     *,
     confidence: float = 0.95,
 ) -> FaithfulShare:
-    """The share of faithful answers in the traffic the unlabelled answers stand for.
+    """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
 
     Args:
         labelled_scores: the judge's scores, in [0, 1], of n ≥ 2 labelled answers.
@@ -216,9 +196,9 @@ def ppi_mean(
         unlabelled_scores: the same judge's scores of N ≥ 2 other answers.
         confidence: of both intervals.
 
-    Holds when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge; it
-    needs no calibration, since the labels correct the scores' bias. Unscored answers (None) enter with 0.5 on both
-    sides, which keeps them in the denominator and costs only width. The interval is normal: doubt it below 30 labels.
+    Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
+    scores need no calibration, since the labels correct their bias. Unscored answers (None) enter with 0.5 on both
+    sides: they stay in the denominator and only widen the interval. The interval is normal: doubt it below 30 labels.
 
     With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
     ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,

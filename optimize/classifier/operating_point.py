@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.classifier.logistic import stable_threshold
-from faith_dspy.scoring.agreement import measure, threshold_for_recall
+from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, need, resample_weights
+from faith_dspy.scoring.thresholds import threshold_for_recall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.compile.task import Figure, Found, Stage, Task, balanced
 from faith_dspy.program.signatures import BANK
 from faith_dspy.program.verifier import Verifier
-from faith_dspy.scoring.agreement import balanced_threshold
+from faith_dspy.scoring.thresholds import balanced_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import dspy
 
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Verdict
-from faith_dspy.scoring.agreement import shared_ids
+from faith_dspy.scoring.evidence import shared_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
-from faith_dspy.scoring.agreement import annotator_agreement
+from faith_dspy.scoring.annotators import annotator_agreement
 
 if TYPE_CHECKING:
     from pathlib import Path

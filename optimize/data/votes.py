@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.scoring.agreement import rating, vote
+from faith_dspy.scoring.annotators import rating, vote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
 
 
 def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
-    """Whether a label means faithful: by ``words``, else as `faith_dspy.scoring.agreement.vote` reads it; None if neither."""
+    """Whether a label means faithful: by ``words``, else as `faith_dspy.scoring.annotators.vote` reads it; None if neither."""
     return words.get(str(label).strip().casefold(), vote(label, top))
 
 

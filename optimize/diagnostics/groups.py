@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.schema import LabelledExample
-from faith_dspy.scoring.agreement import Agreement, annotator_agreement, measure
-from faith_dspy.scoring.statistics import metric_values, resample_weights
+from faith_dspy.scoring.agreement import Agreement, measure
+from faith_dspy.scoring.annotators import annotator_agreement
+from faith_dspy.scoring.metrics import metric_values
+from faith_dspy.scoring.statistics import resample_weights
 from faith_dspy.text.tokens import language_of
 
 if TYPE_CHECKING:

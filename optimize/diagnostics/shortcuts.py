@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, from_draws, need, resample_weights, weighted_auroc
+from faith_dspy.scoring.metrics import weighted_auroc
+from faith_dspy.scoring.statistics import Estimate, from_draws, need, resample_weights
 from faith_dspy.text.features import LENGTH_FEATURES
 
 if TYPE_CHECKING:

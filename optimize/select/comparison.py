@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError
+from faith_dspy.scoring.metrics import weighted_auroc
 from faith_dspy.scoring.statistics import (
     check_confidence,
     check_labels,
     check_scores,
     need,
     resample_weights,
-    weighted_auroc,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from faith_dspy.optimize.classifier.fitting import ClassifierExample, FittedClas
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
-from faith_dspy.scoring.agreement import Agreement, evidence_f1, measure
+from faith_dspy.scoring.agreement import Agreement, measure
+from faith_dspy.scoring.evidence import measure_evidence
 from faith_dspy.scoring.matching import match_in_order, statement_labels
 from faith_dspy.scoring.score import statement_features, unverified
 from faith_dspy.text.context import index_context
@@ -158,7 +159,7 @@ def judged_rows(seen: Sequence[JudgedExample], judge: Judge) -> tuple[list[Predi
 
 
 def evidence(seen: Sequence[JudgedExample], judge: Judge, seed: int = 0) -> Estimate | None:
-    """How far the chunks a judge names are those that people named (`evidence_f1`); None where no label says any.
+    """How far the chunks a judge names are those that people named (`measure_evidence`); None where no label says any.
 
     A person's statement is brought to the judge's that shares most of its words, ids brought to the same one are
     pooled, and what is brought to none is missed. Unscored answers are left out; intervals resample groups.
@@ -179,7 +180,7 @@ def evidence(seen: Sequence[JudgedExample], judge: Judge, seed: int = 0) -> Esti
         predicted += [j.statements[at].supporting_chunk_ids if at >= 0 else () for at in wanted]
         gold += wanted.values()
         groups += [o.example.group_key] * len(wanted)
-    return evidence_f1(predicted, gold, groups=groups, seed=seed) if gold else None
+    return measure_evidence(predicted, gold, groups=groups, seed=seed).f1 if gold else None
 
 
 def _row(

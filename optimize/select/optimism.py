@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.scoring.statistics import Estimate, metric_values, need, resample_weights
+from faith_dspy.scoring.metrics import metric_values
+from faith_dspy.scoring.statistics import Estimate, need, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

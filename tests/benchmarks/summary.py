@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.optimize.select.comparison import Comparison, Side, compare
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import Agreement, balanced_threshold, measure
+from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
+from faith_dspy.scoring.thresholds import balanced_threshold
 
 from .systems import SYSTEMS
 

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from faith_dspy.errors import InputError, MissingExtraError
-from faith_dspy.schema import Chunk, LabelledExample
-from faith_dspy.scoring.agreement import (
-    annotator_agreement,
-    balanced_threshold,
-    evidence_f1,
-    measure,
-    threshold_for_recall,
-)
-from faith_dspy.scoring.statistics import Estimate, from_draws, need, ppi_mean, resample_weights, weighted_auroc
+from faith_dspy.errors import InputError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.schema import Judgment, StatementVerdict, Unscored
+from faith_dspy.scoring.agreement import measure, measure_agreement
+from faith_dspy.scoring.statistics import Estimate, from_draws
 
 METRICS = (
     "balanced_accuracy",
@@ -31,13 +24,6 @@ METRICS = (
     "ece",
     "brier",
 )
-
-
-def example(annotators: object, i: int = 0) -> LabelledExample:
-    """An answer with these annotators, over a context of its own."""
-    return LabelledExample(
-        id=str(i), context=(Chunk(id=0, text=f"c{i}"),), answer="a", faithful=True, annotators=annotators
-    )
 
 
 # Ten answers, six faithful. Passed: five of the faithful, one of the unfaithful.
@@ -61,7 +47,7 @@ def test_every_metric_worked_by_hand() -> None:
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
     assert a.precision_unfaithful.value == pytest.approx(3 / 4)
     assert a.f1_unfaithful.value == pytest.approx(3 / 4)  # 2*3 / (2*3 + 1 + 1)
-    # JudgedExample .8; by chance .6*.6 + .4*.4 = .52; (.8 - .52) / (1 - .52)
+    # Observed .8; by chance .6*.6 + .4*.4 = .52; (.8 - .52) / (1 - .52)
     assert a.cohen_kappa.value == pytest.approx(0.28 / 0.48)
     # (5*3 - 1*1) / sqrt(6*6*4*4) = 14 / 24
     assert a.mcc.value == pytest.approx(14 / 24)
@@ -89,17 +75,6 @@ def test_same_numbers_as_scikit_learn() -> None:
     assert a.f1_unfaithful.value == pytest.approx(metrics.f1_score(~y, ~p))
     assert a.precision_unfaithful.value == pytest.approx(metrics.precision_score(~y, ~p))
     assert a.brier.value == pytest.approx(metrics.brier_score_loss(y, s))
-
-
-def test_weighted_auroc_is_that_of_repeated_answers() -> None:
-    """A resample's AUROC is the AUROC of the answers written out as often as they were drawn."""
-    metrics = pytest.importorskip("sklearn.metrics")
-    y, s = np.array(LABELS), np.array(SCORES)
-    for w in next(resample_weights(10, None, 20, 0)):
-        again = w.astype(int)
-        if 0 < (again * y).sum() < again.sum():
-            expected = metrics.roc_auc_score(np.repeat(y, again), np.repeat(s, again))
-            assert weighted_auroc(w[None], y, s)[0] == pytest.approx(expected)
 
 
 def test_unscored_answers_count_in_coverage_alone() -> None:
@@ -233,169 +208,121 @@ def test_ece_of_a_calibrated_judge_reaches_down_to_zero() -> None:
     assert ece.low <= ece.value <= ece.high
 
 
-def test_evidence_f1_pools_ids_over_statements() -> None:
-    """Micro-F1 counts ids, so that a statement with many chunks weighs more."""
-    # Shared 1 + 0 + 2 = 3; predicted 2 + 1 + 2, gold 1 + 1 + 3: 2*3 / 10.
-    e = evidence_f1([{0, 1}, {2}, {3, 4}], [{0}, {5}, {3, 4, 6}])
-    assert e.value == pytest.approx(0.6)
-    assert e.low is not None
-    assert evidence_f1([set(), set()], [set(), set()]).why == "nobody named a supporting chunk"
-    assert evidence_f1([], []).value is None
-    with pytest.raises(InputError, match="2 predicted and 1 gold"):
-        evidence_f1([{1}, {2}], [{1}])
+# --- a judge: answers, statements, evidence -------------------------------------------------------------------------
 
 
-def test_threshold_sits_in_the_middle_of_the_best_gap() -> None:
-    """Between the highest unfaithful and the lowest faithful score when they are apart."""
-    assert balanced_threshold([False, False, True, True], [0.1, 0.2, 0.6, 0.9]) == pytest.approx(0.4)
-
-
-def test_threshold_prefers_the_widest_plateau_then_the_one_near_a_half() -> None:
-    """Among equally good cuts the one that moves least with the sample is taken."""
-    # U .1, F .2, U .6, F .9. Cuts in (.1, .2] and (.6, .9] both give .75; the second is wider.
-    assert balanced_threshold([False, True, False, True], [0.1, 0.2, 0.6, 0.9]) == pytest.approx(0.75)
-    # The same with gaps of equal width, (.1, .3] and (.7, .9], at the same distance from a half; then one nearer.
-    assert balanced_threshold([False, True, False, True], [0.1, 0.3, 0.5, 0.7]) == pytest.approx(0.6)
-
-
-def test_threshold_joins_neighbouring_gaps_of_equal_worth() -> None:
-    """A score at which both classes gain alike does not end the plateau."""
-    # U .1, then F and U tied at .4, then F .8: cuts in (.1, .4] and (.4, .8] both give .75; the middle of both is .45.
-    assert balanced_threshold([False, True, False, True], [0.1, 0.4, 0.4, 0.8]) == pytest.approx(0.45)
-
-
-@pytest.mark.parametrize(
-    "scores", [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [0.9, 1.0, 0.0], [3.0, -1.0, 7.0]]
-)
-def test_threshold_is_never_worse_than_any_other(scores: list[float]) -> None:
-    """Also for constant, extreme and backward scores; probabilities give a threshold in [0, 1]."""
-    labels = [True, False, False]
-    t = balanced_threshold(labels, scores)
-
-    def value(cut: float) -> float:
-        return measure(labels, [s >= cut for s in scores], scores, n_resamples=2).balanced_accuracy.value or 0.0
-
-    assert value(t) == max(value(c) for c in [-9.0, 9.0, *scores, *(s + 1e-9 for s in scores)])
-    if max(scores) <= 1:
-        assert 0 <= t <= 1
-
-
-def test_threshold_for_recall_is_the_lowest_that_finds_enough() -> None:
-    """It fails the asked share of unfaithful answers, and passes as many faithful ones as that allows."""
-    labels = [False, False, False, False, True, True, True]
-    scores = [0.1, 0.2, 0.3, 0.6, 0.25, 0.7, 0.9]
-    assert threshold_for_recall(labels, scores, 0.75) == pytest.approx(0.45)  # three of four: between .3 and .6
-    assert threshold_for_recall(labels, scores, 0.5) == pytest.approx(0.225)  # two: between .2 and .25
-    assert threshold_for_recall(labels, scores, 1.0) == pytest.approx(0.65)
-
-
-def test_thresholds_that_cannot_be_fitted_say_why() -> None:
-    """One class, a share that is none, and unfaithful answers at the very top are refused."""
-    with pytest.raises(InputError, match="2 faithful and 0 unfaithful"):
-        balanced_threshold([True, True], [0.1, 0.2])
-    with pytest.raises(InputError, match="score nan"):
-        balanced_threshold([True, False], [0.1, math.nan])
-    with pytest.raises(InputError, match=r"recall_unfaithful=1\.5"):
-        threshold_for_recall([True, False], [0.1, 0.2], 1.5)
-    with pytest.raises(InputError, match="no threshold fails 100%"):
-        threshold_for_recall([True, False], [0.1, 1.0], 1.0)
-
-
-def test_one_annotator_against_the_majority_of_the_others() -> None:
-    """Each person is held against the others; where the others tie there is nothing to hold against."""
-    # yes yes no: the two yes face a tie and drop out; the no faces yes, yes.
-    # no no no: three times unfaithful against unfaithful. True True True: three times faithful against faithful.
-    found = annotator_agreement(
-        [example(["yes", "yes", "no"], 0), example([["no", "no", "no"]], 1), example([[True, True, True]], 2)]
+def labelled(*statements: tuple[str, str, list[int] | None], context: int = 3, **more):
+    """A labelled answer made of statements (text, verdict, chunk ids), over a context of its own."""
+    rows = [{"text": t, "verdict": v, "supporting_chunk_ids": ids} for t, v, ids in statements]
+    answer = more.pop("answer", " ".join(t for t, *_ in statements))
+    return parse_example(
+        {"context": [f"{answer} {i}" for i in range(context)], "answer": answer, "statements": rows, **more}
     )
-    assert found is not None
-    assert found.n == 7
-    assert found.confusion == {
-        "faithful_passed": 3,
-        "faithful_failed": 1,
-        "unfaithful_passed": 0,
-        "unfaithful_failed": 3,
-    }
-    assert found.balanced_accuracy.value == pytest.approx((3 / 4 + 1) / 2)
-    # JudgedExample 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
-    assert found.cohen_kappa.value == pytest.approx(18 / 25)
 
 
-def test_annotators_may_be_ratings_verdicts_or_a_mapping() -> None:
-    """The highest rating of the set and full support mean faithful; labels nobody can read are left out."""
-    ratings = annotator_agreement([example([["4", "4", "3"]], 0), example([["1", "2", "4"]], 1)])
-    # 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; 1 and 2 face a tie, as do both 4 above.
-    assert ratings is not None
-    assert ratings.confusion["faithful_failed"] == ratings.confusion["unfaithful_passed"] == 1
-    verdicts = annotator_agreement([example({"ann": "fully_supported", "bo": "contradictory", "cy": "?"})])
-    assert verdicts is not None
-    assert verdicts.n == 2
+def judged(*statements: tuple[str, str | None, tuple[int, ...]], **more) -> Judgment:
+    """A judgment with statements (text, verdict, chunk ids); it passes when all are supported."""
+    made = tuple(StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids) for t, v, ids in statements)
+    if "unscored" in more:
+        return Judgment(statements=made, **more)
+    ok = all(s.is_supported for s in made)
+    return Judgment(score=float(ok), faithful=ok, statements=made, **more)
 
 
-@pytest.mark.parametrize("annotators", [None, [], ["yes"], [["?", "!"]], 3, "yes", [{"a": 1}, None]])
-def test_nothing_usable_gives_no_ceiling(annotators: object) -> None:
-    """Without two readable labels on one answer there is no human agreement to report."""
-    assert annotator_agreement([example(annotators)]) is None
+SPLIT = labelled(
+    ("The kettle is blue and it holds one litre.", "fully_supported", [0, 1]), ("It rains.", "no_evidence", [])
+)
+MERGED = labelled(("The tram is late.", "fully_supported", [0]), ("The bus is red.", "partially_supported", [2]))
+REWORDED = labelled(("The museum owns clocks in number one hundred forty.", "fully_supported", [1]))
 
 
-def test_prediction_powered_share_worked_by_hand() -> None:
-    """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
-    # Labels 1 0 1 0, scores .8 .2 .6 .4 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 + .1 + .1) / 3 = .4 / 3.
-    # var of all eight scores (mean .6): squares .04 .16 0 .04 .04 .04 0 0 -> .32 / 7. n/N = 1.
-    # λ = (.4 / 3) / (2 * .32 / 7) = 1.458 -> cut to 1. Share = .5 + (.7 - .5) = .7.
-    share = ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
-    assert share.weight == 1.0
-    assert share.powered.value == pytest.approx(0.7)
-    # Variance: var(F_u) / 4 + var(Y - F) / 4 = (.04 / 3) / 4 + (.4 / 3) / 4; Y - F = .2 -.2 .4 -.4.
-    assert share.powered.low == pytest.approx(0.7 - 1.959964 * math.sqrt(0.44 / 12))
-    # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
-    z = 1.959964
-    assert share.labels_only.high == pytest.approx(0.5 + z * math.sqrt(0.0625 + z**2 / 64) / (1 + z**2 / 4), abs=1e-6)
+def test_a_split_statement_by_hand() -> None:
+    """Both halves have the label of the whole, and their chunks together are held against the whole's."""
+    found = measure_agreement(
+        [SPLIT],
+        [judged(("The kettle is blue", "fully_supported", (0,)), ("it holds one litre.", "not_supported", (2,)),
+                ("It rains.", "not_supported", ()))],
+    )  # fmt: skip
+    assert found.statements is not None
+    assert found.evidence is not None
+    # Labels yes, yes, no against yes, no, no.
+    assert found.statements.confusion == {
+        "faithful_passed": 1, "faithful_failed": 1, "unfaithful_passed": 0, "unfaithful_failed": 1,
+    }  # fmt: skip
+    # {0, 2} against {0, 1}, and nothing against nothing.
+    assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 0.5, 0.5)
 
 
-def test_prediction_powered_intervals_hold_the_truth_and_are_narrower() -> None:
-    """With 60 labels and 600 scores of a fair but biased judge: coverage in 90 to 99 %, width under that of labels."""
-    rng = np.random.default_rng(2)
-    held = narrower = 0
-    for _ in range(200):
-        y = rng.random(660) < 0.7
-        f = np.clip(0.2 + 0.5 * y + 0.1 * rng.standard_normal(660), 0, 1)
-        share = ppi_mean(f[:60].tolist(), y[:60].tolist(), f[60:].tolist())
-        p, c = share.powered, share.labels_only
-        held += p.low <= 0.7 <= p.high  # type: ignore[operator]  # all samples have both classes
-        narrower += p.high - p.low < c.high - c.low  # type: ignore[operator]
-    assert 180 <= held <= 198
-    assert narrower > 190
+def test_a_merged_statement_by_hand() -> None:
+    """It has the lowest of the labels, and its chunks are held against those of both together."""
+    found = measure_agreement([MERGED], [judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))])
+    assert found.statements is not None
+    assert found.evidence is not None
+    assert found.statements.confusion["unfaithful_passed"] == found.statements.n == 1
+    assert (found.evidence.n, found.evidence.f1.value) == (1, pytest.approx(2 * 1 / (2 + 2)))
 
 
-def test_useless_scores_are_not_used() -> None:
-    """Constant scores get weight 0 and leave the labels' mean; labels all alike give no normal interval."""
-    share = ppi_mean([0.5] * 4, [True, False, True, True], [0.5, None, 0.5])
-    assert (share.weight, share.powered.value) == (0.0, 0.75)
-    same = ppi_mean([0.9, 0.8], [True, True], [0.9, 0.1])
-    assert same.powered.low is None
-    assert same.labels_only.low is not None
-    for bad in (
-        ([1.5, 0.5], [True, False], [0.5, 0.5]),
-        ([0.5], [True], [0.5]),
-        ([math.nan, 0.5], [True, False], [1, 1]),
-    ):
-        with pytest.raises(InputError):
-            ppi_mean(*bad)
+def test_a_reworded_statement_by_hand() -> None:
+    """It matches the statement that shares its words; one that shares none counts as missed."""
+    found = measure_agreement(
+        [REWORDED, REWORDED],
+        [
+            judged(("The museum has 140 clocks.", "fully_supported", (1,))),
+            judged(("It is free.", "fully_supported", (0,))),
+        ],
+    )
+    assert found.statements is not None
+    assert found.evidence is not None
+    assert (found.statements.n, found.statements.scored, found.statements.recall_faithful.value) == (2, 1, 1.0)
+    # The missed one's chunk is missed, too; the chunk of the unlabelled statement is nobody's.
+    assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 1.0, 0.5)
 
 
-def test_a_missing_package_names_the_extra() -> None:
-    """What is not installed is an error that says how to install it, not an ImportError."""
-    with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
-        need("no_such_package.part", "Measuring agreement")
+def test_graded_labels_have_a_weighted_kappa() -> None:
+    """Labels full, partial, none against verdicts full, none, none: observed distance 1/3, by chance 1."""
+    texts = ("The tram is late.", "The bus is red.", "My ship sails.")
+    people = labelled(
+        *((t, v, None) for t, v in zip(texts, ("fully_supported", "partially_supported", "contradictory"), strict=True))
+    )
+    said = judged(
+        *((t, v, ()) for t, v in zip(texts, ("fully_supported", "no_evidence", "not_supported"), strict=True))
+    )
+    found = measure_agreement([people], [said])
+    # By chance, verdicts being none 2/3 and full 1/3: a label none is 2/3 away, partial 1, full 4/3: their mean is 1.
+    assert found.statements is not None
+    assert found.statements.weighted_kappa is not None
+    assert found.statements.weighted_kappa.value == pytest.approx(1 - 1 / 3)
+    assert found.evidence is None
 
 
-def test_people_agree_on_real_data_as_far_as_published() -> None:
-    """On the multi-turn RAG answers one annotator reaches .78 to .86 against the majority of the others."""
-    path = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "long_context.jsonl"
-    if not path.exists():
-        pytest.skip(f"no labelled data at {path}")
-    labels = pytest.importorskip("faith_dspy.io.labels")
-    found = annotator_agreement(labels.read_labels(path))
-    assert found is not None
-    assert 0.78 <= (found.balanced_accuracy.value or 0) <= 0.86
+def test_an_unscored_answer_counts_in_coverage_alone() -> None:
+    """It adds to n of answers, statements and evidence, and to none of their metrics."""
+    one = judged(("The tram is late. The bus is red.", "not_supported", ()))
+    lost = judged(("The kettle is blue", None, ()), unscored=Unscored.LM_FAILED)
+    found = measure_agreement([MERGED, SPLIT], [one, lost])
+    assert found.answers is not None
+    assert found.statements is not None
+    assert found.evidence is not None
+    assert (found.answers.n, found.answers.scored) == (2, 1)
+    assert (found.statements.n, found.statements.scored) == (3, 1)  # one merged; one half of a split one; one missed
+    assert (found.evidence.n, found.evidence.scored) == (3, 1)
+
+
+def test_what_labels_do_not_say_is_none() -> None:
+    """Labels of answers say nothing of statements and evidence, and no label of an answer gives none for it."""
+    faithful = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
+    found = measure_agreement([faithful], [judged(("It rains.", "fully_supported", (0,)))])
+    assert (found.statements, found.evidence) == (None, None)
+    bare = faithful.model_copy(update={"faithful": None})
+    assert measure_agreement([bare], [judged(("It rains.", "fully_supported", (0,)))]).answers is None
+    with pytest.raises(InputError, match="1 judgments of 0"):
+        measure_agreement([], [judged()])
+
+
+def test_the_json_has_answers_on_top() -> None:
+    """Metrics of answers at the top level, each with value, low and high; the other two under their names."""
+    document = measure_agreement([MERGED], [judged(("The tram is late.", "fully_supported", (0,)))]).to_json()
+    assert {"n", "coverage", "balanced_accuracy", "cohen_kappa", "auroc", "statements", "evidence"} <= set(document)
+    assert set(document["balanced_accuracy"]) == {"value", "low", "high", "why"}
+    assert {"n", "coverage", "cohen_kappa", "weighted_kappa"} <= set(document["statements"])
+    assert {"n", "precision", "recall", "f1"} <= set(document["evidence"])
