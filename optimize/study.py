@@ -41,9 +41,9 @@ from faith_dspy.text.sentences import carries_statement, sentences
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
-    from faith_dspy.scoring.agreement import Agreement
 
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.agreement import Agreement
 
 BASELINES = {
     "lexical-baseline": ("overlap", "lexical features alone, no LM: the lexical features, fitted on the same labels"),
