@@ -254,9 +254,9 @@ def _evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> E
         wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
         for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
             wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
-        for match, ids in wanted.items():
+        for match, gold_ids in wanted.items():
             named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
             predicted.append(None if judgment.unscored else named)
-            gold.append(ids)
+            gold.append(gold_ids)
             groups.append(example.group_key)
     return measure_evidence(predicted, gold, groups=groups, seed=seed) if gold else None
