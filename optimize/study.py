@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import Counter
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dspy
 
+import faith_dspy
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.judge import Judge
@@ -18,7 +22,7 @@ from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPo
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
 from faith_dspy.optimize.data.parts import Parts, read_parts
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult, study_id
+from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, VariantResult
 from faith_dspy.optimize.select import champion
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
@@ -34,6 +38,7 @@ from faith_dspy.optimize.select.evaluate import (
 from faith_dspy.optimize.select.plan import plan
 from faith_dspy.optimize.select.spending import Cost, Purse
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from faith_dspy.lm.endpoint import LMIdentity
     from faith_dspy.schema import LabelledExample
     from faith_dspy.scoring.agreement import Agreement
 
@@ -68,8 +74,8 @@ class Tracker(Protocol):
     def variant(self, result: VariantResult) -> None:
         """A variant is finished."""
 
-    def finish(self, result: StudyResult) -> None:
-        """The study is finished."""
+    def finish(self, result: StudyResult) -> str:
+        """The study is finished. Returns what became of the judge in the registry, a sentence, or nothing."""
 
 
 class Options(NamedTuple):
@@ -94,7 +100,7 @@ class Options(NamedTuple):
 
 
 def run(
-    labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudyResult], Tracker]
+    labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudySetup], Tracker]
 ) -> StudyResult:
     """Tune a judge on a labels file, write it to ``options.out``, and return everything that was found.
 
@@ -114,7 +120,7 @@ def run(
         preflight(make_lm(options.reflection_lm))
     tuned_on = [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
     tested_on = parts.test if test else []
-    result = StudyResult(
+    setup = StudySetup(
         study_id=study_id(
             [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test],
             identity(lm),
@@ -128,17 +134,14 @@ def run(
         budget=options.budget,
         seed=options.seed,
         split=parts.report,
-        variants=[],
-        champion="",
-        test=[],
-        comparisons={},
-        ceiling=annotator_agreement([*tuned_on, *tested_on]),
     )
+    ceiling = annotator_agreement([*tuned_on, *tested_on])
+    result = StudyResult(**dict(setup), variants=(), champion="", test=(), comparisons={}, ceiling=ceiling)
     view.say(parts.sentence)
     with metered(limits) as meter:
         purse = Purse(meter)
         study = _Study(options, budget, parts, result, view, purse)
-        study.track = tracker(result)
+        study.track = tracker(setup)
         study.baselines()
         try:
             for variant in variants:
@@ -159,8 +162,8 @@ def run(
         result.usage, result.replayed = meter.usage, meter.replayed
     result.seconds = time.monotonic() - started
     champion.export(judge, study.contest(), result, out)
-    study.track.finish(result)
-    return result
+    registered = study.track.finish(result)
+    return result.model_copy(update={"registered": registered})
 
 
 class _Study:
@@ -281,10 +284,10 @@ class _Study:
             )
         result.compile_usage = meter.usage
         result.params["instructions"] = ", ".join(compiled.instructions)
-        result.search = [f._asdict() for f in compiled.figures]
-        result.learned = list(compiled.notes)
+        result.search = tuple(f._asdict() for f in compiled.figures)
+        result.learned = compiled.notes
         if compiled.failed:
-            result.learned.append(f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling")
+            result.learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
         for note in result.learned:
             self.view.say(f"{variant.name}: {note}")
 
@@ -305,13 +308,13 @@ class _Study:
         return rows, dict(zip(stage.names, stage.weights, strict=True))
 
     def _add(self, result: VariantResult, rows: list[PredictionRow]) -> None:
-        result.predictions = rows
+        result.predictions = tuple(rows)
         result.agreement = agreement(rows, seed=self.options.seed)
-        result.selection = _selection(result.agreement)
+        result.selection_score = _selection(result.agreement)
         self._record(result)
 
     def _record(self, result: VariantResult) -> None:
-        self.result.variants.append(result)
+        self.result.variants += (result,)
         self.track.variant(result)
 
 
@@ -336,3 +339,31 @@ def _check_out(out: Path) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK):
         what = "cannot be written to" if there.is_dir() else "is a file"
         raise InputError(f"--out {out}: {there} {what}; expected a folder, or a place where one can be made.")
+
+
+def study_id(
+    parts: Sequence[Sequence[LabelledExample]],
+    lm: LMIdentity,
+    plan: Budget,
+    variants: Sequence[Variant],
+    options: object,
+) -> str:
+    """Hash of all that a study's outcome depends on. The same id goes on in the same MLflow run; another is a new run.
+
+    ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
+    budget by its numbers; variants with every option, their optimizer and order; ``options``, such as the seed; the code
+    by its text and the versions of what it computes with – prompts, metric and program are in it. Not the minutes: a
+    study that ran out of them goes on when it is given more. Nothing but LM replies is ever reused, and those by LM and
+    prompt.
+    """
+    labels = [label_set_hash(part) for part in parts]
+    return digest([labels, lm.model_dump(mode="json"), plan._replace(minutes=None), list(variants), options, _code()])
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    versions = [metadata.version(name) for name in ("dspy", "scikit-learn")]
+    here = Path(__file__).parent  # in a source tree it lies beside the package
+    files = {f.resolve() for package in (here, Path(faith_dspy.__file__).parent) for f in package.rglob("*.py")}
+    texts = sorted(hashlib.sha256(f.read_bytes()).hexdigest() for f in files)
+    return digest([versions, texts])

@@ -91,10 +91,8 @@ def study_view(result: Any) -> RenderableType:
         "",
     ]
     notes += [f"• {c.sentence}" for c in result.comparisons.values()]
-    if result.classifier_report is not None:
-        calibration, review_range = (
-            getattr(result.classifier_report, k).get("test") for k in ("calibration", "review_range")
-        )
+    if result.diagnosis is not None:
+        calibration, review_range = (getattr(result.diagnosis, k).get("test") for k in ("calibration", "review_range"))
         if calibration is not None:
             notes.append(
                 f"• Calibration error on test: {interval(calibration.before)} as the LM says it, "
@@ -105,8 +103,8 @@ def study_view(result: Any) -> RenderableType:
     if not result.finished:
         notes.append("• [yellow]Stopped early: the champion is the best of the variants that were finished.[/yellow]")
     notes += [f"• [yellow]{escape(note)}[/yellow]" for note in result.notes]
-    if result.selection is not None:
-        notes.append(f"• {escape(result.selection.sentence)}")
+    if result.optimism is not None:
+        notes.append(f"• {escape(result.optimism.sentence)}")
     if result.groups is not None:
         notes.append(f"• {escape(result.groups.sentence)}")
     baseline = result.comparisons.get("lexical-baseline")
@@ -151,26 +149,26 @@ def _groups(groups: Any) -> list[RenderableType]:
 
 def _frontier(result: Any) -> list[RenderableType]:
     """What agreement costs, the cheapest first, and what that says; nothing where there is no choice."""
-    if len(result.frontier) < 2:
+    if len(result.costs) < 2:
         return []
     table = Table(title="What agreement costs: to choose by, not agreement with people", title_justify="left",
                   box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
     table.add_column("", max_width=34, overflow="ellipsis", no_wrap=True)
     for title in ("n", "asked", "b. acc.", "AUROC", "calls", "read", "s"):
         table.add_column(title, justify="right", no_wrap=True)
-    for p in result.frontier:
-        style = "bold green" if p.champion else ""
+    for p in result.costs:
+        style = "bold green" if p.exported else ""
         table.add_row(
-            Text(("★ " if p.champion else "→ " if p.cheapest else "  ") + p.name, style),
+            Text(("★ " if p.exported else "→ " if p.cheapest else "  ") + p.name, style),
             str(p.n),
-            f"{p.asked:.0%}",
-            number(p.agreement),
+            f"{p.lm_share:.0%}",
+            number(p.balanced_accuracy),
             number(p.auroc),
             f"{p.calls:.1f}",
             f"{p.computed_tokens:.0f}",
             f"{p.seconds:.1f}",
         )
-    return [table, *(f"• {sentence}" for sentence in result.frontier_in_words), ""]
+    return [table, *(f"• {sentence}" for sentence in result.costs_in_words), ""]
 
 
 def _cost(usage: Usage, answers: int) -> tuple[str, str, str]:

@@ -24,7 +24,7 @@ from faith_dspy.optimize.classifier.logistic import (
     soft_minimum,
     stable_threshold,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, Cut, OperatingPoint, threshold_for
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
 from faith_dspy.optimize.classifier.review_range import review_range_for
 from faith_dspy.scoring.classifier import LOGIT_LIMIT, AnswerClassifier, Classifier, StatementClassifier, to_probability
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from faith_dspy.optimize.checks import ThresholdChoice
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -52,7 +54,7 @@ class FittedClassifier(NamedTuple):
     """Which labels the statement classifier learned from; ``features`` when there is no statement classifier."""
     prior_widths: tuple[float, float]
     """The widths chosen for the statement and the answer classifier."""
-    cut: Cut
+    cut: ThresholdChoice
     """The threshold, with what it reaches on `probabilities`."""
 
 

@@ -10,9 +10,10 @@ import math
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.optimize.checks import ThresholdChoice
 from faith_dspy.optimize.classifier.logistic import stable_threshold
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, need, resample_weights
@@ -76,22 +77,6 @@ _EXPECTED = {
 BALANCED = OperatingPoint()
 
 
-class Cut(_Frozen):
-    """A threshold, and what it reaches on the probabilities it was chosen on. Intervals are 95 %."""
-
-    operating_point: str
-    threshold: float = Field(ge=0, le=1)
-    balanced_accuracy: Estimate
-    recall_unfaithful: Estimate
-    """Share of the unfaithful answers it stops."""
-    recall_faithful: Estimate
-    """Share of the faithful answers it passes."""
-    cost: Estimate | None = None
-    """Mean cost of an answer, in faithful answers stopped; only where the operating_point is a cost."""
-    note: str | None = None
-    """In words, what so few labels cannot assure."""
-
-
 def threshold_for(
     operating_point: OperatingPoint,
     probabilities: Sequence[float | None],
@@ -99,7 +84,7 @@ def threshold_for(
     *,
     groups: Sequence[str] | None = None,
     seed: int = 0,
-) -> Cut:
+) -> ThresholdChoice:
     """The threshold t for ``operating_point``; an answer passes when its probability is at least t.
 
     - ``balanced``: best balanced accuracy, each cut counted with its neighbours (`stable_threshold`).
@@ -145,7 +130,7 @@ def threshold_for(
     ):
         likely = f"On new answers it may be as low as {recall.low:.2f}: {(~y).sum()} unfaithful ones were labelled."
         note = f"{note} {likely}" if note else likely
-    return Cut(
+    return ThresholdChoice(
         operating_point=str(operating_point),
         threshold=t,
         balanced_accuracy=found.balanced_accuracy,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from faith_dspy.optimize.checks import ReviewRangeCheck
 from faith_dspy.optimize.classifier.operating_point import share
-from faith_dspy.optimize.reporting.wording import percent
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, check_labels
 
@@ -16,37 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.scoring.statistics import Bools, Floats
-
-
-class ReviewRange(BaseModel):
-    """Probabilities too close to the threshold to rely on, and how good the judge is outside of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    low: float
-    high: float
-    """An answer goes to a person when ``low <= probability < high``."""
-    sure: float
-    """How often the judge was to be right on each side."""
-    inside: float
-    """Share of the answers that go to a person."""
-    passed_right: Estimate
-    """Share of the answers passed above the review_range that are faithful (Wilson's interval)."""
-    stopped_right: Estimate
-    """Share of the answers stopped below the review_range that are unfaithful."""
-    balanced_accuracy: Estimate
-    """Outside of the review_range."""
-
-    @property
-    def sentence(self) -> str:
-        """In words."""
-        sides = (("passed", "faithful", self.passed_right), ("stopped", "unfaithful", self.stopped_right))
-        between = f"{self.inside:.0%} of the answers, those between {self.low:.2f} and {self.high:.2f}"
-        right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
-        none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
-        return (
-            f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."
-        )
 
 
 SURE = 0.9
@@ -98,7 +66,7 @@ def measure_band(
     groups: Sequence[str] | None = None,
     sure: float = SURE,
     seed: int = 0,
-) -> ReviewRange:
+) -> ReviewRangeCheck:
     """How many answers a review_range sends to people, and how good the judge is on the others. None: left out."""
     check_labels(labels, probabilities=probabilities, groups=groups)
     at = [i for i, p in enumerate(probabilities) if p is not None]
@@ -111,12 +79,27 @@ def measure_band(
         kept = [str(at[i]) if groups is None else groups[at[i]] for i in rest]
         verdicts = (p[rest] >= threshold).tolist()
         balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
-    return ReviewRange(
+    share_inside = float(inside.mean()) if len(p) else 0.0
+    passed_right = share(y[~inside & (p >= threshold)], True)
+    stopped_right = share(y[~inside & (p < threshold)], False)
+    return ReviewRangeCheck(
         low=review_range[0],
         high=review_range[1],
         sure=sure,
-        inside=float(inside.mean()) if len(p) else 0.0,
-        passed_right=share(y[~inside & (p >= threshold)], True),
-        stopped_right=share(y[~inside & (p < threshold)], False),
+        inside=share_inside,
+        passed_right=passed_right,
+        stopped_right=stopped_right,
         balanced_accuracy=balanced,
+        sentence=_sentence(review_range, share_inside, passed_right, stopped_right),
     )
+
+
+def _sentence(review_range: tuple[float, float], inside: float, passed_right: Estimate, stopped_right: Estimate) -> str:
+    def percent(e: Estimate) -> str:
+        return f"{e.value:.0%}" + (f" [{e.low:.0%}, {e.high:.0%}]" if e.low is not None and e.high is not None else "")
+
+    sides = (("passed", "faithful", passed_right), ("stopped", "unfaithful", stopped_right))
+    between = f"{inside:.0%} of the answers, those between {review_range[0]:.2f} and {review_range[1]:.2f}"
+    right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
+    none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
+    return f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from faith_dspy.optimize.checks import Ablated, Difference
 from faith_dspy.optimize.classifier.fitting import fit_classifier
-from faith_dspy.optimize.select.comparison import Difference, paired_bootstrap
+from faith_dspy.optimize.select.comparison import paired_bootstrap
 from faith_dspy.scoring.statistics import resample_weights
 from faith_dspy.text.features import DIRECTIONS
 
@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 _RESAMPLES = 1000
-
-
-class Ablated(BaseModel):
-    """The classifier without some of its features, cross-fitted; differences are the full classifier minus this one.
-
-    They are paired, on resamples of whole groups.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    without: str
-    """A signal's name, ``the LM`` or ``words``."""
-    features: tuple[str, ...]
-    """What was left out."""
-    balanced_accuracy: Difference
-    """Above 0: the features help."""
-    auroc: Difference
-    """Above 0: the features help."""
-    log_loss: Difference
-    """Below 0: the features help."""
 
 
 def ablate(
@@ -57,7 +37,7 @@ def ablate(
     """
     names = fitted.classifier.statement.names if fitted.classifier.statement else ()
     words = tuple(n for n in names if n in DIRECTIONS)
-    wholes = {"the LM": tuple(n for n in names if n not in DIRECTIONS), "words": words}
+    wholes = {"the LM": tuple(n for n in names if n not in DIRECTIONS), "lexical features": words}
     singles = {n: (n,) for n in names}
     found = []
     for without, left_out in [*wholes.items(), *singles.items()]:

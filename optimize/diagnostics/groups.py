@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from faith_dspy.optimize.checks import GroupResult, Groups
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.annotators import annotator_agreement
@@ -29,42 +28,6 @@ MAX_FEW = 3
 """A facet with more groups that are too small to measure has one line for all of them."""
 _ALPHA = 0.05
 _READ = 2_000  # characters from which a language is guessed
-
-
-class GroupResult(BaseModel):
-    """One group of test answers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    facet: str
-    """What is grouped by: ``source``, ``domain``, ``language``, ``length``, ``group`` …"""
-    name: str
-    n: int
-    faithful: int
-    agreement: Agreement | None = None
-    """None when there are too few answers of a label to measure it."""
-    behind: float | None = None
-    """Balanced accuracy minus that of all other answers."""
-    p_value: float | None = Field(default=None, ge=0, le=1)
-    """One-sided, of being behind the rest, corrected for all groups that were measured."""
-    ceiling: Agreement | None = None
-    """One annotator against the majority of the others, on these answers."""
-
-
-class Groups(BaseModel):
-    """The champion's agreement by group, on the testset."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    groups: list[GroupResult]
-    worst: int | None = None
-    """Position of the group with the lowest balanced accuracy; None when fewer than two could be measured."""
-    sentence: str
-
-    @property
-    def lowest(self) -> GroupResult | None:
-        """The group at `worst`."""
-        return None if self.worst is None else self.groups[self.worst]
 
 
 class _Slice(NamedTuple):
@@ -104,8 +67,8 @@ def by_group(rows: Sequence[PredictionRow], seed: int = 0, n_resamples: int = 10
     known = [i for i, g in enumerate(found) if g.agreement and g.agreement.balanced_accuracy.value is not None]
     worst = min(known, key=lambda i: found[i].agreement.balanced_accuracy.value, default=None)  # type: ignore[union-attr,return-value,arg-type]
     if len(known) < 2 or worst is None:
-        return Groups(groups=found, sentence=f"No two groups have {MIN_CLASS} answers of each label to compare.")
-    return Groups(groups=found, worst=worst, sentence=_sentence(found, worst, len(known)))
+        return Groups(groups=tuple(found), sentence=f"No two groups have {MIN_CLASS} answers of each label to compare.")
+    return Groups(groups=tuple(found), worst=worst, sentence=_sentence(found, worst, len(known)))
 
 
 def _slices(rows: Sequence[PredictionRow]) -> list[_Slice]:

@@ -4,46 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from faith_dspy.optimize.checks import Bin, CalibrationCheck
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, check_labels
+from faith_dspy.scoring.statistics import check_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BINS = 10
-
-
-class Bin(BaseModel):
-    """Answers of nearly the same probability."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    mean: float
-    """Mean probability."""
-    share: float
-    """Share people call faithful."""
-    low: float
-    high: float
-    """Its 95 % Wilson interval."""
-    n: int
-
-
-class CalibrationCheck(BaseModel):
-    """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    method: Literal["platt", "isotonic"]
-    n: int
-    """Answers for which both are known."""
-    before: Estimate
-    """Expected calibration error of the weakest statement's probability as the LM gives it."""
-    after: Estimate
-    """The same of the classifier's probability."""
-    bins_before: list[Bin]
-    bins_after: list[Bin]
 
 
 def bins(probabilities: Sequence[float], labels: Sequence[bool]) -> list[Bin]:
@@ -90,8 +58,8 @@ def calibration_check(
         n=len(at),
         before=errors[0],
         after=errors[1],
-        bins_before=bins(sides[0], y),
-        bins_after=bins(sides[1], y),
+        bins_before=tuple(bins(sides[0], y)),
+        bins_after=tuple(bins(sides[1], y)),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from faith_dspy.optimize.checks import LengthThird, ShortcutCheck
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.metrics import weighted_auroc
 from faith_dspy.scoring.statistics import Estimate, from_draws, need, resample_weights
@@ -17,36 +17,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.optimize.classifier.arrays import ClassifierExample
     from faith_dspy.scoring.statistics import Bools, Floats, Ints
-
-
-class Third(BaseModel):
-    """Answers of about the same length."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    shortest: int
-    longest: int
-    """In words."""
-    n: int
-    faithful: int
-    auroc: Estimate
-    """Of the judge's probability among them."""
-
-
-class ShortcutCheck(BaseModel):
-    """The judge's probability against things that are not evidence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    alone: dict[str, Estimate]
-    """AUROC of each shortcut alone; below 0.5 more of it goes with unfaithful answers."""
-    correlation: dict[str, float | None]
-    """Spearman's, of the judge's probability with each shortcut; None where one of them never varies."""
-    auroc: Estimate
-    """Of the judge's probability, all answers."""
-    within: Estimate
-    """The same over pairs of answers of one third by length only: what length cannot have told."""
-    thirds: list[Third]
 
 
 def shortcut_check(
@@ -79,8 +49,8 @@ def shortcut_check(
         },
         auroc=auroc(p, everyone),
         within=_within(y, p, third, groups, seed),
-        thirds=[
-            Third(
+        thirds=tuple(
+            LengthThird(
                 shortest=int(words[rows].min()),
                 longest=int(words[rows].max()),
                 n=int(rows.sum()),
@@ -89,7 +59,7 @@ def shortcut_check(
             )
             for k in np.unique(third)
             for rows in [third == k]
-        ],
+        ),
     )
 
 

@@ -72,7 +72,7 @@ def align(
         write_labels(pulled.rows, labels)
         study = tune(labels, out=out, api_base=api_base, api_key=api_key, **options)
     if len(pulled.rows) < pulled.told:
-        study.notes.append(f"Of the feedback: {pulled.sentence}")
+        study = study.model_copy(update={"notes": (*study.notes, f"Of the feedback: {pulled.sentence}")})
     return load_judge(study.judge_dir, api_base=api_base, api_key=api_key), study
 
 

@@ -56,10 +56,7 @@ def write_card(result: StudyResult) -> str:
         "",
         *(f"- `{name}` {weight:+.2f}" for name, weight in weights if weight),
         "",
-        *(
-            f"- {sentence}"
-            for sentence in (head_sentences(result.classifier_report) if result.classifier_report else [])
-        ),
+        *(f"- {sentence}" for sentence in (head_sentences(result.diagnosis) if result.diagnosis else [])),
         "",
         *_frontier(result),
         "## What it is not",
@@ -80,20 +77,20 @@ def write_card(result: StudyResult) -> str:
 
 def _way(result: StudyResult, champion: VariantResult) -> str:
     """How it judges, in a sentence."""
-    form = next((p for p in result.frontier if p.champion and p.form), None)
-    if form is not None and not form.asked:
+    form = next((p for p in result.costs if p.exported and p.cheaper_mode), None)
+    if form is not None and not form.lm_share:
         return "Judges an answer sentence by sentence, by its lexical features alone; no LM is asked."
     each = f"{champion.params['granularity']} by {champion.params['granularity']} ({champion.description})"
     told = f"Judges an answer {each}, asked of `{champion.params['lm']}`"
     if form is None:
         return f"{told}."
-    where = f", where words leave it open: {form.asked:.0%} of the answers" if form.review_range else ""
+    where = f", where words leave it open: {form.lm_share:.0%} of the answers" if form.escalates_within else ""
     what = f" Of an answer it is asked about {ASKED_ABOUT[form.ask_about]}."
     return f"{told}{where}.{what}"
 
 
 def _frontier(result: StudyResult) -> list[str]:
-    if len(result.frontier) < 2:
+    if len(result.costs) < 2:
         return []
     return [
         "## What agreement costs",
@@ -104,12 +101,12 @@ def _frontier(result: StudyResult) -> list[str]:
         "| | n | LM asked about | balanced accuracy | AUROC | calls | computed tokens | seconds |",
         "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {p.name}{' (this judge)' if p.champion else ''} | {p.n} | {p.asked:.0%} | {figure(p.agreement)} "
+            f"| {p.name}{' (this judge)' if p.exported else ''} | {p.n} | {p.lm_share:.0%} | {figure(p.balanced_accuracy)} "
             f"| {figure(p.auroc)} | {p.calls:.1f} | {p.computed_tokens:.0f} | {p.seconds:.2f} |"
-            for p in result.frontier
+            for p in result.costs
         ),
         "",
-        *(f"- {sentence}" for sentence in result.frontier_in_words),
+        *(f"- {sentence}" for sentence in result.costs_in_words),
         "",
     ]
 

@@ -65,8 +65,8 @@ def write_learned(result: StudyResult) -> str:
         style_hash=csp_hash(style),
         prompts=[(v, _prompts(result, v)) for v in _with_prompts(result)],
         search=_table(champion.search),
-        ablation=_table(ablation_table(result.classifier_report)) if result.classifier_report else None,
-        of_head=head_sentences(result.classifier_report) if result.classifier_report else [],
+        ablation=_table(ablation_table(result.diagnosis)) if result.diagnosis else None,
+        of_head=head_sentences(result.diagnosis) if result.diagnosis else [],
         stages=_stages(result.classifier),
         flips=[flips(result, part) for part in ("test", "dev")],
         remaining=[(part, [r for r in rows if r.predicted != r.label], disagreements(rows)) for part, rows in parts],
@@ -95,6 +95,7 @@ def flips(result: StudyResult, part: Literal["test", "dev"]) -> Flips:
 
     On test the untuned judge; on dev the untuned judge with a threshold fitted on the same labels, cross-fitted.
     """
+    before: Sequence[PredictionRow]
     if part == "test":
         before, after = result.tested("untuned").predictions, result.tested("champion").predictions
     else:

@@ -11,8 +11,8 @@ from faith_dspy.optimize.reporting.wording import figure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.diagnostics.groups import Groups
-    from faith_dspy.optimize.results import PredictionRow, StudyResult, TestResult, VariantResult
+    from faith_dspy.optimize.checks import Groups
+    from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult, TestResult, VariantResult
     from faith_dspy.scoring.statistics import Estimate
 
 
@@ -27,7 +27,7 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
         f"**★ {result.champion}**: balanced accuracy {figure(champion.agreement.balanced_accuracy)} on {n} answers "
         "never seen" + ("." if result.finished else ". *The study was stopped early.*"),
         "",
-        _links(here, model, frontier=bool(result.frontier)),
+        _links(here, model, frontier=bool(result.costs)),
         "",
         *(f"- {sentence}" for sentence in verdicts(result)),
         *([f"- {result.groups.sentence}"] if result.groups else []),
@@ -53,8 +53,8 @@ def study(result: StudyResult, model: str | None, here: str) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(_dev_row(v, result.champion) for v in result.variants),
         "",
-        *([f"{result.selection.sentence} Neither is agreement with people.", ""] if result.selection else []),
-        *(f"- {sentence}" for sentence in result.frontier_in_words),
+        *([f"{result.optimism.sentence} Neither is agreement with people.", ""] if result.optimism else []),
+        *(f"- {sentence}" for sentence in result.costs_in_words),
         "",
         "In brackets 95 % intervals; tokens and seconds are per answer.",
         "",
@@ -136,10 +136,10 @@ def _cells(r: PredictionRow) -> list[Any]:
     return [right, words[r.label], words[r.predicted], probability, r.answer, statements, r.question, r.id, r.group]
 
 
-def _statement(s: Mapping[str, Any]) -> str:
-    confidence = "" if s.get("confidence") is None else f" {s['confidence']:.2f}"
-    label = {True: ", people: supported", False: ", people: not supported"}.get(s.get("label"), "")  # type: ignore[arg-type]
-    return f"[{s.get('verdict') or 'unjudged'}{confidence}{label}] {s.get('text', '')}"
+def _statement(s: StatementRow) -> str:
+    confidence = "" if s.confidence is None else f" {s.confidence:.2f}"
+    label = {True: ", people: supported", False: ", people: not supported"}.get(s.label, "")  # type: ignore[arg-type]
+    return f"[{s.verdict or 'unjudged'}{confidence}{label}] {s.text}"
 
 
 def _text(value: Any) -> str:

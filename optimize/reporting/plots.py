@@ -11,9 +11,8 @@ from faith_dspy.scoring.statistics import need
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.diagnostics.reliability import Bin, CalibrationCheck
+    from faith_dspy.optimize.checks import Bin, CalibrationCheck, CostPoint
     from faith_dspy.optimize.results import PredictionRow
-    from faith_dspy.optimize.select.pareto import CostPoint
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
@@ -129,18 +128,18 @@ def frontier(found: Sequence[CostPoint]) -> Any | None:
 
     The line joins what no cheaper one equals. Marked: the champion, and the cheapest that is not shown worse.
     """
-    known = [p for p in found if p.agreement.value is not None]
+    known = [p for p in found if p.balanced_accuracy.value is not None]
     if not known:
         return None
     matplotlib = need("matplotlib.figure", "Plots of a study")
     fig = matplotlib.Figure(figsize=(11, 4), dpi=110, layout="constrained")
     fig.suptitle("What agreement costs: cross-fitted, to choose by", fontsize=10, x=0.01, ha="left", color=DARK)
-    champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("champion", "cheapest"))
+    champion, cheapest = (next((p.name for p in found if getattr(p, k)), None) for k in ("exported", "cheapest"))
     *axes, names = fig.subplots(1, 3, width_ratios=[1, 1, 0.7])
     axes[1].sharey(axes[0])
     number = {p.name: i for i, p in enumerate(known, 1)}  # names would hide each other: many points lie close together
     for ax, what, cost in ((axes[0], "computed tokens", "computed_tokens"), (axes[1], "seconds", "seconds")):
-        spots = sorted((float(getattr(p, cost)), -float(p.agreement.value or 0), p.name) for p in known)
+        spots = sorted((float(getattr(p, cost)), -float(p.balanced_accuracy.value or 0), p.name) for p in known)
         spots = [(x, -y, name) for x, y, name in spots]
         edge = [(x, y) for i, (x, y, _) in enumerate(spots) if all(y > before for _, before, _ in spots[:i])]
         ax.step(*zip(*edge, strict=True), where="post", color=GREY, linewidth=1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from faith_dspy.optimize.checks import Diagnosis, Difference
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
-    from faith_dspy.optimize.results import ClassifierReport
-    from faith_dspy.optimize.select.comparison import Difference
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
@@ -21,12 +20,13 @@ def figure(e: Estimate) -> str:
     return f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]"
 
 
-def head_sentences(report: ClassifierReport) -> list[str]:
+def head_sentences(report: Diagnosis) -> list[str]:
     """What a reader should take from it, a sentence or two each; AUROC and errors as numbers in [0, 1]."""
     out = [
-        f"Threshold {report.cut.threshold:.2f} for the operating_point “{report.cut.operating_point}”: cross-fitted it stops "
-        f"{percent(report.cut.recall_unfaithful)} of the unfaithful answers and passes "
-        f"{percent(report.cut.recall_faithful)} of the faithful." + (f" {report.cut.note}" if report.cut.note else "")
+        f"Threshold {report.threshold.threshold:.2f} for the operating_point “{report.threshold.operating_point}”: cross-fitted it stops "
+        f"{percent(report.threshold.recall_unfaithful)} of the unfaithful answers and passes "
+        f"{percent(report.threshold.recall_faithful)} of the faithful."
+        + (f" {report.threshold.note}" if report.threshold.note else "")
     ]
     for part, check in report.calibration.items():
         out.append(
@@ -42,14 +42,6 @@ def head_sentences(report: ClassifierReport) -> list[str]:
         f"Shortcuts: the classifier's AUROC is {figure(short.auroc)}, among answers of about the same length "
         f"{figure(short.within)}; " + ", ".join(f"{k} alone {figure(v)}" for k, v in short.alone.items()) + "."
     )
-    for moved in report.transfer[:1]:
-        away = moved.away.balanced_accuracy if moved.away else None
-        home = moved.home.balanced_accuracy if moved.home else None
-        if away is not None and home is not None:
-            out.append(
-                f"Worst transfer: fitted without {moved.tested_on} its balanced accuracy there is {figure(away)}, "
-                f"fitted with it {figure(home)}."
-            )
     return out
 
 
@@ -75,7 +67,7 @@ def operating_point_sentence(
     return text
 
 
-def ablation_table(report: ClassifierReport) -> list[dict[str, str]]:
+def ablation_table(report: Diagnosis) -> list[dict[str, str]]:
     """Rows of text: what is left out, and what that costs with its 95 % interval."""
     return [
         {

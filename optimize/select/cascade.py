@@ -12,7 +12,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.select.comparison import NO_DIFFERENCE
 from faith_dspy.optimize.select.evaluate import JudgedExample, cross_fitted_rows, scorable
-from faith_dspy.optimize.select.pareto import ASKED_ABOUT, ENOUGH, Candidate, CostPoint, as_read, frontier, words_first
+from faith_dspy.optimize.select.pareto import ASKED_ABOUT, ENOUGH, Candidate, as_read, frontier, not_worse, words_first
 from faith_dspy.program.faithfulness import completed, passed_over
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.score import unverified
@@ -21,6 +21,7 @@ from faith_dspy.text.context import index_context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from faith_dspy.optimize.checks import CostPoint
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.results import PredictionRow, VariantResult
 
@@ -49,7 +50,7 @@ class Ways(NamedTuple):
         """The way whose classifier has the last word in a form."""
         if form.reference:
             return self.all
-        return {"novel": self.novel, "weakest": self.weakest}[form.ask_about] if form.asked else self.words
+        return {"novel": self.novel, "weakest": self.weakest}[form.ask_about] if form.lm_share else self.words
 
 
 def points(
@@ -86,12 +87,12 @@ def worth_exporting(found: Sequence[CostPoint], labels: Sequence[bool], *, prefe
     worse, and with `ENOUGH` answers of each label to know. Of those the cheapest.
     """
     full = next(p for p in found if p.reference)
-    forms = [p for p in found if p.form]
+    forms = [p for p in found if p.cheaper_mode]
     if prefer == "cheapest":
-        return min([full, *(p for p in forms if p.not_worse)], key=lambda p: p.cost)
+        return min([full, *(p for p in forms if not_worse(p))], key=lambda p: p.cost)
     if min(sum(labels), len(labels) - sum(labels)) < ENOUGH:
         return full
-    as_good = [p for p in forms if p.asked and p.not_worse and (p.against.value or 0.0) >= -NO_DIFFERENCE]
+    as_good = [p for p in forms if p.lm_share and not_worse(p) and (p.difference.value or 0.0) >= -NO_DIFFERENCE]
     return min([full, *as_good], key=lambda p: p.cost)
 
 
@@ -101,15 +102,15 @@ def made_of(judge: Judge, form: CostPoint, ways: Ways) -> Judge:
     if form.reference:
         return judge.copy(classifier=classifier)
     first, words = JudgeConfig.make(**judge.config.scored_by), ways.words.fitted.classifier
-    if form.asked == 0:
+    if form.lm_share == 0:
         return Judge(NO_LM, config=first, classifier=words)
     thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": form.ask_about}), classifier=classifier)
-    if form.review_range is None:
+    if form.escalates_within is None:
         return thrifty
     return Judge(
         NO_LM,
         config=first,
-        classifier=words.model_copy(update={"review_range": form.review_range}),
+        classifier=words.model_copy(update={"review_range": form.escalates_within}),
         escalate_to=thrifty,
     )
 

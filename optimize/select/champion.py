@@ -10,8 +10,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.stages import demo_ids
-from faith_dspy.optimize.diagnostics.classifier_report import classifier_report
-from faith_dspy.optimize.diagnostics.groups import by_group
+from faith_dspy.optimize.diagnostics.diagnosis import diagnose
 from faith_dspy.optimize.reporting.card import write_card
 from faith_dspy.optimize.reporting.wording import operating_point_sentence
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
@@ -31,7 +30,7 @@ from faith_dspy.optimize.select.evaluate import (
 )
 from faith_dspy.optimize.select.optimism import holm, selection
 from faith_dspy.optimize.select.pareto import MARGIN as NOT_WORSE
-from faith_dspy.optimize.select.pareto import difference
+from faith_dspy.optimize.select.pareto import difference, in_words
 from faith_dspy.optimize.select.spending import Cost
 from faith_dspy.optimize.select.variants import UNTUNED
 from faith_dspy.schema import Usage
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from faith_dspy.optimize.select.pareto import CostPoint
+    from faith_dspy.optimize.checks import CostPoint
     from faith_dspy.optimize.select.spending import Purse
     from faith_dspy.optimize.study import View
     from faith_dspy.schema import LabelledExample
@@ -80,11 +79,11 @@ def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
 
     To ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
     """
-    candidates = [v for v in result.variants if v.kind != "baseline" and v.selection is not None]
+    candidates = [v for v in result.variants if v.kind != "baseline" and v.selection_score is not None]
     if not candidates:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
-    top = max(v.selection for v in candidates if v.selection is not None)
-    near = [v for v in candidates if v.selection is not None and v.selection >= top - TIE]
+    top = max(v.selection_score for v in candidates if v.selection_score is not None)
+    near = [v for v in candidates if v.selection_score is not None and v.selection_score >= top - TIE]
     found = min(near, key=lambda v: v.cost)
     if prefer == "cheapest":
         against = {v.name: difference(v.predictions, found.predictions, seed) for v in candidates}
@@ -111,7 +110,6 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
     judge = made_of(judge, form, ways)
     fitted = ways.of(form).fitted
     usable = scorable(ways.of(form).seen)
-    examples = [classifier_example(o) for o in usable]
     result.classifier = fitted.classifier.model_dump(mode="json") | {"learned_from": fitted.learned_from}
 
     with view.task(f"{name}: test", len(tested)) as advance:
@@ -125,13 +123,14 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
         both = {o.example.id for o in test} & {o.example.id for o in untuned}
         test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
         result.split["used"] |= {"test": len(both)}
-        result.notes.append(f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.")
+        result.notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
     rows, ranking = judged_rows(test, judge)
     _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
     features = fitted.classifier.statement.names if fitted.classifier.statement else ()
     with view.task(f"{name}: what its classifier goes by", len(features) + 2) as advance:
-        result.classifier_report = classifier_report(
-            examples, usable, fitted, *_by_this_head(judge, test, rows), contest.seed, advance
+        rows = _on_test(rows, ranking)
+        result.diagnosis = diagnose(
+            fitted, usable, test, rows, cascade=judge.escalate_to is not None, seed=contest.seed, advance=advance
         )
     _add(result, "untuned", "untuned", *judged_rows(untuned, untuned_judge), usage_of(untuned), contest.seed)
     _floors(contest, result, test, seen, ways.words.fitted.classifier)
@@ -146,13 +145,11 @@ def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
         )
     if contest.operating_point != BALANCED:
         sides = (champion.agreement, result.tested("untuned").agreement)
-        result.notes.append(
-            operating_point_sentence(contest.operating_point, *sides, result.comparisons["untuned"].auroc)
-        )
+        auroc = result.comparisons["untuned"].auroc
+        result.notes += (operating_point_sentence(contest.operating_point, *sides, auroc),)
     result.comparisons = holm(result.comparisons)
     if contest.prefer == "agreement":
-        result.selection = selection(result.variants, name, tie=TIE, seed=contest.seed)
-    result.groups = by_group(champion.predictions, contest.seed)
+        result.optimism = selection(result.variants, name, tie=TIE, seed=contest.seed)
     return judge
 
 
@@ -179,16 +176,9 @@ def _form(contest: Contest, result: StudyResult, ways: Ways) -> CostPoint:
     if contest.operating_point == BALANCED:  # the threshold of words is for nothing else
         labels = [bool(o.example.label) for o in scorable(ways.all.seen)]
         form = worth_exporting(found, labels, prefer=contest.prefer)
-    result.frontier = tuple(p.model_copy(update={"champion": p is form}) for p in found)
+    result.costs = tuple(p.model_copy(update={"exported": p is form}) for p in found)
+    result.costs_in_words = tuple(in_words(result.costs))
     return form
-
-
-def _by_this_head(
-    judge: Judge, test: Sequence[JudgedExample], rows: Sequence[PredictionRow]
-) -> tuple[list[JudgedExample], list[PredictionRow]]:
-    """The test answers that the last judge's classifier scored_by on: all, or those words escalated."""
-    at = [i for i, o in enumerate(test) if judge.escalate_to is None or o.raw_judgment.escalated is not None]
-    return [test[i]._replace(raw_judgment=test[i].raw_judgment.last) for i in at], [rows[i] for i in at]
 
 
 def _affordable(
@@ -207,9 +197,9 @@ def _affordable(
         )
     rest = min(len(train), contest.purse.affords(each.times(MARGIN), keep=price.times(n * MARGIN)))
     if n < len(contest.test) or rest < len(train):
-        result.notes.append(
+        result.notes += (
             f"The limits left {n} of {len(contest.test)} answers to test on and {rest} of {len(train)} of train for "
-            "the classifier."
+            "the classifier.",
         )
     result.split["used"] |= {"test": n}
     return train[:rest], tested
@@ -294,10 +284,14 @@ def _add(
     seed: int,
 ) -> None:
     # AUROC of the untuned judge is measured on the LM's own probability: on its verdicts it would look worse.
-    rows = [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
-    result.test.append(
-        TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=rows)
+    rows = _on_test(rows, ranking)
+    result.test += (
+        TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=tuple(rows)),
     )
+
+
+def _on_test(rows: Sequence[PredictionRow], ranking: Sequence[float | None]) -> list[PredictionRow]:
+    return [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
 
 
 def _side(rows: Sequence[PredictionRow]) -> Side:

@@ -6,9 +6,8 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.scoring.metrics import weighted_auroc
 from faith_dspy.scoring.statistics import (
     check_confidence,
@@ -37,51 +36,6 @@ class Side(NamedTuple):
     """n verdicts, True = faithful; None where it left the answer unscored."""
     scores: Sequence[float | None]
     """n probabilities or raw scores, higher = more faithful; None where there is none."""
-
-
-class Difference(BaseModel):
-    """A minus B, with its interval."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    value: float | None = Field(default=None, allow_inf_nan=False)
-    low: float | None = Field(default=None, allow_inf_nan=False)
-    high: float | None = Field(default=None, allow_inf_nan=False)
-    p_value: float | None = Field(default=None, ge=0, le=1)
-    """Two-sided, from the same resamples."""
-    standard_error: float | None = Field(default=None, ge=0)
-    why: str | None = None
-    """In words, why the value or its interval is None."""
-
-
-class McNemar(BaseModel):
-    """Exact McNemar test on the answers only one of the two judges got right."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    only_a_right: int
-    only_b_right: int
-    p_value: float = Field(ge=0, le=1)
-
-
-class Comparison(BaseModel):
-    """Judge A against judge B on the same labels."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    n: int
-    balanced_accuracy: Difference
-    auroc: Difference
-    mcnemar: McNemar
-    verdict: Literal["better", "not shown better", "worse"]
-    """By the interval of the difference in balanced accuracy: above 0, across it, below it."""
-    more_labels: int | None
-    """Labels beyond these n to exclude 0, should the difference stay as it is; None when told apart already, or never.
-    At that number the chance to succeed is about one half."""
-    sentence: str
-    p_holm: float | None = Field(default=None, ge=0, le=1)
-    """Of the difference in balanced accuracy, corrected for the comparisons made beside it; None where it is the only
-    or the primary one."""
 
 
 def paired_bootstrap(

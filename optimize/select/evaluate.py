@@ -6,12 +6,12 @@ raw_judgments, cross-fitted by group, so that no answer is judged by a classifie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.classifier.fitting import ClassifierExample, FittedClassifier, fit_classifier
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
-from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.evidence import measure_evidence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.schema import LabelledExample, RawVerdict
+    from faith_dspy.schema import LabelledExample
     from faith_dspy.scoring.statistics import Estimate
 
 
@@ -199,21 +199,22 @@ def _row(
         unscored=o.unscored.unscored.value if o.unscored and o.unscored.unscored else None,
         question=o.example.question,
         answer=o.example.answer,
-        statements=[
-            {"text": f.text, "verdict": f.verdict.value if f.verdict else None, "confidence": c, "label": y, **_said(f)}
-            for f, c, y in zip(raw_verdicts, confidences, statement_labels(texts, o.example), strict=True)
-        ],
-        context=[c.text for c in o.example.context],
+        statements=tuple(
+            StatementRow(
+                text=v.text,
+                verdict=v.verdict.value if v.verdict else None,
+                confidence=confidence,
+                label=label,
+                chunk_ids=v.chunk_ids,
+                reason=v.reason or None,
+                error=v.error or None,
+                usage=v.usage if v.usage.calls else None,
+            )
+            for v, confidence, label in zip(raw_verdicts, confidences, statement_labels(texts, o.example), strict=True)
+        ),
+        context=tuple(c.text for c in o.example.context),
         tags=o.example.tags | ({"group": o.example.group} if o.example.group else {}),
         annotators=o.example.annotators,
         usage=o.raw_judgment.usage,
         extraction=o.raw_judgment.extraction,
     )
-
-
-def _said(f: RawVerdict) -> dict[str, Any]:
-    """What there is of a raw_verdict beside its verdict."""
-    said: dict[str, Any] = {"chunk_ids": list(f.chunk_ids), "reason": f.reason, "error": f.error}
-    if f.usage.calls:
-        said["usage"] = f.usage.model_dump(mode="json")
-    return {k: v for k, v in said.items() if v}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
+from faith_dspy.optimize.checks import Comparison, Optimism
 from faith_dspy.scoring.metrics import metric_values
 from faith_dspy.scoring.statistics import Estimate, need, resample_weights
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.results import PredictionRow, VariantResult
-    from faith_dspy.optimize.select.comparison import Comparison
     from faith_dspy.scoring.statistics import Floats
 
 PRIMARY = "untuned"
@@ -21,26 +19,9 @@ PRIMARY = "untuned"
 _ALPHA = 0.05
 
 
-class Selection(BaseModel):
-    """The champion's balanced accuracy on dev, freed of what it owes to having been chosen there."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    candidates: int
-    apparent: Estimate
-    """As measured on the answers it was chosen on."""
-    corrected: Estimate
-    """On answers that the choice did not see, with the interval of that figure; not agreement either."""
-    optimism: float | None = None
-    """Apparent minus corrected."""
-    chosen: dict[str, float]
-    """How often each variant would have been chosen on another such devset: shares that sum to 1."""
-    sentence: str
-
-
 def selection(
     variants: Sequence[VariantResult], champion: str, *, tie: float, seed: int = 0, n_resamples: int = 1000
-) -> Selection | None:
+) -> Optimism | None:
     """Bootstrap the choice of the champion; None when fewer than two variants competed.
 
     Each resample of dev's groups chooses by the same rule as the study – best mean of balanced accuracy and AUROC times
@@ -51,7 +32,7 @@ def selection(
     need("numpy", "The champion's optimism")
     import numpy as np
 
-    candidates = [v for v in variants if v.kind != "baseline" and v.selection is not None and v.predictions]
+    candidates = [v for v in variants if v.kind != "baseline" and v.selection_score is not None and v.predictions]
     order = sorted({(r.group, r.id) for v in candidates for r in v.predictions})
     if len(candidates) < 2 or all(v.name != champion for v in candidates):
         return None
@@ -83,11 +64,11 @@ def selection(
             f"Chosen among {len(candidates)}: on dev {apparent.value:.2f}, {said}; on {shares[champion]:.0%} of resampled "
             "devsets it is chosen again."
         )
-    return Selection(
+    return Optimism(
         candidates=len(candidates),
         apparent=apparent,
         corrected=corrected,
-        optimism=optimism,
+        value=optimism,
         chosen=shares,
         sentence=text,
     )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, model_validator
-
-from faith_dspy.optimize.select.comparison import Difference
+from faith_dspy.optimize.checks import CostPoint, Difference
 from faith_dspy.optimize.select.optimism import chosen_by
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_logit, to_probability
-from faith_dspy.scoring.statistics import Estimate, need, resample_weights
+from faith_dspy.scoring.statistics import need, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,61 +32,9 @@ ASKED_ABOUT = {  # from much to little
 _RESAMPLES = 1000
 
 
-class CostPoint(BaseModel):
-    """One way to judge, with what it agrees and what it costs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    n: int
-    """Answers it was measured on: the champion's forms on all it was fitted on, other variants on those of dev."""
-    agreement: Estimate
-    """Balanced accuracy. Predictions are cross-fitted; to choose by, not agreement with people."""
-    auroc: Estimate
-    asked: float
-    """Share of the answers an LM is asked about."""
-    calls: float
-    """LM calls an answer."""
-    computed_tokens: float
-    """Prompt tokens an answer that the server had to read; where answers over one context follow each other, the first
-    that is asked about reads it."""
-    output_tokens: float
-    seconds: float
-    """An answer; lexical features alone take none worth counting."""
-    form: bool = False
-    """Whether it is the reference with less asked: not about all statements, and perhaps with words first."""
-    ask_about: str = "all"
-    """Which statements of an answer the LM is asked about: the option of `JudgeConfig`."""
-    review_range: tuple[float, float] | None = None
-    """Of a words-first form: an answer is settled by lexical features alone below it, and from its upper end on. Empty for words
-    alone."""
-    against: Difference
-    """The mean of balanced accuracy and AUROC minus that of the reference, on the answers both judged; interval of 90 %
-    from resampled groups, so that its lower end is a one-sided bound of 95 %."""
-    reference: bool = False
-    """Whether the others are compared with it: the LM asked about every answer."""
-    champion: bool = False
-    """Whether it is what the study exports."""
-    cheapest: bool = False
-    """Whether it is the cheapest that is not shown to be worse than the reference by `MARGIN` or more."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _before_the_weakest(cls, given: Any) -> Any:
-        """In studies from before there was a choice, forms asked about what is novel."""
-        if isinstance(given, dict) and given.get("form") and "ask_about" not in given:
-            return {**given, "ask_about": "novel"}
-        return given
-
-    @property
-    def cost(self) -> float:
-        """As a variant's: tokens read, and those written three times."""
-        return self.computed_tokens + 3 * self.output_tokens
-
-    @property
-    def not_worse(self) -> bool:
-        """Whether it is shown to be at most `MARGIN` worse than the reference."""
-        return self.reference or (self.against.low is not None and self.against.low >= -MARGIN)
+def not_worse(p: CostPoint) -> bool:
+    """Whether it is shown to be at most `MARGIN` worse than the reference."""
+    return p.reference or (p.difference.low is not None and p.difference.low >= -MARGIN)
 
 
 def in_words(points: Sequence[CostPoint]) -> list[str]:
@@ -97,21 +43,21 @@ def in_words(points: Sequence[CostPoint]) -> list[str]:
         return []
     full, fair = (next(p for p in points if getattr(p, which)) for which in ("reference", "cheapest"))
     out = []
-    form = next((p for p in points if p.champion and p.form), None)
+    form = next((p for p in points if p.exported and p.cheaper_mode), None)
     if form is not None:
-        rest = f"; words settle the other {1 - form.asked:.0%}" if form.asked and form.review_range else ""
-        part = f", and of these about {ASKED_ABOUT[form.ask_about]}" if form.asked else ""
+        rest = f"; words settle the other {1 - form.lm_share:.0%}" if form.lm_share and form.escalates_within else ""
+        part = f", and of these about {ASKED_ABOUT[form.ask_about]}" if form.lm_share else ""
         out.append(
-            f"The champion asks the LM about {form.asked:.0%} of the answers{part}{rest}. Against asking about all: "
-            f"{_points(form.against)} in the mean of balanced accuracy and AUROC, cross-fitted on {full.n} answers."
+            f"The champion asks the LM about {form.lm_share:.0%} of the answers{part}{rest}. Against asking about all: "
+            f"{_points(form.difference)} in the mean of balanced accuracy and AUROC, cross-fitted on {full.n} answers."
         )
     less = f"shown to be less than {100 * MARGIN:.0f} points worse than {full.name}"
     if fair is full:
         out.append(f"Nothing cheaper is {less}.")
-    elif not fair.champion:
+    elif not fair.exported:
         out.append(
             f"The cheapest that is {less}: {fair.name}, {fair.computed_tokens:.0f} tokens read an answer "
-            f"instead of {full.computed_tokens:.0f} ({_points(fair.against)}); `tune --prefer cheapest` exports it."
+            f"instead of {full.computed_tokens:.0f} ({_points(fair.difference)}); `tune --prefer cheapest` exports it."
         )
     return out
 
@@ -197,7 +143,7 @@ def as_read(rows: Sequence[PredictionRow], full: Sequence[PredictionRow]) -> lis
 
 def _dearest_call(row: PredictionRow) -> int:
     """Most tokens that one statement's calls had to read, with whatever else was read for the answer."""
-    each = [Usage(**s["usage"]).computed_tokens for s in row.statements if "usage" in s]
+    each = [s.usage.computed_tokens for s in row.statements if s.usage]
     return row.usage.computed_tokens - sum(each) + max(each, default=0)
 
 
@@ -205,7 +151,7 @@ def frontier(candidates: Sequence[Candidate], reference: str, seed: int = 0) -> 
     """All candidates as points, the cheapest first, each compared with the one named ``reference``."""
     standard = next(r for r in candidates if r.name == reference)
     found = [_point(r, standard, seed) for r in candidates]
-    fair = min((p for p in found if p.not_worse), key=lambda p: p.cost)
+    fair = min((p for p in found if not_worse(p)), key=lambda p: p.cost)
     return tuple(p.model_copy(update={"cheapest": p is fair}) for p in sorted(found, key=lambda p: (p.cost, p.name)))
 
 
@@ -222,17 +168,17 @@ def _point(candidate: Candidate, standard: Candidate, seed: int) -> CostPoint:
     return CostPoint(
         name=candidate.name,
         n=len(rows),
-        agreement=found.balanced_accuracy,
+        balanced_accuracy=found.balanced_accuracy,
         auroc=found.auroc,
-        asked=sum(r.usage.calls > 0 for r in rows) / n,
+        lm_share=sum(r.usage.calls > 0 for r in rows) / n,
         calls=total.calls / n,
         computed_tokens=total.computed_tokens / n,
         output_tokens=total.output_tokens / n,
         seconds=total.seconds / n,
-        form=candidate.form,
+        cheaper_mode=candidate.form,
         ask_about=candidate.ask_about,
-        review_range=candidate.review_range,
-        against=difference(candidate.rows, standard.rows, seed),
+        escalates_within=candidate.review_range,
+        difference=difference(candidate.rows, standard.rows, seed),
         reference=candidate is standard,
     )
 

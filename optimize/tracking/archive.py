@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
 from faith_dspy.optimize.results import PredictionRow, StudyResult
@@ -47,7 +47,7 @@ class StudyRecord(BaseModel):
     tokens: float | None = None
     """Computed tokens an answer, of the champion."""
     minutes: float | None = None
-    rows: list[PredictionRow] = Field(default_factory=list)
+    rows: tuple[PredictionRow, ...] = ()
     """The champion's test predictions; empty where only an exported folder is left."""
 
 

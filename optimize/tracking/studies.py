@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.select.comparison import Comparison, Side, compare
+from faith_dspy.optimize.checks import Comparison
+from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.optimism import holm
 from faith_dspy.optimize.tracking.archive import StudyRecord
 

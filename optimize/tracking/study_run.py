@@ -26,7 +26,7 @@ from faith_dspy.schema import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+    from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, VariantResult
     from faith_dspy.scoring.agreement import Agreement
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
@@ -48,7 +48,7 @@ class MlflowTracker:
     and at the end.
     """
 
-    def __init__(self, store: Store, result: StudyResult, *, register: bool = True, model: str = MODEL) -> None:
+    def __init__(self, store: Store, result: StudySetup, *, register: bool = True, model: str = MODEL) -> None:
         self._store, self._client, self._model = store, store.client, model if register else None
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
@@ -68,13 +68,14 @@ class MlflowTracker:
         self._since = now
         self._try(self._catch_up)
 
-    def finish(self, result: StudyResult) -> None:
-        """Record the test, describe the study, crown the champion and register it."""
+    def finish(self, result: StudyResult) -> str:
+        """Record the test, describe the study, crown the champion and register it; say what became of it there."""
+        registered: list[str] = []
         steps: list[Callable[[], object]] = [self._catch_up, lambda: self._conclude(result)]
         steps.append(lambda: log_traces(self._store, self.run_id, result))
         if self._model:
             name = self._model
-            steps.append(lambda: self._register(result, name))
+            steps.append(lambda: registered.append(self._register(result, name)))
         steps.append(lambda: self._client.set_terminated(self.run_id, "FINISHED"))
         self._unfinished.detach()
         done = [self._try(step) for step in steps]
@@ -84,9 +85,10 @@ class MlflowTracker:
                 "study again: the LM's replies are kept, so it costs no calls.",
                 result.judge_dir,
             )
+        return registered[0] if registered else ""
 
-    def _register(self, result: StudyResult, name: str) -> None:
-        result.registered = register(self._client, self._store.experiment_id, self.run_id, result, name)
+    def _register(self, result: StudyResult, name: str) -> str:
+        return register(self._client, self._store.experiment_id, self.run_id, result, name)
 
     def _try(self, step: Callable[[], object]) -> bool:
         try:
@@ -99,7 +101,7 @@ class MlflowTracker:
             return False
         return True
 
-    def _open(self, result: StudyResult) -> str:
+    def _open(self, result: StudySetup) -> str:
         """The run this study had before, or a new one."""
         query = f"tags.`{_STUDY}` = '{result.study_id}' and tags.`{_KIND}` = 'study'"
         for run in self._client.search_runs([self._store.experiment_id], query, max_results=1):
@@ -139,7 +141,7 @@ class MlflowTracker:
             self._client.log_text(run_id, changed, "prompts/diff.txt")
         metrics = {
             **columns.agreement("dev", v.agreement, (*MAIN, *MORE)),
-            "dev_selection": v.selection,
+            "dev_selection": v.selection_score,
             **columns.agreement("dev_lm_only", v.lm_only),
             **columns.agreement("dev_untuned", v.untuned),
             **columns.usage(v.usage, "{}_per_answer", v.judged),
@@ -168,8 +170,8 @@ class MlflowTracker:
             gain, d = f"test_gain_over_{name.replace('-', '_')}", c.balanced_accuracy
             metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
             tags[f"vs_{name.replace('-', '_')}"] = c.verdict
-        if result.selection is not None:
-            metrics |= {"dev_corrected": result.selection.corrected.value, "dev_optimism": result.selection.optimism}
+        if result.optimism is not None:
+            metrics |= {"dev_corrected": result.optimism.corrected.value, "dev_optimism": result.optimism.value}
         if result.groups is not None and (worst := result.groups.lowest) is not None:
             metrics |= columns.agreement("test_worst_group", worst.agreement, MAIN[:2])
             tags["worst_group"] = f"{worst.facet}: {worst.name}"
@@ -180,8 +182,8 @@ class MlflowTracker:
         metrics |= columns.agreement("dev", best.agreement, MAIN[:2])
         metrics |= columns.usage(tested.usage, "{}_per_answer", tested.agreement.n)
         metrics |= columns.dollars(tested.usage, tested.agreement.n)
-        if result.frontier:
-            tags["cheapest"] = next(p.name for p in result.frontier if p.cheapest)
+        if result.costs:
+            tags["cheapest"] = next(p.name for p in result.costs if p.cheapest)
         here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
         tags[NOTE] = notes.study(result, self._model, here)[:_MAX_TAG]
         self._log(self.run_id, metrics, tags=tags)
@@ -192,9 +194,9 @@ class MlflowTracker:
         test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
         chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
         self._figure(self.run_id, chart, "test.png")
-        chart = plots.frontier(result.frontier)
+        chart = plots.frontier(result.costs)
         self._figure(self.run_id, chart, "frontier.png")
-        for part, check in (result.classifier_report.calibration if result.classifier_report else {}).items():
+        for part, check in (result.diagnosis.calibration if result.diagnosis else {}).items():
             chart = plots.calibration_change(check, f"Calibration before and after, {part}")
             self._figure(self.run_id, chart, f"calibration-{part}.png")
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}

@@ -18,7 +18,7 @@ from faith_dspy.schema import Usage, digest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.results import PredictionRow, StudyResult
+    from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
     from faith_dspy.optimize.tracking.store import Store
 
 MOST = 100
@@ -79,11 +79,11 @@ class _Trace:
         asked |= {"answer": r.answer, "context": r.context}
         verified = max(0.0, r.usage.seconds - extraction.seconds)
         root = self._span("judge", "EVALUATOR", None, (0.0, r.usage.seconds), asked, self._outcome())
-        texts = [s["text"] for s in r.statements]
+        texts = [s.text for s in r.statements]
         kind = "LLM" if extraction.calls else "PARSER"
         self._span("extract", kind, root, (0.0, extraction.seconds), {"answer": r.answer}, texts, extraction)
         there = (extraction.seconds, extraction.seconds + verified)
-        each = [Usage.model_validate(s["usage"]) if "usage" in s else Usage() for s in r.statements]
+        each = [s.usage or Usage() for s in r.statements]
         together = _less(r.usage, extraction, *each)
         parent = self._span(
             "verify",
@@ -96,17 +96,19 @@ class _Trace:
         )
         at = there[0]
         for s, usage in zip(r.statements, each, strict=True):
-            said = {k: s.get(k) for k in ("verdict", "confidence", "chunk_ids", "reason") if s.get(k) is not None}
+            said = s.model_dump(
+                mode="json", include={"verdict", "confidence", "chunk_ids", "reason"}, exclude_none=True
+            )
             span = self._span(
                 "statement", "LLM" if usage.calls else "CHAIN", parent, (at, at + usage.seconds),
-                {"statement": s["text"]}, said, usage, s.get("error"),
+                {"statement": s.text}, said, usage, s.error,
             )  # fmt: skip
             at += usage.seconds
             self._assess_statement(s, span)
         self._assess()
 
     def _verdicts(self) -> list[str]:
-        return [s.get("verdict") or "unjudged" for s in self.row.statements]
+        return [s.verdict or "unjudged" for s in self.row.statements]
 
     def _outcome(self) -> dict[str, Any]:
         r = self.row
@@ -162,22 +164,22 @@ class _Trace:
         agrees = Feedback("agrees", _yes(r.predicted == r.label), source=self._source("CODE", "faith_dspy"))
         self.assessments.append(agrees)
 
-    def _assess_statement(self, s: Mapping[str, Any], span_id: str) -> None:
+    def _assess_statement(self, s: StatementRow, span_id: str) -> None:
         from mlflow.entities import Expectation, Feedback
 
-        if s.get("verdict"):
+        if s.verdict:
             of_judge = self._source("LLM_JUDGE", self.judge)
-            supported = _yes(s["verdict"] == "fully_supported")
+            supported = _yes(s.verdict == "fully_supported")
             self.assessments.append(
-                Feedback("supported", supported, source=of_judge, span_id=span_id, rationale=s.get("reason"))
+                Feedback("supported", supported, source=of_judge, span_id=span_id, rationale=s.reason)
             )
-        if s.get("label") is not None:
+        if s.label is not None:
             people = self._source("HUMAN", "labels")
-            self.assessments.append(Expectation("supported", _yes(s["label"]), people, span_id=span_id))
+            self.assessments.append(Expectation("supported", _yes(s.label), people, span_id=span_id))
 
     def _rationale(self) -> str:
-        doubtful = [s for s in self.row.statements if s.get("verdict") != "fully_supported"]
-        told = [f"{(s.get('verdict') or 'unjudged').replace('_', ' ')}: {s['text']}" for s in doubtful]
+        doubtful = [s for s in self.row.statements if s.verdict != "fully_supported"]
+        told = [f"{(s.verdict or 'unjudged').replace('_', ' ')}: {s.text}" for s in doubtful]
         return "\n".join(told) or "every statement is supported"
 
     def _source(self, kind: str, name: str) -> Any:

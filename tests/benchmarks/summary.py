@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.optimize.select.comparison import Comparison, Side, compare
+from faith_dspy.optimize.checks import Comparison
+from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights

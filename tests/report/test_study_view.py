@@ -47,7 +47,7 @@ def study(seed: int = 0) -> StudyResult:
         for n, k, r in (("champion", "lm", 12 + seed), ("untuned", "untuned", 8), ("lexical-baseline", "baseline", 9))
     ]
     variants = [
-        VariantResult(name=n, kind="lm", description="", params={}, agreement=agreement(rows(r)), selection=r / 20,
+        VariantResult(name=n, kind="lm", description="", params={}, agreement=agreement(rows(r)), selection_score=r / 20,
                       predictions=rows(r), usage=usage, judged=40)
         for n, r in (("sentence-bootstrap", 12), ("sentence", 10))
     ]  # fmt: skip
@@ -57,7 +57,7 @@ def study(seed: int = 0) -> StudyResult:
         study_id=f"51d{seed}", labels_file="some-labels.jsonl", label_set_hash="81f2aa77", seed=seed, budget="standard",
         lm={"name": "openai/a-model-with-a-long-name"}, split={}, variants=variants, champion="sentence-bootstrap",
         test=test, comparisons={"untuned": compare(labels, *sides[:2], n_resamples=50)}, usage=usage, seconds=4000,
-        selection=selection(variants, "sentence-bootstrap", tie=0.01, n_resamples=50),
+        optimism=selection(variants, "sentence-bootstrap", tie=0.01, n_resamples=50),
         groups=by_group(test[0].predictions, n_resamples=50), ceiling=agreement(rows(18)), judge_dir="judges/l",
     )  # fmt: skip
 

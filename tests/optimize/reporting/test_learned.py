@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from faith_dspy.optimize import results
-from faith_dspy.optimize.classifier.operating_point import Cut
-from faith_dspy.optimize.diagnostics.ablation import Ablated
+from faith_dspy.optimize.checks import Ablated, Diagnosis, Difference, ShortcutCheck, ThresholdChoice
 from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.diagnostics.shortcuts import ShortcutCheck
 from faith_dspy.optimize.reporting.learned import diff, disagreements, flips, write_learned
-from faith_dspy.optimize.results import ClassifierReport, PredictionRow, StudyResult, VariantResult
-from faith_dspy.optimize.select.comparison import Difference, Side, compare
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate
 
@@ -133,8 +131,8 @@ def test_groups_tables_of_search_and_ablation_are_shown_where_they_are():
     result = study()
     assert "Ablation" not in write_learned(result)
     lost = Difference(value=0.034, low=-0.01, high=0.08)
-    result.classifier_report = ClassifierReport(
-        cut=Cut(
+    result.diagnosis = Diagnosis(
+        threshold=ThresholdChoice(
             operating_point="balanced",
             threshold=0.4,
             balanced_accuracy=SOME,
@@ -145,8 +143,8 @@ def test_groups_tables_of_search_and_ablation_are_shown_where_they_are():
         ablation=[
             Ablated(without="novel_words", features=("novel_words",), balanced_accuracy=lost, auroc=lost, log_loss=lost)
         ],
+        groups=by_group(result.tested("champion").predictions),
     )
-    result.groups = by_group(result.tested("champion").predictions)
     page = write_learned(result)
     assert "Ablation" in page
     assert "+3.4 [-1.0, +8.0]" in page
@@ -157,9 +155,10 @@ def test_groups_tables_of_search_and_ablation_are_shown_where_they_are():
 def test_long_contexts_are_cut_and_say_so():
     """A page of long documents stays readable; the rest is in the labels file."""
     result = study()
-    for row in result.test[0].predictions:
-        row.context = ["word " * 5_000, "never shown"]
-    page = write_learned(result)
+    long = {"context": ("word " * 5_000, "never shown")}
+    rows = tuple(r.model_copy(update=long) for r in result.test[0].predictions)
+    champion = result.test[0].model_copy(update={"predictions": rows})
+    page = write_learned(result.model_copy(update={"test": (champion, *result.test[1:])}))
     assert "The rest is left out here" in page
     assert "never shown" not in page
 

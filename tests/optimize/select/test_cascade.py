@@ -4,8 +4,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from select_points import HALF, point
 from test_escalation import CLEAR, OPEN, WORDS
-from test_frontier import HALF, point
 from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy import Judge, load_judge
@@ -196,12 +196,12 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     """The frontier has a point per form; the exported chain asks on test only what words leave open, and loads."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j")
-    forms = [p for p in result.frontier if p.review_range is not None]
+    forms = [p for p in result.costs if p.escalates_within is not None]
     assert [p.asked for p in forms if not p.asked] == [0.0]
-    assert [p.computed_tokens for p in result.frontier] == sorted(p.computed_tokens for p in result.frontier)
-    exported = next(p for p in result.frontier if p.champion)
+    assert [p.computed_tokens for p in result.costs] == sorted(p.computed_tokens for p in result.costs)
+    exported = next(p for p in result.costs if p.exported)
     assert 0 < exported.asked < 1
-    assert sum(p.cheapest for p in result.frontier) == sum(p.reference for p in result.frontier) == 1
+    assert sum(p.cheapest for p in result.costs) == sum(p.reference for p in result.costs) == 1
     judge = load_judge(tmp_path / "j", api_base=server.base, lm="openai/tiny")
     assert [j.asks_lm for j in judge.chain] == [False, True]
     assert {r["raw_judgment"]["escalated"] is None for r in judge.manifest["reference"]} == {True, False}
@@ -224,7 +224,7 @@ def test_a_study_that_prefers_the_cheapest_exports_words_alone(many, chat_server
     """Nothing with an LM is better here: the judge makes no call on test, and says so."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j", prefer="cheapest")
-    assert next(p for p in result.frontier if p.champion).name == "words"
+    assert next(p for p in result.costs if p.exported).name == "words"
     assert result.tested("champion").usage.calls == 0
     judge = load_judge(tmp_path / "j")
     assert judge.lms == []

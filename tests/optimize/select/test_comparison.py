@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.select.comparison import Comparison, Side, compare, mcnemar, paired_bootstrap
+from faith_dspy.optimize.checks import Comparison
+from faith_dspy.optimize.select.comparison import Side, compare, mcnemar, paired_bootstrap
 
 # Eight answers, four faithful. A is right on seven, B on four.
 LABELS = [True] * 4 + [False] * 4

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, VariantResult
-from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.select.optimism import holm, selection
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import measure
@@ -16,7 +16,7 @@ def variant(name: str, rows: list[PredictionRow], tokens: int = 100) -> VariantR
     a = measure([r.label for r in rows], [r.predicted for r in rows], [r.probability for r in rows], n_resamples=20)
     figure = (a.balanced_accuracy.value + a.auroc.value) / 2
     return VariantResult(
-        name=name, kind="lm", description="", params={}, agreement=a, selection=figure, predictions=rows,
+        name=name, kind="lm", description="", params={}, agreement=a, selection_score=figure, predictions=rows,
         usage=Usage(calls=1, prompt_tokens=tokens), judged=1,
     )  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_the_best_of_many_guesses_owes_its_figure_to_the_choice():
     """Twenty variants that toss coins on forty answers: the winner looks good on dev, and is chance when corrected."""
     rng = random.Random(0)
     coins = [variant(f"v{k}", judged([rng.random() for _ in range(40)])) for k in range(20)]
-    champion = max(coins, key=lambda v: v.selection).name
+    champion = max(coins, key=lambda v: v.selection_score).name
     found = selection(coins, champion, tie=0.0)
     assert found.candidates == 20
     assert found.apparent.value > 0.6

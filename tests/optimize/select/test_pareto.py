@@ -2,19 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from faith_dspy.optimize.checks import CostPoint, Difference
 from faith_dspy.optimize.reporting import plots
 from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.optimize.select.comparison import Difference
-from faith_dspy.optimize.select.pareto import (
-    MARGIN,
-    Candidate,
-    CostPoint,
-    as_read,
-    difference,
-    frontier,
-    in_words,
-    words_first,
-)
+from faith_dspy.optimize.select.pareto import MARGIN, Candidate, as_read, difference, frontier, in_words, words_first
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.classifier import to_probability
 from faith_dspy.scoring.statistics import Estimate
@@ -152,9 +143,9 @@ def test_resamples_are_of_whole_groups():
 def point(name: str, *, value: float = 0.0, **more) -> CostPoint:
     """A point of no interest but for what is given."""
     given = {
-        "n": 200, "agreement": GOOD, "auroc": GOOD, "asked": 1.0, "calls": 1.0,
+        "n": 200, "balanced_accuracy": GOOD, "auroc": GOOD, "lm_share": 1.0, "calls": 1.0,
         "computed_tokens": 100.0, "output_tokens": 1.0, "seconds": 1.0,
-        "against": Difference(value=value, low=value - 0.01, high=value + 0.01),
+        "difference": Difference(value=value, low=value - 0.01, high=value + 0.01),
     }  # fmt: skip
     return CostPoint(name=name, **{**given, **more})
 
@@ -162,17 +153,17 @@ def point(name: str, *, value: float = 0.0, **more) -> CostPoint:
 HALF = point(
     "words, then sentence 50%",
     value=-0.004,
-    asked=0.5,
+    lm_share=0.5,
     computed_tokens=50.0,
-    form=True,
-    review_range=(0.3, 0.7),
+    cheaper_mode=True,
+    escalates_within=(0.3, 0.7),
     ask_about="novel",
 )
 
 
 def test_a_frontier_in_words():
     """What the champion asks, and what would be cheaper; nothing of none."""
-    full = point("sentence", reference=True, champion=True)
+    full = point("sentence", reference=True, exported=True)
     assert in_words(()) == []
     assert in_words([full.model_copy(update={"cheapest": True})]) == [
         "Nothing cheaper is shown to be less than 2 points worse than sentence."
@@ -181,14 +172,14 @@ def test_a_frontier_in_words():
         "The cheapest that is shown to be less than 2 points worse than sentence: words, then sentence 50%, 50 tokens "
         "read an answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` exports it."
     ]
-    exported = [HALF.model_copy(update={"cheapest": True, "champion": True}), full]
+    exported = [HALF.model_copy(update={"cheapest": True, "exported": True}), full]
     assert in_words(exported) == [
         "The champion asks the LM about 50% of the answers, and of these about the statements that words do not clear; "
         "words settle the other 50%. Against asking about all: -0.4 points, 90 % interval -1.4 to +0.6 in the mean of "
         "balanced accuracy and AUROC, cross-fitted on 200 answers."
     ]
-    novel = point("sentence, novel only", asked=0.9, form=True, champion=True, ask_about="novel")
-    assert in_words([novel, full.model_copy(update={"champion": False, "cheapest": True})])[0].startswith(
+    novel = point("sentence, novel only", lm_share=0.9, cheaper_mode=True, exported=True, ask_about="novel")
+    assert in_words([novel, full.model_copy(update={"exported": False, "cheapest": True})])[0].startswith(
         "The champion asks the LM about 90% of the answers, and of these about the statements that words do not clear. "
         "Against asking about all: +0.0 points"
     )
@@ -204,7 +195,7 @@ def test_forms_of_earlier_studies_asked_about_what_is_novel():
 def test_the_plot_marks_champion_and_cheapest():
     """Both panels number every point, the list beside them says which is which; without points there is no plot."""
     found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
-    figure = plots.frontier([p.model_copy(update={"champion": p.reference}) for p in found])
+    figure = plots.frontier([p.model_copy(update={"exported": p.reference}) for p in found])
     *panels, names = figure.axes
     numbers = [{n for t in ax.texts for n in t.get_text().split(", ")} for ax in panels]
     assert numbers == [{str(i) for i in range(1, len(found) + 1)}] * 2

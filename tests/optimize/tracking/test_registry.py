@@ -7,8 +7,8 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, StudyResult
-from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.tracking.registry import Earned, earned, register, rollback
 from faith_dspy.optimize.tracking.store import client_of
 from faith_dspy.scoring.agreement import measure

@@ -85,7 +85,7 @@ def _variants() -> list[VariantResult]:
             params={**ASKED, "granularity": "answer"},
             agreement=_agreement(flat),
             untuned=_agreement(flat),
-            selection=0.5,
+            selection_score=0.5,
             usage=Usage(calls=8, prompt_tokens=800, cached_tokens=80, output_tokens=16, seconds=4.0, dollars=0.002),
             judged=8,
             predictions=flat,
@@ -97,7 +97,7 @@ def _variants() -> list[VariantResult]:
             params={**ASKED, "granularity": "sentence"},
             agreement=_agreement(good),
             lm_only=_agreement(good),
-            selection=0.9,
+            selection_score=0.9,
             usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
             judged=8,
             compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
@@ -126,7 +126,7 @@ def _study(study_id: str = "51d1") -> StudyResult:
         budget="quick",
         seed=0,
         split={"used": {"train": 10, "dev": 8, "test": 8}},
-        variants=[],
+        variants=(),
         champion="",
         test=[],
         comparisons={},
@@ -140,7 +140,7 @@ def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyRe
         found = _rows(probabilities, "test")
         usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
         tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
-        result.test.append(results.TestResult.model_validate(tested))
+        result.test += (results.TestResult.model_validate(tested),)
     sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in result.test]
     result.comparisons["untuned"] = compare(LABELS, *sides, names=("the champion", "untuned"), n_resamples=40)
     judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
@@ -153,7 +153,7 @@ def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyRe
 def _track(result: StudyResult, *names: str) -> MlflowTracker:
     tracker = MlflowTracker(connect(), result)
     for v in [v for v in _variants() if not names or v.name in names]:
-        result.variants.append(v)
+        result.variants += (v,)
         tracker.variant(v)
     return tracker
 
@@ -251,7 +251,7 @@ def test_the_finished_study(here: Path) -> None:
     candidates = [
         Candidate(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "untuned"))
     ]
-    result.frontier = frontier(candidates, "sentence")
+    result.costs = frontier(candidates, "sentence")
     tracker.finish(result)
     run = tracker._client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
@@ -337,7 +337,7 @@ def test_without_registration_there_is_no_model(here: Path) -> None:
     """`register=False` records the study and leaves the registry alone."""
     result = _study()
     tracker = MlflowTracker(connect(), result, register=False)
-    result.variants.append(_variants()[2])
+    result.variants += (_variants()[2],)
     tracker.finish(_conclude(result))
     assert tracker._client.search_registered_models() == []
     assert "models:/" not in tracker._client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
@@ -361,12 +361,12 @@ def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(tracker._client), "log_batch", _down)
         for v in _variants()[:2]:
-            result.variants.append(v)
+            result.variants += (v,)
             tracker.variant(v)
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
         f"MLflow at sqlite:///{here}/mlflow.db failed (connection refused); the study goes on."
     ]
-    result.variants.append(_variants()[2])
+    result.variants += (_variants()[2],)
     tracker.variant(_variants()[2])
     assert {n: r.info.status for n, r in _children(tracker).items()} == dict.fromkeys(
         ("majority-baseline", "answer", "sentence"), "FINISHED"
@@ -381,7 +381,7 @@ def test_a_store_that_stays_away_does_not_end_the_study(here: Path, caplog: pyte
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(tracker._client), "log_batch", _down)
         patch.setattr(type(tracker._client), "search_registered_models", _down)
-        result.variants.append(_variants()[2])
+        result.variants += (_variants()[2],)
         tracker.variant(_variants()[2])
         tracker.finish(_conclude(result))
     assert "has not got all of this study" in caplog.records[-1].getMessage()
@@ -444,7 +444,7 @@ def test_the_process_keeps_its_own_tracking_store(here: Path, monkeypatch: pytes
     before = mlflow.get_tracking_uri()
     result = _study()
     tracker = MlflowTracker(connect(f"sqlite:///{here}/mlflow.db", "elsewhere"), result)
-    result.variants.append(_variants()[2])
+    result.variants += (_variants()[2],)
     tracker.finish(_conclude(result))
     assert mlflow.get_tracking_uri() == before
     assert mlflow.active_run() is None

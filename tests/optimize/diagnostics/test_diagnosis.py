@@ -1,15 +1,12 @@
-import math
 import random
 
 import pytest
 
-from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
 from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.diagnostics.ablation import ablate
 from faith_dspy.optimize.diagnostics.reliability import bins, calibration_check
 from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
-from faith_dspy.optimize.diagnostics.transfer import leave_one_source_out, transfer
 from faith_dspy.optimize.reporting.plots import calibration_change
 from faith_dspy.text.features import length_features
 
@@ -99,37 +96,3 @@ def test_calibration_before_and_after_by_hand() -> None:
 def test_no_probability_no_calibration() -> None:
     """Where the LM tells no probabilities there is nothing to compare."""
     assert calibration_check([None, None], [0.2, 0.8], [False, True], method="platt") is None
-
-
-def test_transfer_fails_where_sources_differ() -> None:
-    """Two sources with different tell-tale features: at home the classifier ranks well, away it is near chance."""
-    one, other = examples(60, 2), examples(60, 3, good="novel_run", noise="novel_pairs")
-    rows = one + other
-    fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
-    found = leave_one_source_out(rows, ["news"] * 60 + ["law"] * 60, fitted)
-    assert {t.tested_on: t.fitted_on for t in found} == {"news": ("law",), "law": ("news",)}
-    for t in found:
-        assert t.n_fitted == 60
-        assert t.away is not None
-        assert t.home is not None
-        assert (t.home.auroc.value or 0) > (t.away.auroc.value or 1) + 0.1
-    assert (transfer(one, examples(60, 4), prior_widths=(0.4, 0.4)).auroc.value or 0) > 0.85
-
-
-def test_one_source_has_nothing_to_transfer_to() -> None:
-    """With one source, or one that holds a single label, there is no transfer to measure."""
-    rows = examples(20, 5)
-    fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
-    assert leave_one_source_out(rows, ["news"] * 20, fitted) == []
-    assert leave_one_source_out(rows, ["law" if e.label else "news" for e in rows], fitted) == []
-    with pytest.raises(InputError, match="got 1 sources for 20 answers"):
-        leave_one_source_out(rows, ["news"], fitted)
-
-
-def test_given_widths_are_kept() -> None:
-    """A classifier fitted with the widths another chose is the same classifier: an ablation differs by the signal alone."""
-    rows = examples(40, 6)
-    chosen = fit_classifier(rows)
-    again = fit_classifier(rows, prior_widths=chosen.prior_widths)
-    assert again.classifier == chosen.classifier
-    assert math.isclose(again.cut.threshold, again.classifier.threshold)
