@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
@@ -78,14 +79,17 @@ def judge(
         from faith_dspy.integrations.spark import beside, judge_file
 
         out = out or beside(records)
-        tally = judge_file(
-            records,
-            judge_of(judge, lm, api_base, options),
-            out,
-            threads=threads,
-            calls_per_second=calls_per_second,
-            settings=dict(c.split("=", 1) for c in spark_conf or ()),
-        )
+        with TemporaryDirectory() as folder:
+            judge_of(judge, lm, api_base, options).save(folder)
+            tally = judge_file(
+                records,
+                folder,
+                out,
+                settings=dict(c.split("=", 1) for c in spark_conf or ()),
+                api_base=api_base,
+                threads=threads,
+                calls_per_second=calls_per_second,
+            )
         typer.echo(f"{tally} · in {out}", err=True)
         return
     if spark_conf:

@@ -16,6 +16,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.integrations.rows import PARAMS, JudgedRow, Row, judge_rows
+from faith_dspy.io.runner import limit_replies_in_memory
 
 
 class FaithfulnessModel(PythonModel):
@@ -28,7 +29,12 @@ class FaithfulnessModel(PythonModel):
         folder = Path(context.artifacts["judge"])
         # While a model is being saved MLflow tries its example on the folder as exported: no LM is paid for that.
         saved = (folder.parents[1] / "MLmodel").exists()
-        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM")) if saved else None
+        if not saved:
+            return
+        config = context.model_config or {}
+        if config.get("replies_in_memory"):
+            limit_replies_in_memory(config["replies_in_memory"])
+        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM"), api_base=config.get("api_base"))
 
     def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[JudgedRow]:
         """One row per row, in order."""

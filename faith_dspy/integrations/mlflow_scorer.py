@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import nullcontext
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,9 +21,11 @@ from faith_dspy.judge import Judge
 
 try:
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback
-    from mlflow.genai.judges.base import Judge as MlflowJudge
+    from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField
-    from mlflow.genai.scorers.base import ScorerKind, SerializedScorer
+    from mlflow.genai.scorers import Scorer
+    from mlflow.genai.scorers import scorer as as_scorer
+    from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
 except ModuleNotFoundError as exc:
     if (exc.name or "").partition(".")[0] != "mlflow":
@@ -44,26 +45,25 @@ class FaithfulnessScorer(MlflowJudge):
 
     ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``).
 
-    **What is judged.** The answer is what came out (``outputs``, of a mapping the first of answer, response, output …),
-    the question what went in. The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context,
-    contexts, retrieved_contexts …); where they name none, what the trace's RETRIEVER and tool spans found.
+    **Input.** The answer is the output (of a mapping the first of answer, response, output …), the question the input.
+    The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context, contexts, retrieved_contexts
+    …); if none does, what the trace's RETRIEVER and tool spans returned.
 
-    **What comes back.** Of every answer a list of `Feedback`:
+    **Output.** A list of `Feedback` per answer:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
-      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and what it cost.
-      Unscored: no value but an error, its code the reason (``no_context``, ``lm_failed`` …).
+      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and the cost. An unscored
+      answer has no value but an error, whose code is the reason (``no_context``, ``lm_failed`` …).
     - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
-    - ``faithfulness/scored``: whether there was a score, so that its mean over a run is the coverage.
-    - ``faithfulness/statement``: one for each statement that is not supported (``statements="all"``: for each one;
-      ``"none"``), value the verdict, rationale the statement and the reason.
+    - ``faithfulness/scored``: whether there is a score, so that its mean over a run is the coverage.
+    - ``faithfulness/statement``: one per unsupported statement (``statements="all"``: one per statement; ``"none"``);
+      the value is the verdict, the rationale the statement and the reason.
 
-    So the metrics of a run are ``faithfulness/mean`` over what was scored, ``faithfulness/faithful/mean`` (the share
-    that passes) and ``faithfulness/scored/mean``.
+    So a run's metrics are ``faithfulness/mean`` over the scored answers, ``faithfulness/faithful/mean`` (the share that
+    passes) and ``faithfulness/scored/mean``.
 
-    Any number of MLflow's threads may call it: each call brings its own LM into DSPy's context. An embedded LM is asked
-    by one at a time, so that documents do not push each other out of its prefix cache. ``timeout``: seconds for one
-    answer, 0 for no limit but the LM's own.
+    It may be called from any number of MLflow's threads. An embedded LM judges one answer at a time, as it has a single
+    prefix cache. ``timeout``: seconds for one answer, 0 for the LM's own limit.
     """
 
     _source: Any = PrivateAttr()
@@ -101,11 +101,11 @@ class FaithfulnessScorer(MlflowJudge):
     def judgment(
         self, inputs: Any = None, outputs: Any = None, expectations: Any = None, trace: Trace | None = None
     ) -> Judgment:
-        """What the judge finds; arguments as MLflow gives them to a scorer."""
+        """The judgment; arguments as MLflow passes them to a scorer."""
         import dspy
 
         judge = self.judge
-        # MLflow traces DSPy while it evaluates; the judge's own traces would stand among those that are scored.
+        # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
             return judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
 
@@ -145,12 +145,12 @@ class FaithfulnessScorer(MlflowJudge):
         return found
 
     def _named(self) -> str:
-        """What is shown as the assessment's source: the place of the judge, or its LM."""
+        """The assessment's source: the place of the judge, or its LM."""
         return f"faith_dspy {self.judge.lm_name}" if isinstance(self._source, Judge) else str(self._source)
 
     @property
     def instructions(self) -> str:
-        """What the LM is asked about each statement: the compiled prompts."""
+        """The compiled prompts."""
         return "\n\n".join(str(p.signature.instructions) for p in self.judge.program.predictors())
 
     @property
@@ -168,39 +168,41 @@ class FaithfulnessScorer(MlflowJudge):
 
     @property
     def kind(self) -> ScorerKind:
-        """To MLflow's registry it is code: what `model_dump` gives."""
+        """MLflow's registry stores the function of `model_dump`."""
         return ScorerKind.DECORATOR
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """As MLflow registers scorers: code of its own that names the judge's place and nothing else.
+        """What MLflow registers: a function that names the place of the judge and nothing else.
 
-        ``scorer.register()`` works where MLflow takes code of one's own: on Databricks, or with
-        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. ``scorer.start()``, which scores new traces by itself, is Databricks':
-        MLflow's own server starts only judges on its gateway (3.17). There, run `mlflow.genai.evaluate` over
-        `mlflow.search_traces` on a schedule. Raises `InputError` for a judge that is not in a place: export it, or
-        register it as a model, and give that.
+        ``scorer.register()`` works where MLflow accepts custom code: on Databricks, or with
+        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. ``scorer.start()``, which scores new traces by itself, needs
+        Databricks: MLflow's own server starts only judges on its gateway (3.17). There, run `mlflow.genai.evaluate`
+        over `mlflow.search_traces` on a schedule. Raises `InputError` for a scorer made from a `Judge` in memory:
+        export or register the judge, and make the scorer from its place.
         """
+        return dict(self._as_function().model_dump())
+
+    def _as_function(self) -> Scorer:
         if isinstance(self._source, Judge):
             raise InputError(
                 "this scorer holds a Judge, which cannot be registered with it; expected a scorer made from the "
                 "judge's place. Save or register the judge, then: FaithfulnessScorer('models:/faithfulness@champion')"
             )
         place = str(self._source) if ":/" in str(self._source) else str(Path(self._source).absolute())
-        parts = ("inputs", "outputs", "expectations", "trace")
-        arguments = {"judge": place, "name": self.name, "statements": self._statements}
-        signature = [*(f"{p}=None" for p in parts), *(f"{k}={v!r}" for k, v in arguments.items())]
-        return asdict(
-            SerializedScorer(
-                name=self.name,
-                description=self.description,
-                aggregations=self.aggregations,  # type: ignore[arg-type]  # as MLflow's own scorers do
-                timeout=self.timeout,
-                call_source=f"from {__name__} import scorer\n"
-                f"return scorer(judge, name, statements)({', '.join(f'{p}={p}' for p in parts)})",
-                call_signature=f"({', '.join(signature)})",
-                original_func_name="faithfulness",
-            )
-        )
+        own_name, own_statements = self.name, self._statements
+
+        # MLflow stores the source of the body and the signature with its defaults: they must stand alone.
+        def faithfulness(  # type: ignore[no-untyped-def]
+            *, inputs=None, outputs=None, expectations=None, trace=None,
+            judge=place, name=own_name, statements=own_statements,
+        ):  # fmt: skip
+            from faith_dspy.integrations.mlflow_scorer import scorer
+
+            made = scorer(judge, name, statements)
+            return made(inputs=inputs, outputs=outputs, expectations=expectations, trace=trace)
+
+        kept = {"description": self.description, "aggregations": self.aggregations, "timeout": self.timeout}
+        return as_scorer(faithfulness, name=self.name, **kept)
 
     def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
         """A scorer of the same judge: an LM is not copied."""
@@ -221,11 +223,11 @@ def scorer(judge: str, name: str, statements: Any) -> FaithfulnessScorer:
 
 
 def _metadata(judgment: Judgment) -> dict[str, str]:
-    """The judgment in strings, with what it cost under the keys that MLflow's pages show."""
+    """The judgment as strings, with its cost under the keys that MLflow's pages show."""
     u = judgment.usage
     fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "needs_review", "unscored"})
-    told = {k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items() if v is not None}
-    told |= {
+    shown = {k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items() if v is not None}
+    shown |= {
         "verdicts": json.dumps(judgment.verdict_counts),
         "statements": json.dumps([_of_statement(i, s) for i, s in enumerate(judgment.statements)], ensure_ascii=False),
         "calls": str(u.calls),
@@ -233,11 +235,11 @@ def _metadata(judgment: Judgment) -> dict[str, str]:
         AssessmentMetadataKey.JUDGE_INPUT_TOKENS: str(u.prompt_tokens),
         AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: str(u.output_tokens),
     }
-    return told if u.dollars is None else {**told, AssessmentMetadataKey.JUDGE_COST: str(u.dollars)}
+    return shown if u.dollars is None else {**shown, AssessmentMetadataKey.JUDGE_COST: str(u.dollars)}
 
 
 def _of_statement(i: int, s: StatementVerdict) -> dict[str, str]:
-    told = {
+    shown = {
         "statement": s.text,
         "index": str(i),
         "verdict": s.verdict.value if s.verdict else "unjudged",
@@ -245,7 +247,7 @@ def _of_statement(i: int, s: StatementVerdict) -> dict[str, str]:
         "confidence": "" if s.confidence is None else f"{s.confidence:.4f}",
         "supporting_chunk_ids": ", ".join(map(str, s.supporting_chunk_ids)),
     }
-    return {k: v for k, v in told.items() if v}
+    return {k: v for k, v in shown.items() if v}
 
 
 def _why(s: StatementVerdict) -> str:

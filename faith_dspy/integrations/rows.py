@@ -23,6 +23,16 @@ PARAMS = {"nested": False, "threads": 0, "calls_per_second": 0.0}
 answers judged at the same time; most LM calls a second. 0: the judge's default, no limit."""
 
 
+EXAMPLE = [
+    {
+        "question": "When did the museum open?",
+        "context": ["The museum opened in 1932 and was extended in 1987."],
+        "answer": "The museum opened in 1932.",
+    }
+]
+"""A request, for a model's signature."""
+
+
 class Row(BaseModel):
     """One answer to judge. What is missing comes back as an unscored row, so that it fails no other."""
 

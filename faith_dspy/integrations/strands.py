@@ -51,7 +51,6 @@ class FaithfulnessEvaluator(Evaluator):
         super().__init__(name=name)
         self._judge = judge  # private, so that Strands does not try to write it into an experiment's file
         self.threshold = threshold
-        self.aggregator = self._aggregate_dropping_na
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""

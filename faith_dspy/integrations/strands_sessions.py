@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.io.conversation import from_conversation
 
 if TYPE_CHECKING:
     from strands_evals.types.trace import Session
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 def records(session: Session) -> list[dict[str, Any]]:
     """One record per turn of a strands_evals `Session`, in order, each judged against all that went before it.
 
-    Turns are taken apart by Strands' own extractor, at the level its faithfulness evaluator uses: what users said,
-    what tools returned and what the agent said before. ``source`` is as in ``turn 1: tool search_docs``, counted over
-    the session from 0, where the tools of one answer are one turn.
+    Strands' own extractor splits the session, at the level its faithfulness evaluator uses: what users said, what
+    tools returned and what the agent said before. ``source`` reads ``turn 1: tool search_docs``; turns count from 0
+    over the session, and the tools of one answer are one turn.
     """
     try:
         from strands_evals.extractors import TraceExtractor
@@ -26,28 +27,26 @@ def records(session: Session) -> list[dict[str, Any]]:
         if exc.name != "strands_evals":
             raise
         raise MissingExtraError("strands_evals", "strands", "reading Strands sessions") from exc
-    turns = TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session)
-    return [_record(turn) for turn in turns]
+    return [_record(turn) for turn in TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session)]
 
 
 def _record(turn: Any) -> dict[str, Any]:
-    question, context = None, []
-    for i, item in enumerate(turn.session_history):
-        if isinstance(item, list):
-            for run in item:
-                failed = " (failed)" if run.tool_result.error else ""
-                text = run.tool_result.content or run.tool_result.error or ""
-                context.append({"text": text, "source": f"turn {i}: tool {run.tool_call.name}{failed}"})
-        else:
-            text = "\n".join(block.text for block in item.content if hasattr(block, "text"))
-            context.append({"text": text, "source": f"turn {i}: {item.role.value}"})
-            question = text if item.role.value == "user" else question
-    return {
-        "id": turn.span_info.span_id,
-        "question": question,
-        "context": [c for c in context if c["text"].strip()],
-        "answer": turn.agent_response.text,
-    }
+    messages = [_message(item, i) for i, item in enumerate(turn.session_history)]
+    answer = {"role": "assistant", "content": turn.agent_response.text}
+    question, context, answer_text = from_conversation([*messages, answer])
+    return {"id": turn.span_info.span_id, "question": question, "context": context, "answer": answer_text}
+
+
+def _message(item: Any, turn: int) -> dict[str, Any]:
+    """An entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
+    if not isinstance(item, list):
+        return {"role": item.role.value, "content": [{"text": b.text} for b in item.content if hasattr(b, "text")]}
+    blocks: list[dict[str, Any]] = []
+    for i, run in enumerate(item):
+        text, status = run.tool_result.content or run.tool_result.error, "error" if run.tool_result.error else "success"
+        blocks.append({"toolUse": {"toolUseId": f"{turn}.{i}", "name": run.tool_call.name}})
+        blocks.append({"toolResult": {"toolUseId": f"{turn}.{i}", "content": text or "", "status": status}})
+    return {"role": "tool", "content": blocks}
 
 
 def conversations(folder: str | Path) -> list[dict[str, Any]]:
@@ -63,7 +62,9 @@ def conversations(folder: str | Path) -> list[dict[str, Any]]:
     for agent in agents:
         name = f"{agent.parents[1].name.removeprefix('session_')}/{agent.name.removeprefix('agent_')}"
         try:
-            messages = [_message(file) for file in sorted((agent / "messages").glob("message_*.json"), key=_number)]
+            messages = [
+                _saved_message(file) for file in sorted((agent / "messages").glob("message_*.json"), key=_number)
+            ]
         except InputError as exc:
             out.append({"id": name, "error": str(exc)})
             continue
@@ -86,7 +87,7 @@ def _number(file: Path) -> int:
     return int(number)
 
 
-def _message(file: Path) -> dict[str, Any]:
+def _saved_message(file: Path) -> dict[str, Any]:
     try:
         saved = json.loads(file.read_text(encoding="utf-8"))
         message: dict[str, Any] = saved.get("redact_message") or saved["message"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.integrations.rows import PARAMS
+from faith_dspy.integrations.rows import EXAMPLE, PARAMS
 from faith_dspy.optimize.reporting.wording import figure, points
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.select.comparison import Side, compare
@@ -33,13 +33,6 @@ MODEL = "faithfulness"
 CHAMPION, PREVIOUS = "champion", "previous"
 _JUDGE = "faith_dspy.judge"
 _MAX_DESCRIPTION = 5000  # characters MLflow keeps
-_EXAMPLE = [
-    {
-        "question": "When did the museum open?",
-        "context": ["The museum opened in 1932 and was extended in 1987."],
-        "answer": "The museum opened in 1932.",
-    }
-]
 
 
 class Earned(NamedTuple):
@@ -220,7 +213,7 @@ def _log(client: Any, experiment_id: str, run_id: str, result: StudyResult, name
             path=path,
             python_model=str(code.origin),
             artifacts={"judge": os.path.relpath(result.judge_dir)},  # MLflow keeps the path: not an absolute one
-            input_example=(_EXAMPLE, PARAMS),
+            input_example=(EXAMPLE, PARAMS),
             pip_requirements=[
                 f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
                 f"mlflow=={mlflow.__version__}",

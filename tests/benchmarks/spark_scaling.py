@@ -40,17 +40,19 @@ def measure(workers: int, in_flight: int, rows: int, base: str) -> dict[str, Any
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    judge = Judge("openai/tiny", api_base=base)
     with tempfile.TemporaryDirectory() as folder:
+        judge = f"{folder}/judge"
+        Judge("openai/tiny").save(judge)
+        options = {"api_base": base, "threads": in_flight}
         for name, n in (("warm", 8 * workers), ("table", rows)):
             answer = F.concat(F.lit(f"In the {name} the lamp numbered "), "id", F.lit(" can be returned."))
             table = spark.range(n).select(
                 "id", F.array(F.lit("Lamps can be returned within 30 days.")).alias("context"), answer.alias("answer")
             )
             table.repartition(4 * workers).write.parquet(f"{folder}/{name}.parquet")
-        judge_file(f"{folder}/warm.parquet", judge, f"{folder}/warmed", threads=in_flight)
+        judge_file(f"{folder}/warm.parquet", judge, f"{folder}/warmed", **options)
         started = time.monotonic()
-        tally = judge_file(f"{folder}/table.parquet", judge, f"{folder}/judged", threads=in_flight)
+        tally = judge_file(f"{folder}/table.parquet", judge, f"{folder}/judged", **options)
         seconds = time.monotonic() - started
     gateway = spark.sparkContext._gateway
     spark.stop()
