@@ -201,7 +201,11 @@ class FaithfulnessScorer(MlflowJudge):
             made = scorer(judge, name, statements)
             return made(inputs=inputs, outputs=outputs, expectations=expectations, trace=trace)
 
-        kept = {"description": self.description, "aggregations": self.aggregations, "timeout": self.timeout}
+        kept: dict[str, Any] = {
+            "description": self.description,
+            "aggregations": self.aggregations,
+            "timeout": self.timeout,
+        }
         return as_scorer(faithfulness, name=self.name, **kept)
 
     def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
