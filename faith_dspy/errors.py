@@ -1,11 +1,11 @@
-"""Everything faith_dspy raises on purpose.
+"""All errors that faith_dspy raises on purpose.
 
     FaithDspyError
     ├── InputError            what the user gave cannot be used (exit code 2)
     │   ├── LabelsError       a labels file, with file and line
-    │   └── ConfigError       a option or a combination of options
+    │   └── ConfigError       an option or a combination of options
     ├── LMUnavailableError    the endpoint is down, or does not have the model
-    ├── LimitReachedError     what a run may spend is spent
+    ├── LimitReachedError     a run's budget is spent, or the run was cancelled
     ├── ModelFileError        a model file is missing, truncated or altered
     ├── ArtifactError         an exported judge cannot be loaded
     └── MissingExtraError     an optional dependency is not installed
@@ -29,7 +29,7 @@ class LabelsError(InputError):
 
 
 class ConfigError(InputError):
-    """A option has a value, or a combination of values, that does not exist."""
+    """An option has a value, or a combination of values, that does not exist."""
 
 
 class LMUnavailableError(FaithDspyError):
@@ -37,7 +37,7 @@ class LMUnavailableError(FaithDspyError):
 
 
 class LimitReachedError(FaithDspyError):
-    """A run has spent what it may; no further call is made."""
+    """A run has spent its budget, or was cancelled; no further call is made."""
 
 
 class ModelFileError(FaithDspyError):
@@ -59,7 +59,7 @@ class MissingExtraError(FaithDspyError):
 
 
 def in_short(error: Exception) -> str:
-    """What an error says: one of ours as it stands, of another its type and first line; the rest may be whole texts."""
+    """An error's message: ours in full, others as type and first line, since more may hold whole prompts."""
     if isinstance(error, FaithDspyError):
         return str(error)
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

@@ -1,10 +1,11 @@
-"""What stands behind an LM: who it is, and whether it answers. No key is ever shown or kept."""
+"""The endpoint behind an LM: its identity, and whether it answers. No key is ever shown or kept."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,20 +23,20 @@ _SHOWN = 8
 
 
 class LMIdentity(BaseModel):
-    """Which LM gave the verdicts; goes into exported judges. Holds no key and no address."""
+    """Which LM gave the verdicts; stored in exported judges. Holds no key and no address."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     """The model string DSPy uses."""
     sha256: str | None = None
-    """Of the model file, where we serve it."""
+    """Of the model file, if we serve it."""
     api_base_hash: str | None = None
-    """Twelve hex digits for the endpoint's address, where one was given: equal means same endpoint."""
+    """Twelve hex digits for the endpoint's address, if one was given: equal means same endpoint."""
 
 
 def identity(lm: Any) -> LMIdentity:
-    """Who `lm` is. Any `dspy.LM` has an identity; only a MeteredLM knows its file and endpoint."""
+    """The identity of any `dspy.LM`; only a MeteredLM knows its file and endpoint."""
     endpoint = getattr(lm, "endpoint", None)
     return LMIdentity(
         name=str(lm.model), sha256=getattr(endpoint, "sha256", None), api_base_hash=getattr(endpoint, "salt", None)
@@ -43,13 +44,13 @@ def identity(lm: Any) -> LMIdentity:
 
 
 def shown_base(api_base: str) -> str:
-    """An endpoint's address without user, password and query, which may hold keys. `ConfigError` where it is none."""
+    """An endpoint's address without user, password and query, which may hold keys. Raises ConfigError if it is none."""
     try:
         parts = urlsplit(api_base.strip())
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         shown = api_base.strip().rpartition("@")[2].partition("?")[0]
         raise ConfigError(f"{shown!r} is no address; expected one like http://127.0.0.1:8080/v1.")
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
@@ -62,71 +63,75 @@ def base_hash(api_base: str) -> str:
 
 def base_from_environment(model: str) -> str | None:
     """The address set for the model's provider in ``<PROVIDER>_API_BASE`` or ``<PROVIDER>_BASE_URL``, if any."""
+    return from_environment(model, "API_BASE") or from_environment(model, "BASE_URL")
+
+
+def from_environment(model: str, name: str) -> str | None:
+    """The environment variable ``<PROVIDER>_<name>`` of the model's provider, stripped; None if empty or not set."""
     provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
-    return os.environ.get(f"{provider}_API_BASE") or os.environ.get(f"{provider}_BASE_URL")
+    return os.environ.get(f"{provider}_{name}", "").strip() or None
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The models an endpoint lists."""
+
+    names: frozenset[str]
+    llama_cpp: bool
 
 
 def preflight(lm: MeteredLM) -> None:
     """Find out before any work whether the LM answers, at the cost of one token at most.
 
-    Raises LMUnavailableError when its endpoint cannot be reached, refuses the key, or does not have the model.
+    Raises LMUnavailableError if its endpoint cannot be reached, refuses the key, or does not have the model.
     """
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
-    names = _listed(lm, base) if base and isinstance(lm.engine, str) else None
-    wire = lm.model.split("/", 1)[-1]
-    if names is not None and wire in names:
-        return
-    try:
-        _ask(lm)
-    except LMUnavailableError as exc:
-        if not names:
-            raise
-        raise _unknown(wire, base, names, str(exc)) from None
-    if names is not None and _is_one_of_llama_cpp(names):
-        # llama.cpp answers under any name; the judge would be filed under a model it never saw.
-        raise _unknown(wire, base, names, "it answers with the model it has, whatever name is asked for")
+    listing = _list_models(lm, base) if base and isinstance(lm.engine, str) else None
+    name = lm.model.split("/", 1)[-1]
+    if base is None or listing is None:
+        _ask_one_token(lm)
+    elif name not in listing.names:
+        try:
+            _ask_one_token(lm)
+        except LMUnavailableError as exc:
+            raise _unknown_model(name, base, listing, str(exc)) from None
+        if listing.llama_cpp:
+            # It answers under any name; the judge would be filed under a model it never saw.
+            why = "it answers with the model it has, whatever name is asked for"
+            raise _unknown_model(name, base, listing, why)
 
 
-class _Names(frozenset[str]):
-    """Names of the models an endpoint lists."""
-
-    llama_cpp = False
-
-
-def _is_one_of_llama_cpp(names: frozenset[str]) -> bool:
-    return isinstance(names, _Names) and names.llama_cpp
-
-
-def _listed(lm: MeteredLM, base: str) -> _Names | None:
-    """The endpoint's models; None when it is there but does not list them."""
+def _list_models(lm: MeteredLM, base: str) -> _Listing | None:
+    """The endpoint's models; None if it is there but does not list them."""
     import httpx
 
     key = lm.kwargs.get("api_key")
     headers = {"Authorization": f"Bearer {key}"} if isinstance(key, str) else {}
     try:
         reply = httpx.get(f"{base.rstrip('/')}/models", headers=headers, timeout=_TIMEOUT, follow_redirects=True)
-    except httpx.InvalidURL as exc:
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        why = "connection refused" if isinstance(exc, httpx.ConnectError) else "no answer"
+        if isinstance(exc, httpx.TimeoutException):
+            why = f"no answer within {_TIMEOUT:.0f} s"
         raise LMUnavailableError(
-            f"{shown_base(base)!r} is no address; expected something like http://127.0.0.1:8080/v1."
-        ) from exc
-    except httpx.HTTPError as exc:
-        raise _unreachable(base, exc) from None
+            f"{why} at {shown_base(base)}: is the server running, and is this its address?"
+        ) from None
     try:
         data = reply.json()["data"]
-        names = _Names(name for item in data for name in _names_of(item))
-        names.llama_cpp = any(item.get("owned_by") == "llamacpp" for item in data)
+        names = frozenset(name for item in data for name in _names_of(item))
+        llama_cpp = any(item.get("owned_by") == "llamacpp" for item in data)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return names if reply.is_success and names else None
+    return _Listing(names, llama_cpp) if reply.is_success and names else None
 
 
 def _names_of(item: dict[str, Any]) -> list[str]:
     name = str(item["id"])
-    return [name, *map(str, item.get("aliases") or ()), *([name.removesuffix(":latest")] if ":" in name else [])]
+    return [name, *map(str, item.get("aliases") or ()), name.removesuffix(":latest")]
 
 
-def _ask(lm: MeteredLM) -> None:
-    """One call of one token, past the cache. Raises LMUnavailableError."""
+def _ask_one_token(lm: MeteredLM) -> None:
+    """One call, past the cache. Raises LMUnavailableError."""
     import dspy
     from dspy.utils.exceptions import LMAuthError, LMNotConfiguredError, LMTransportError, LMUnsupportedModelError
 
@@ -147,7 +152,7 @@ def _ask(lm: MeteredLM) -> None:
         else:
             what = f"{lm.model} did not answer a one-token question: {said}."
         raise LMUnavailableError(what) from None
-    except Exception as exc:  # noqa: BLE001  # any failure here means that no work should be started
+    except Exception as exc:  # noqa: BLE001  # whatever fails here, no work should start
         raise LMUnavailableError(f"{lm.model} cannot be called: {redact(str(exc), lm)}.") from None
 
 
@@ -163,19 +168,10 @@ def redact(text: str, lm: MeteredLM) -> str:
     return " ".join(text.split())[:300].rstrip(". ")
 
 
-def _unreachable(base: str, exc: Exception) -> LMUnavailableError:
-    import httpx
-
-    why = "connection refused" if isinstance(exc, httpx.ConnectError) else "no answer"
-    if isinstance(exc, httpx.TimeoutException):
-        why = f"no answer within {_TIMEOUT:.0f} s"
-    return LMUnavailableError(f"{why} at {shown_base(base)}: is the server running, and is this its address?")
-
-
-def _unknown(wire: str, base: str | None, names: frozenset[str], why: str) -> LMUnavailableError:
-    known = sorted(names)
+def _unknown_model(name: str, base: str, listing: _Listing, why: str) -> LMUnavailableError:
+    known = sorted(listing.names)
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     return LMUnavailableError(
-        f"The endpoint {shown_base(base or '')} has no model {wire!r} ({why.rstrip('.')}). "
+        f"The endpoint {shown_base(base)} has no model {name!r} ({why.rstrip('.')}). "
         f"It has {', '.join(known[:_SHOWN])}{more}: use one of these names."
     )

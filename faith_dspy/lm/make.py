@@ -36,8 +36,9 @@ def make_lm(
     are served in this process on loopback. Any other string is DSPy's (``openai/gpt-4o-mini``,
     ``ollama_chat/llama3``…), with `api_base` for your own endpoints.
 
-    `num_ctx` is the context window in tokens; Ollama is asked for it too. `cache` is DSPy's cache of replies, in which
-    endpoints are kept apart. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, where the model allows it.
+    `num_ctx` is the context window in tokens; it is sent to Ollama only. `cache`: whether to use DSPy's cache of
+    replies, in which endpoints are kept apart. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, if the
+    model takes one.
 
     Raises ModelFileError, MissingExtraError, ConfigError. Does not contact the endpoint: see `preflight`.
     """
@@ -80,7 +81,7 @@ def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> Me
 def _remote(
     model: str, *, api_base: str | None, api_key: str | None, num_ctx: int | None, cache: bool, **kwargs: Any
 ) -> MeteredLM:
-    from faith_dspy.lm.endpoint import base_from_environment, base_hash
+    from faith_dspy.lm.endpoint import base_from_environment, base_hash, from_environment
     from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
 
     settings = dict(kwargs)
@@ -88,7 +89,8 @@ def _remote(
     base = api_base or kwargs.get("base_url") or base_from_environment(model)  # DSPy reads the environment itself
     if api_base:
         settings["api_base"] = api_base
-        api_key = api_key or _key_from_environment(model) or "none"  # most self-hosted servers want none
+    if api_base or (base and model.startswith("openai/")):
+        api_key = api_key or from_environment(model, "API_KEY") or "none"  # most self-hosted servers want none
     if api_key:
         settings["api_key"] = _sendable(api_key)
     if num_ctx and model.startswith("ollama"):
@@ -102,13 +104,8 @@ def _remote(
 
 
 def _sendable(api_key: str) -> str:
-    """A key as read from a file, perhaps with its last line break; `ConfigError` where no header can carry it."""
+    """The key without surrounding white space, as files end in a line break; ConfigError if no header can carry it."""
     key = api_key.strip()
     if not (key.isascii() and key.isprintable()):
         raise ConfigError("the API key holds a line break or a character beyond ASCII, which no request can carry.")
     return key
-
-
-def _key_from_environment(model: str) -> str | None:
-    provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
-    return os.environ.get(f"{provider}_API_KEY")
