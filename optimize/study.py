@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.agreement import Agreement
 
 BASELINES = {
-    "lexical-baseline": ("overlap", "lexical features alone, no LM: the lexical features, fitted on the same labels"),
-    "length-baseline": ("shortcut", "the answer's length and number of sentences: not evidence"),
+    "lexical-baseline": ("lexical", "lexical features alone, no LM: the lexical features, fitted on the same labels"),
+    "length-baseline": ("length", "the answer's length and number of sentences: not evidence"),
     "majority-baseline": ("majority", "the more frequent label, whatever the answer"),
 }
 
@@ -250,7 +250,7 @@ class _Study:
         self.judges[variant.name], self.seen[variant.name] = judge, seen
         result.prompts = prompts_of(judge)
         result.usage, result.judged = usage_of(seen), len(seen)
-        rows, weights = self._rows(seen, "joint")
+        rows, weights = self._rows(seen, "both")
         result.weights = weights
         result.lm_only = agreement(self._rows(seen, "lm")[0], seed=self.options.seed)
         if result.kind == "untuned":

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 Source = Literal["statements", "answers", "features"]
+"""Labels that the statement classifier learns from; ``features``: there is no statement classifier."""
 
 ENOUGH_STATEMENT_LABELS = 40
-"""With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the answers' labels."""
+"""With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the
+answers' labels."""
 
-LM_SAYS_AS_MUCH_AS = 3
-"""Lexical features that the LM is presumed to weigh as much as, under all its instructions together. They say much the
-same: presumed to weigh as much as each of them, the LM was outvoted where labels were few (optimize/LOG.md)."""
+LM_PRIOR = 3
+"""Prior weight of the LM, in lexical features. Those repeat each other: with a prior of 1, they outvoted the LM where
+labels were few (optimize/LOG.md)."""
 
 
 class ClassifierExample(NamedTuple):
@@ -39,13 +41,14 @@ class ClassifierExample(NamedTuple):
     group: str
     """Examples of one group never stand on both sides of a fold."""
     labels: Sequence[bool | None] = ()
-    """People's labels of the statements, as many as `statements`, or none at all."""
+    """People's labels of the statements: one for each, or none at all."""
     features: Mapping[str, float] = {}
     """Features of the whole answer."""
 
 
 class ClassifierData:
-    """The examples as arrays: one row per judged statement, and which example each belongs to."""
+    """The examples as arrays: one row per judged statement (``x``, ``labels``, ``owner``), one entry per answer (``y``,
+    ``answer_x``). Missing features and labels are NaN; ``owner`` is the position of a row's example."""
 
     def __init__(
         self, examples: Sequence[ClassifierExample], names: Sequence[str] | None, answer_names: Sequence[str]
@@ -77,48 +80,41 @@ class ClassifierData:
             return "features"
         if wanted != "auto":
             return wanted
-        few = min(int((self.labels == 1).sum()), int((self.labels == 0).sum()))
-        known = int((~np.isnan(self.labels)).sum())
-        return "statements" if known >= ENOUGH_STATEMENT_LABELS and few >= 5 else "answers"
+        per_class = [int((self.labels == value).sum()) for value in (0, 1)]
+        return "statements" if sum(per_class) >= ENOUGH_STATEMENT_LABELS and min(per_class) >= 5 else "answers"
 
     def rows(self, examples: Ints, source: Source) -> NDArray[np.bool_]:
-        """The rows of these examples the statement classifier can learn from."""
+        """Mask of the rows of these examples that the statement classifier can learn from."""
         mine = np.isin(self.owner, examples)
         return mine & ~np.isnan(self.labels) if source == "statements" else mine
 
-    def fit(self, examples: Ints, source: Source, width: float) -> Fit:
-        """A statement classifier, not yet calibrated, on these examples."""
+    def fit_statements(self, examples: Ints, source: Source, width: float) -> Fit:
+        """A statement classifier fitted on these examples, not yet calibrated."""
         rows = self.rows(examples, source)
-        ways = self.presumed
         if source == "statements":
-            return fit(self.x[rows], self.labels[rows], ways, width)
+            return fit(self.x[rows], self.labels[rows], self.prior_directions, width)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
-        return fit(self.x[rows], self.y[owners], ways, width, bags=bags)
+        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags=bags)
 
     @property
-    def presumed(self) -> list[float]:
-        """The direction of each of the statement's features, times what it is presumed to weigh."""
-        asked = [n for n in self.names if n not in DIRECTIONS]
-        return [direction(n) * (LM_SAYS_AS_MUCH_AS / len(asked) if n in asked else 1) for n in self.names]
+    def prior_directions(self) -> list[float]:
+        """The direction of each statement feature, times its prior weight."""
+        from_lm = [n for n in self.names if n not in DIRECTIONS]
+        return [direction(n) * (LM_PRIOR / len(from_lm) if n in from_lm else 1) for n in self.names]
 
-    def columns(self, source: Source) -> tuple[str, ...]:
-        """What the answer classifier sees."""
+    def answer_columns(self, source: Source) -> tuple[str, ...]:
+        """Names of the answer classifier's features."""
         return (*(AGGREGATES if source != "features" else ()), *self.answer_names)
 
-    def ways(self, source: Source) -> list[int]:
-        """The direction of each of `columns`."""
-        return [direction(c) for c in self.columns(source)]
-
-    def features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
-        """One row per example, of `columns`; NaN where an example has none."""
+    def answer_features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
+        """The answer classifier's features, shape (answers, `answer_columns`), from log-odds of each row."""
         if source == "features":
             return self.answer_x
-        probabilities = self.per_statement(logits)
-        made = [aggregates(p, unjudged) for p in probabilities]
+        made = [aggregates(p, unjudged) for p in self.per_statement(logits)]
         return np.hstack([np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made]), self.answer_x])
 
     def per_statement(self, logits: Floats | None) -> list[list[float | None]]:
-        """Probabilities in the shape of the examples' statements."""
+        """Log-odds of each row as probabilities in the shape of the examples' statements; None where there is none."""
         values = iter([] if logits is None else np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist())
         return [
             [None if s is None or logits is None else to_probability(next(values)) for s in e.statements]

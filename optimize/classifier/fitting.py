@@ -1,7 +1,7 @@
-"""Fit the classifier on labels: features of statements → probability per statement → probability per answer → cut.
+"""Fit the classifier on labels: statement features → probability per statement → probability per answer → threshold.
 
-Leave the LM's features out of ``names`` and the same function fits the lexical baseline; give only `LENGTH_FEATURES` as
-``answer_names`` and it fits the length baseline.
+Without the LM's feature in ``names`` this fits the lexical baseline; with `LENGTH_FEATURES` as ``answer_names`` and no
+``names``, the length baseline.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
-from faith_dspy.optimize.classifier.calibration import calibrate, probabilities_of
-from faith_dspy.optimize.classifier.logistic import (
-    Fit,
-    balanced,
-    best_width,
-    fit,
-    log_losses,
-    recalibrate,
-    soft_minimum,
+from faith_dspy.optimize.classifier.calibration import calibrate, platt_scaling, probabilities_of
+from faith_dspy.optimize.classifier.logistic import Fit, best_width, class_weights, fit, log_losses, soft_minimum
+from faith_dspy.optimize.classifier.operating_point import (
+    BALANCED,
+    OperatingPoint,
     stable_threshold,
+    threshold_for,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
 from faith_dspy.optimize.classifier.review_range import review_range_for
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, AnswerClassifier, Classifier, StatementClassifier, to_probability
+from faith_dspy.scoring.classifier import (
+    LOGIT_LIMIT,
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+    direction,
+    to_probability,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +42,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-__all__ = ["ClassifierExample", "FittedClassifier", "fit_classifier", "grouped_folds"]
-
-
 class FittedClassifier(NamedTuple):
-    """A classifier, and what it says of its own training answers when it has not seen them."""
+    """A classifier, and its cross-fitted probabilities: each answer's by a classifier that did not see its group."""
 
     classifier: Classifier
     probabilities: list[float | None]
@@ -54,7 +54,7 @@ class FittedClassifier(NamedTuple):
     """Which labels the statement classifier learned from; ``features`` when there is no statement classifier."""
     prior_widths: tuple[float, float]
     """The widths chosen for the statement and the answer classifier."""
-    cut: ThresholdChoice
+    threshold: ThresholdChoice
     """The threshold, with what it reaches on `probabilities`."""
 
 
@@ -71,60 +71,52 @@ def fit_classifier(
 ) -> FittedClassifier:
     """Fit a classifier on labelled answers; every choice is made on held-out groups.
 
-    ``names`` are the statement features to use (default: `CLASSIFIER_FEATURES` and the LM's; empty: no statement classifier),
-    ``answer_names`` those of the whole answer. Probabilities are chances at the base rate of the labels given; classes
-    weigh the same while fitting. The prior widths are chosen once, on all folds, unless given; all else a held-out
-    answer meets was fitted without its group. ``operating_point`` rules the threshold; the review_range for people lies around it.
-    Raises `InputError` when the labels cannot be split: it takes both classes, each in two groups.
+    ``names`` are the statement features to use (default: `CLASSIFIER_FEATURES` and the LM's; empty: no statement
+    classifier), ``answer_names`` those of the whole answer. Classes weigh the same while fitting; probabilities are
+    chances at the base rate of the labels. The prior widths are chosen once, on all folds, unless given; everything
+    else that yields an answer's cross-fitted probability was fitted without its group. ``operating_point`` decides the
+    threshold, around which the review range lies. Raises `InputError` when the labels cannot be split: both classes
+    are needed, each in two groups.
     """
     data = ClassifierData(examples, names, answer_names)
-    splits = grouped_folds([e.label for e in examples], [e.group for e in examples], folds, seed)
-    source = data.source(learn_from)
-    width = prior_widths[0] if prior_widths else _choose(data, splits, source)
+    labels, groups = [e.label for e in examples], [e.group for e in examples]
+    splits = grouped_folds(labels, groups, folds, seed)
     everyone = np.arange(len(examples))
-    statements = _statement_stage(data, everyone, splits, source, width)
-    features, ways = data.features(statements.logits, statements.unjudged, source), data.ways(source)
-    answer_width = prior_widths[1] if prior_widths else best_width(
-        splits,
-        lambda train, held, w: log_losses(fit(features[train], data.y[train], ways, w).logits(features[held]),
-                                          data.y[held]) * balanced(data.y)[held],
-        len(examples),
-    )  # fmt: skip
-    honest = np.zeros(len(examples))
+    source = data.source(learn_from)
+    columns = data.answer_columns(source)
+    directions = [direction(c) for c in columns]
+
+    width = prior_widths[0] if prior_widths else _statement_width(data, splits, source)
+    stage = _fit_statement_stage(data, everyone, splits, source, width)
+    features = data.answer_features(stage.logits, stage.unjudged, source)
+    answer_width = prior_widths[1] if prior_widths else _answer_width(features, data.y, directions, splits)
+
+    held_out = np.zeros(len(examples))
     for held in splits:
         train = np.setdiff1d(everyone, held)
         inner = [fold for s in splits if len(fold := np.intersect1d(train, s))]
-        stage = _statement_stage(data, train, inner, source, width)
-        rows = data.features(stage.logits, stage.unjudged, source)
-        honest[held] = fit(rows[train], data.y[train], ways, answer_width).logits(rows[held])
-    slope, shift, isotonic, calibrated = calibrate(honest, data.y, splits)
-    judged = [not np.isnan(row).all() for row in features]
-    probabilities = [float(p) if ok else None for p, ok in zip(calibrated, judged, strict=True)]
-    labels = [e.label for e in examples]
-    cut = threshold_for(operating_point, probabilities, labels, groups=[e.group for e in examples], seed=seed)
+        without = _fit_statement_stage(data, train, inner, source, width)
+        x = data.answer_features(without.logits, without.unjudged, source)
+        held_out[held] = fit(x[train], data.y[train], directions, answer_width).logits(x[held])
+    slope, shift, isotonic, calibrated = calibrate(held_out, data.y, splits)
+    judged = ~np.isnan(features).all(axis=1)
+    probabilities = [p if ok else None for p, ok in zip(calibrated.tolist(), judged, strict=True)]
+
+    choice = threshold_for(operating_point, probabilities, labels, groups=groups, seed=seed)
+    answer = fit(features, data.y, directions, answer_width).rescaled(slope, shift)
     classifier = Classifier(
-        statement=StatementClassifier(**_numbers(statements.fit, data.names)) if statements.fit else None,
-        answer=AnswerClassifier(
-            **_numbers(_rescaled(fit(features, data.y, ways, answer_width), slope, shift), data.columns(source)),
-            unjudged=statements.unjudged,
-            isotonic=isotonic,
-        ),
-        threshold=cut.threshold,
-        statement_threshold=_statement_cut(data, statements.logits, source),
-        review_range=review_range_for(probabilities, labels, cut.threshold),
+        statement=StatementClassifier(**_numbers(stage.fit, data.names)) if stage.fit else None,
+        answer=AnswerClassifier(**_numbers(answer, columns), unjudged=stage.unjudged, isotonic=isotonic),
+        threshold=choice.threshold,
+        statement_threshold=_statement_threshold(data, stage.logits, source),
+        review_range=review_range_for(probabilities, labels, choice.threshold),
     )
-    return FittedClassifier(
-        classifier,
-        probabilities,
-        data.per_statement(statements.logits if source != "features" else None),
-        source,
-        (width, answer_width),
-        cut,
-    )
+    per_statement = data.per_statement(stage.logits if source != "features" else None)
+    return FittedClassifier(classifier, probabilities, per_statement, source, (width, answer_width), choice)
 
 
 def grouped_folds(labels: Sequence[bool], groups: Sequence[str], folds: int, seed: int) -> list[Ints]:
-    """Held-out indices of each fold, stratified by label, no group in two folds; fewer folds where labels are few."""
+    """Held-out positions of each fold, stratified by label, no group in two folds; fewer folds where labels are few."""
     per_class = [len({g for g, label in zip(groups, labels, strict=True) if label is want}) for want in (True, False)]
     n = min(folds, *per_class)
     if n < 2:
@@ -144,51 +136,61 @@ class _StatementStage(NamedTuple):
     logits: Floats
     """Of every row: cross-fitted for the examples it was fitted on, by `fit` for all others."""
     unjudged: float
+    """Probability that stands in for a statement that was not judged: the mean log-odds of the others."""
 
 
-def _statement_stage(
-    data: ClassifierData, train: Ints, folds: list[Ints], source: Source, width: float
+def _fit_statement_stage(
+    data: ClassifierData, train: Ints, folds: Sequence[Ints], source: Source, width: float
 ) -> _StatementStage:
-    """Fit the statement classifier on ``train``, calibrated on its own held-out rows where people labelled statements."""
+    """Fit the statement classifier on ``train``; where statements are labelled, calibrate it on its held-out rows."""
     if source == "features":
         return _StatementStage(None, np.zeros(len(data.x)), 0.5)
-    whole = data.fit(train, source, width)
+    whole = data.fit_statements(train, source, width)
     logits = whole.logits(data.x)
     for held in folds:
         rows = np.isin(data.owner, held)
-        logits[rows] = data.fit(np.setdiff1d(train, held), source, width).logits(data.x[rows])
+        logits[rows] = data.fit_statements(np.setdiff1d(train, held), source, width).logits(data.x[rows])
     if source == "statements":
         rows = data.rows(train, source)
-        slope, shift = recalibrate(logits[rows], data.labels[rows])
-        whole, logits = _rescaled(whole, slope, shift), slope * logits + shift
+        slope, shift = platt_scaling(logits[rows], data.labels[rows])
+        whole, logits = whole.rescaled(slope, shift), slope * logits + shift
     mean = float(np.clip(logits[np.isin(data.owner, train)], -LOGIT_LIMIT, LOGIT_LIMIT).mean())
     return _StatementStage(whole, logits, to_probability(mean))
 
 
-def _choose(data: ClassifierData, splits: list[Ints], source: Source) -> float:
+def _statement_width(data: ClassifierData, splits: Sequence[Ints], source: Source) -> float:
     """The statement classifier's prior width, by the held-out loss of the labels it learns from."""
     if source == "features":
         return 0.0
 
     def loss(train: Ints, held: Ints, width: float) -> Floats:
-        model = data.fit(train, source, width)
         rows = data.rows(held, source)
-        logits = model.logits(data.x[rows])
+        logits = data.fit_statements(train, source, width).logits(data.x[rows])
         if source == "statements":
-            return log_losses(logits, data.labels[rows]) * balanced(data.labels[rows])
+            y = data.labels[rows]
+            return log_losses(logits, y) * class_weights(y)
         owners, bags = np.unique(data.owner[rows], return_inverse=True)
-        return log_losses(soft_minimum(logits, bags)[0], data.y[owners]) * balanced(data.y[owners])
+        y = data.y[owners]
+        return log_losses(soft_minimum(logits, bags)[0], y) * class_weights(y)
 
     return best_width(splits, loss, len(data.y))
 
 
-def _statement_cut(data: ClassifierData, logits: Floats, source: Source) -> float:
-    rows = data.rows(np.arange(len(data.y)), "statements")
-    return stable_threshold(probabilities_of(logits[rows]), data.labels[rows]) if source == "statements" else 0.5
+def _answer_width(x: Floats, y: Floats, directions: Sequence[int], splits: Sequence[Ints]) -> float:
+    """The answer classifier's prior width, by the held-out loss of the answers' labels."""
+    weights = class_weights(y)
+
+    def loss(train: Ints, held: Ints, width: float) -> Floats:
+        return log_losses(fit(x[train], y[train], directions, width).logits(x[held]), y[held]) * weights[held]
+
+    return best_width(splits, loss, len(y))
 
 
-def _rescaled(model: Fit, slope: float, shift: float) -> Fit:
-    return model._replace(weights=model.weights * slope, intercept=model.intercept * slope + shift)
+def _statement_threshold(data: ClassifierData, logits: Floats, source: Source) -> float:
+    if source != "statements":
+        return 0.5
+    rows = data.rows(np.arange(len(data.y)), source)
+    return stable_threshold(probabilities_of(logits[rows]), data.labels[rows])
 
 
 def _numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What the user wants of the threshold, and the threshold that gives it.
+"""The operating point a user asks for, and the threshold that reaches it.
 
-It is chosen on cross-fitted probabilities. What it reaches there is what it was chosen for, so it flatters a little;
-the testset says what holds.
+The threshold is chosen on cross-fitted probabilities. Its figures there are slightly optimistic, since it was chosen by
+them; the testset shows how well it holds.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.checks import ThresholdChoice
-from faith_dspy.optimize.classifier.logistic import stable_threshold
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, need, resample_weights
+from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, resample_weights, wilson
 from faith_dspy.scoring.thresholds import threshold_for_recall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.scoring.statistics import Bools
+    from faith_dspy.scoring.statistics import Bools, Floats
 
 
-class _Frozen(BaseModel):
+class OperatingPoint(BaseModel):
+    """What the threshold is chosen for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class OperatingPoint(_Frozen):
-    """What the threshold is for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
 
     kind: Literal["balanced", "recall", "cost"] = "balanced"
     value: float | None = None
@@ -55,15 +52,15 @@ class OperatingPoint(_Frozen):
             return BALANCED
         if kind not in _EXPECTED:
             raise ConfigError(
-                f"got operating_point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten of the unfaithful answers);"
-                " cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
+                f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten of the unfaithful "
+                "answers); cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
             )
         over, _, under = number.partition(":")
         try:
             value = float(over) / (float(under) if kind == "cost" and ":" in number else 1)
             return cls(kind=kind, value=value)  # type: ignore[arg-type]  # checked above
         except (ValueError, ZeroDivisionError) as exc:
-            raise ConfigError(f"got operating_point {text!r}; {_EXPECTED[kind]}.") from exc
+            raise ConfigError(f"got operating point {text!r}; {_EXPECTED[kind]}.") from exc
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind}={self.value:g}"
@@ -87,17 +84,17 @@ def threshold_for(
 ) -> ThresholdChoice:
     """The threshold t for ``operating_point``; an answer passes when its probability is at least t.
 
-    - ``balanced``: best balanced accuracy, each cut counted with its neighbours (`stable_threshold`).
+    - ``balanced``: best balanced accuracy, smoothed over neighbouring thresholds (`stable_threshold`).
     - ``recall=R``: the lowest t that stops ``ceil(R (n + 1))`` of the n unfaithful answers. On new answers it then
       stops R of them on average over draws of the labels (split conformal prediction: Vovk, Gammerman & Shafer 2005;
-      the finite-sample term: Lei et al. 2018, JASA 113); one draw may do worse, see the interval. With fewer than
-      R / (1-R) unfaithful answers no t assures it: it then stops all of them and says so.
-    - ``cost=C``: least ``(C · unfaithful passed + faithful stopped) / n``, counted with its neighbours, at the share of
-      faithful answers that the labels have.
+      the finite-sample term: Lei et al. 2018, JASA 113); a single draw may do worse, see the interval. With fewer than
+      R / (1-R) unfaithful answers no t guarantees it: t then stops all of them, and ``note`` says so.
+    - ``cost=C``: least ``(C · unfaithful passed + faithful stopped) / n``, smoothed likewise, at the labels' share of
+      faithful answers.
 
-    ``probabilities``, ``labels`` (True = faithful) and ``groups`` are of the same answers, probabilities cross-fitted;
-    answers with None are left out. Intervals resample groups. `InputError` when lengths differ, or without a
-    probability for answers of both labels.
+    ``probabilities`` (cross-fitted), ``labels`` (True = faithful) and ``groups`` are of the same answers; answers with
+    None are left out. Intervals resample groups. `InputError` when lengths differ, or without a probability for
+    answers of both labels.
     """
     check_labels(labels, probabilities=probabilities, groups=groups)
     at = [i for i, p in enumerate(probabilities) if p is not None]
@@ -106,54 +103,64 @@ def threshold_for(
     kept = [str(i) for i in at] if groups is None else [groups[i] for i in at]
     if not y.any() or y.all():
         raise InputError(f"got {y.sum()} faithful and {(~y).sum()} unfaithful scored answers, expected both kinds")
-    note = None
-    if operating_point.kind == "recall":
-        assert operating_point.value is not None
-        n = int((~y).sum())
-        wanted = math.ceil(operating_point.value * (n + 1) - 1e-9)
+    n, value = int((~y).sum()), operating_point.value
+    wanted_recall = value if operating_point.kind == "recall" else None
+    notes = []
+    if wanted_recall is not None:
+        wanted = math.ceil(wanted_recall * (n + 1) - 1e-9)
         if wanted > n:
-            least = math.ceil(operating_point.value / (1 - operating_point.value) - 1e-9)
-            note = f"recall {operating_point.value:g} cannot be assured with {n} unfaithful answers labelled: it takes {least}."
+            needed = math.ceil(wanted_recall / (1 - wanted_recall) - 1e-9)
+            notes.append(
+                f"Recall {wanted_recall:g} cannot be guaranteed with {n} labelled unfaithful answers: "
+                f"it takes {needed}."
+            )
         t = threshold_for_recall(y.tolist(), p.tolist(), min(wanted, n) / n)
     else:
-        t = stable_threshold(p, y.astype(np.float64), operating_point.value)
+        t = stable_threshold(p, y.astype(np.float64), value)
     passed = p >= t
     found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept, seed=seed)
     recall = found.recall_unfaithful
-    if recall.low is None:
-        recall = share(passed[~y], False)  # every resample alike: the bootstrap has nothing to say
-    if (
-        operating_point.kind == "recall"
-        and operating_point.value is not None
-        and recall.low is not None
-        and recall.low < operating_point.value
-    ):
-        likely = f"On new answers it may be as low as {recall.low:.2f}: {(~y).sum()} unfaithful ones were labelled."
-        note = f"{note} {likely}" if note else likely
+    if recall.low is None:  # every resample gives the same value: the bootstrap has no interval
+        recall = wilson(int((~passed[~y]).sum()), n)
+    if wanted_recall is not None and recall.low is not None and recall.low < wanted_recall:
+        notes.append(f"On new answers it may be as low as {recall.low:.2f}: {n} unfaithful ones were labelled.")
     return ThresholdChoice(
         operating_point=str(operating_point),
         threshold=t,
         balanced_accuracy=found.balanced_accuracy,
         recall_unfaithful=recall,
         recall_faithful=found.recall_faithful,
-        cost=_cost(y, passed, operating_point.value, kept, seed)
-        if operating_point.kind == "cost" and operating_point.value is not None
-        else None,
-        note=note,
+        cost=_mean_cost(y, passed, value, kept, seed) if operating_point.kind == "cost" and value else None,
+        note=" ".join(notes) or None,
     )
 
 
-def _cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], seed: int) -> Estimate:
+def _mean_cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], seed: int) -> Estimate:
     each = np.where(y, ~passed, passed * ratio).astype(np.float64)
     draws = np.concatenate([w @ each / w.sum(axis=1) for w in resample_weights(len(y), groups, 1000, seed)])
     return from_draws(float(each.mean()), draws, 0.95, "")
 
 
-def share(flags: Bools, wanted: bool) -> Estimate:
-    """Share of ``flags`` that are ``wanted``, with Wilson's interval (1927, JASA 22)."""
-    if not len(flags):
-        return Estimate(why="no such answer")
-    stats = need("scipy.stats", "Fitting a threshold")
-    n = int((flags == wanted).sum())
-    interval = stats.binomtest(n, len(flags)).proportion_ci(method="wilson")
-    return Estimate(value=n / len(flags), low=float(interval.low), high=float(interval.high))
+def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
+    """The threshold with the best balanced accuracy, averaged over neighbouring thresholds.
+
+    The average reaches a tenth of the labels to either side, so that a plateau wins over a single lucky threshold.
+    With ``cost`` the threshold of least cost instead, where a 0 at or above it costs ``cost`` and a 1 below it costs 1.
+    ``probabilities`` and ``y`` (1 or 0) have shape (n,). 0.5 when one class is missing.
+    """
+    if y.min(initial=1) == y.max(initial=0):
+        return 0.5
+    order = np.argsort(probabilities, kind="stable")
+    p, sorted_y = probabilities[order], y[order]
+    n1 = float(sorted_y.sum())
+    gain0, gain1 = (1 / (len(p) - n1), 1 / n1) if cost is None else (cost, 1.0)
+    below0, below1 = (np.concatenate([[0.0], np.cumsum(x)]) for x in (1 - sorted_y, sorted_y))
+    reach = max(1, len(p) // 10)
+    padded = np.pad(gain0 * below0 - gain1 * below1, reach, mode="edge")
+    kernel = np.concatenate([np.arange(1, reach + 2), np.arange(reach, 0, -1)]).astype(np.float64)
+    smooth = np.convolve(padded, kernel / kernel.sum(), mode="valid")
+    thresholds = np.concatenate([[p[0]], (p[1:] + p[:-1]) / 2, [p[-1]]])
+    allowed = np.concatenate([[True], p[1:] > p[:-1], [True]])
+    smooth[~allowed] = -np.inf
+    best = np.flatnonzero(smooth >= smooth.max() - 1e-12)
+    return float(thresholds[best[len(best) // 2]])

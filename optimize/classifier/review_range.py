@@ -1,4 +1,4 @@
-"""The review_range of probabilities in which a person should look, because the judge is not sure enough."""
+"""The review range: probabilities so close to the threshold that a person should look at the answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faith_dspy.optimize.checks import ReviewRangeCheck
-from faith_dspy.optimize.classifier.operating_point import share
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, check_labels
+from faith_dspy.scoring.statistics import Estimate, check_labels, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,32 +17,36 @@ if TYPE_CHECKING:
 
 
 SURE = 0.9
-"""How often the judge shall be right on either side of the review_range."""
+"""How often the judge should be right on either side of the review range."""
 
 
 def review_range_for(
     probabilities: Sequence[float | None], labels: Sequence[bool], threshold: float, *, sure: float = SURE
 ) -> tuple[float, float]:
-    """The narrowest review_range (low, high) around ``threshold`` outside of which the judge is right at the rate ``sure``.
+    """The narrowest range (low, high) around ``threshold`` outside of which the share ``sure`` of verdicts is right.
 
-    Each side is taken by itself: of the answers passed at ``high`` or above, ``sure`` are faithful; of those stopped
-    below ``low``, ``sure`` are unfaithful. Where no cut reaches that, the one that comes closest. At least 5 answers,
-    and a twentieth of all, stay outside on a side; where there are not so many, all of that side is inside (0, or 1).
+    Each side is chosen by itself: of the answers with at least ``high``, the share ``sure`` is faithful; of those below
+    ``low``, unfaithful. Where no bound reaches that share, the one that comes closest is taken. At least 5 answers, and
+    a twentieth of all, stay outside on each side; a side with fewer answers is all inside (its bound is 0 or 1).
+    Answers whose probability is None are left out.
     """
     check_labels(labels, probabilities=probabilities)
     known = [(p, y) for p, y in zip(probabilities, labels, strict=True) if p is not None]
     p, y = np.array([p for p, _ in known]), np.array([y for _, y in known], dtype=bool)
     passed, least = p >= threshold, max(5, len(p) // 20)
-    above = _nearest(p[passed] - threshold, y[passed], sure, least)
-    below = _nearest(threshold - p[~passed], ~y[~passed], sure, least)
+    above = _distance_to_be_sure(p[passed] - threshold, y[passed], sure, least)
+    below = _distance_to_be_sure(threshold - p[~passed], ~y[~passed], sure, least)
     return (
         0.0 if below is None else max(0.0, threshold - below),
         1.0 if above is None else min(1.0, threshold + above),
     )
 
 
-def _nearest(beyond: Floats, right: Bools, sure: float, least: int) -> float | None:
-    """The least distance from the threshold from which on ``sure`` of the verdicts are right, or the surest."""
+def _distance_to_be_sure(beyond: Floats, right: Bools, sure: float, least: int) -> float | None:
+    """The least distance from the threshold from which on the share ``sure`` of the verdicts is right, or the best one.
+
+    ``beyond``: distances from the threshold; ``right``: whether the verdict was. None with fewer than ``least``.
+    """
     order = np.argsort(beyond, kind="stable")
     distance, ok = beyond[order], right[order]
     n = len(distance)
@@ -57,7 +60,7 @@ def _nearest(beyond: Floats, right: Bools, sure: float, least: int) -> float | N
     return 0.0 if i == 0 else float(distance[i - 1] + distance[i]) / 2
 
 
-def measure_band(
+def measure_review_range(
     review_range: tuple[float, float],
     threshold: float,
     probabilities: Sequence[float | None],
@@ -67,7 +70,10 @@ def measure_band(
     sure: float = SURE,
     seed: int = 0,
 ) -> ReviewRangeCheck:
-    """How many answers a review_range sends to people, and how good the judge is on the others. None: left out."""
+    """The share of answers inside a review range, and how good the judge is on the others.
+
+    Answers whose probability is None are left out.
+    """
     check_labels(labels, probabilities=probabilities, groups=groups)
     at = [i for i, p in enumerate(probabilities) if p is not None]
     p = np.array([probabilities[i] for i in at], dtype=np.float64)
@@ -80,8 +86,8 @@ def measure_band(
         verdicts = (p[rest] >= threshold).tolist()
         balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
     share_inside = float(inside.mean()) if len(p) else 0.0
-    passed_right = share(y[~inside & (p >= threshold)], True)
-    stopped_right = share(y[~inside & (p < threshold)], False)
+    passed_right = _share_right(y[~inside & (p >= threshold)])
+    stopped_right = _share_right(~y[~inside & (p < threshold)])
     return ReviewRangeCheck(
         low=review_range[0],
         high=review_range[1],
@@ -92,6 +98,10 @@ def measure_band(
         balanced_accuracy=balanced,
         sentence=_sentence(review_range, share_inside, passed_right, stopped_right),
     )
+
+
+def _share_right(right: Bools) -> Estimate:
+    return wilson(int(right.sum()), len(right)) if len(right) else Estimate(why="no such answer")
 
 
 def _sentence(review_range: tuple[float, float], inside: float, passed_right: Estimate, stopped_right: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from faith_dspy.optimize.checks import CalibrationCheck, Diagnosis, ReviewRangeCheck
-from faith_dspy.optimize.classifier.review_range import measure_band
+from faith_dspy.optimize.classifier.review_range import measure_review_range
 from faith_dspy.optimize.diagnostics.ablation import ablate
 from faith_dspy.optimize.diagnostics.groups import by_group
 from faith_dspy.optimize.diagnostics.reliability import calibration_check
@@ -57,7 +57,7 @@ def diagnose(
     }
     for part, (judged, probabilities, labels, groups) in parts.items():
         if classifier.review_range is not None and labels:
-            review_range[part] = measure_band(
+            review_range[part] = measure_review_range(
                 classifier.review_range, classifier.threshold, probabilities, labels, groups=groups, seed=seed
             )
         own = [lm_probability(e) for e in judged]
@@ -65,7 +65,7 @@ def diagnose(
         if check is not None:
             calibration[part] = check
     return Diagnosis(
-        threshold=fitted.cut,
+        threshold=fitted.threshold,
         review_range=review_range,
         calibration=calibration,
         shortcuts=shortcut_check(examples, fitted.probabilities, seed=seed),

@@ -162,10 +162,10 @@ def _ways(contest: Contest, seen: Sequence[JudgedExample]) -> Ways:
         )
 
     return Ways(
-        way(seen, "joint", contest.operating_point),
-        way([less_asked(o, "novel") for o in seen], "joint", contest.operating_point),
-        way([less_asked(o, "weakest") for o in seen], "joint", contest.operating_point),
-        way(without_lm(o.example for o in seen), "overlap", BALANCED),
+        way(seen, "both", contest.operating_point),
+        way([less_asked(o, "novel") for o in seen], "both", contest.operating_point),
+        way([less_asked(o, "weakest") for o in seen], "both", contest.operating_point),
+        way(without_lm(o.example for o in seen), "lexical", BALANCED),
     )
 
 
@@ -216,7 +216,7 @@ def _floors(
     known = scorable(without_lm(o.example for o in fitted_on))
     by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), classifier=overlap))
     _add(result, "lexical-baseline", "baseline", by_words, ranking, Usage(), contest.seed)
-    shortcut = fit(known, "shortcut", contest.seed).classifier
+    shortcut = fit(known, "length", contest.seed).classifier
     rows = []
     for row, o in zip(by_words, plain, strict=True):
         example = classifier_example(o)

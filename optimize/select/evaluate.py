@@ -95,7 +95,7 @@ def classifier_example(o: JudgedExample) -> ClassifierExample:
 
 
 def fit(seen: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:
-    """Fit a classifier on observed answers. ``which``: ``joint`` (LM and words), ``lm``, ``overlap`` or ``shortcut``."""
+    """Fit a classifier on judged answers by ``both`` the LM and lexical features, ``lm``, ``lexical`` or ``length``."""
     return fit_examples([classifier_example(o) for o in seen], which, seed)
 
 
@@ -104,11 +104,11 @@ def fit_examples(
 ) -> FittedClassifier:
     """The same from `classifier_example`s, and with a threshold for ``operating_point``."""
     lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
-    names = {"joint": [*lm, *CLASSIFIER_FEATURES], "lm": lm, "overlap": CLASSIFIER_FEATURES, "shortcut": ()}[which]
+    names = {"both": [*lm, *CLASSIFIER_FEATURES], "lm": lm, "lexical": CLASSIFIER_FEATURES, "length": ()}[which]
     return fit_classifier(
         rows,
         names=names,
-        answer_names=LENGTH_FEATURES if which == "shortcut" else (),
+        answer_names=LENGTH_FEATURES if which == "length" else (),
         operating_point=operating_point,
         seed=seed,
     )

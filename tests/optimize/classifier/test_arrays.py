@@ -11,9 +11,9 @@ from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 
 def examples(n: int, lm: float, words: float, seed: int = 0) -> list[ClassifierExample]:
-    """Answers of one statement; the LM's logit and the words lie that far apart between the labels.
+    """Answers of one statement; the LM's logit and the lexical features lie that far apart between the labels.
 
-    Lexical features say much the same, as they do of real answers.
+    Lexical features repeat each other, as they do on real answers.
     """
     rng = random.Random(seed)
     out = []
@@ -26,24 +26,24 @@ def examples(n: int, lm: float, words: float, seed: int = 0) -> list[ClassifierE
     return out
 
 
-def test_an_lm_is_presumed_to_weigh_as_much_as_three_signals_of_words():
-    """Under one instruction 3, under two 1.5 each; of words 1 in their direction."""
+def test_the_lm_has_the_prior_weight_of_three_lexical_features():
+    """3 for the LM, shared where it has several features; 1 for lexical features, in their direction."""
     rows = [ClassifierExample(statements=[{"lm:a": 1.0, "lm:b": 1.0, "novel_run": 1.0}], label=True, group="g")]
-    assert ClassifierData(rows, ("lm:a", "novel_run", "admits_gap"), ()).presumed == [3, -1, 1]
-    assert ClassifierData(rows, ("lm:a", "lm:b"), ()).presumed == [1.5, 1.5]
-    assert ClassifierData(rows, ("novel_run",), ()).presumed == [-1]
+    assert ClassifierData(rows, ("lm:a", "novel_run", "admits_gap"), ()).prior_directions == [3, -1, 1]
+    assert ClassifierData(rows, ("lm:a", "lm:b"), ()).prior_directions == [1.5, 1.5]
+    assert ClassifierData(rows, ("novel_run",), ()).prior_directions == [-1]
 
 
-def test_words_do_not_outvote_an_lm_that_knows_more():
-    """Forty answers, an LM twice as far apart as words that five features repeat: its weight is the largest."""
+def test_lexical_features_do_not_outvote_an_lm_that_knows_more():
+    """Forty answers, an LM that separates far better than five features that repeat each other: it weighs most."""
     classifier = fit_classifier(examples(40, lm=2.0, words=0.3)).classifier.statement
     weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
     assert weights.pop("lm:supported") > sum(weights.values())
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_words_that_know_more_than_the_lm_are_heard(seed):
-    """A weak LM beside words that tell more: together they weigh more than it does."""
+def test_lexical_features_that_know_more_outweigh_the_lm(seed):
+    """A weak LM beside better lexical features: together they weigh more than it does."""
     classifier = fit_classifier(examples(200, lm=0.3, words=1.5, seed=seed)).classifier.statement
     weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
     assert weights.pop("lm:supported") < sum(weights.values())

@@ -8,8 +8,10 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
+from faith_dspy.optimize.classifier.calibration import platt_scaling
 from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
-from faith_dspy.optimize.classifier.logistic import balanced, fit, recalibrate, soft_minimum, stable_threshold
+from faith_dspy.optimize.classifier.logistic import class_weights, fit, soft_minimum
+from faith_dspy.optimize.classifier.operating_point import stable_threshold
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
 
@@ -107,7 +109,7 @@ def test_probabilities_are_chances_at_the_base_rate() -> None:
 
 
 def test_length_is_not_smuggled_in() -> None:
-    """Where statements are all alike and only longer answers are unfaithful, the classifier cannot tell; the baseline can."""
+    """Where all statements are alike and only long answers unfaithful, the length baseline can tell, and nothing else."""
     rng = random.Random(0)
     examples = []
     for i in range(160):
@@ -132,7 +134,7 @@ def test_no_group_on_both_sides() -> None:
         assert inside.isdisjoint(groups[i] for i in range(60) if i not in set(held.tolist()))
 
 
-def test_same_labels_same_head() -> None:
+def test_the_same_labels_give_the_same_classifier() -> None:
     """Fitting is deterministic, and the classifier survives JSON with the same probabilities."""
     train = simulate(60, 10, lm=0.5)
     first, second = fit_classifier(train), fit_classifier(train)
@@ -172,20 +174,20 @@ def test_soft_minimum_by_hand() -> None:
     assert share == pytest.approx([0.75, 0.25, 1.0])
 
 
-def test_balanced_weights_by_hand() -> None:
+def test_class_weights_by_hand() -> None:
     """One positive in four: it weighs 2, the others 2/3."""
-    assert balanced(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
+    assert class_weights(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
 
 
-def test_recalibration_finds_the_shift() -> None:
+def test_platt_scaling_finds_the_shift() -> None:
     """Log-odds without information, 30 positives of 40: the chance becomes about 3/4."""
-    slope, shift = recalibrate(np.zeros(40), np.array([1.0] * 30 + [0.0] * 10))
+    slope, shift = platt_scaling(np.zeros(40), np.array([1.0] * 30 + [0.0] * 10))
     assert slope == pytest.approx(1.0)
     assert 1 / (1 + math.exp(-shift)) == pytest.approx(0.75, abs=0.03)
 
 
 def test_threshold_prefers_a_plateau() -> None:
-    """Between the two classes lies the cut; a lucky single cut far from it does not win; one class gives 0.5."""
+    """The threshold lies in the middle between the two classes; with one class it is 0.5."""
     probabilities = np.concatenate([np.linspace(0.0, 0.4, 50), np.linspace(0.6, 1.0, 50)])
     labels = np.array([0.0] * 50 + [1.0] * 50)
     assert stable_threshold(probabilities, labels) == pytest.approx(0.5)

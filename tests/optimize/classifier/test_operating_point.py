@@ -2,7 +2,7 @@ import pytest
 
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
-from faith_dspy.optimize.classifier.review_range import measure_band, review_range_for
+from faith_dspy.optimize.classifier.review_range import measure_review_range, review_range_for
 
 # Ten answers: unfaithful at .1 .2 .3 .5, faithful at .4 .6 .7 .8 .9 .95.
 PROBABILITIES = [0.1, 0.2, 0.3, 0.5, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95]
@@ -18,8 +18,8 @@ LABELS = [False] * 4 + [True] * 6
         (" Cost=5:2 ", OperatingPoint(kind="cost", value=2.5)),
     ],
 )
-def test_an_aim_is_read_and_written(text: str, operating_point: OperatingPoint) -> None:
-    """Every operating_point survives being written and read again."""
+def test_an_operating_point_is_read_and_written(text: str, operating_point: OperatingPoint) -> None:
+    """Every operating point survives being written and read again."""
     assert OperatingPoint.parse(text) == operating_point == OperatingPoint.parse(str(operating_point))
 
 
@@ -36,34 +36,34 @@ def test_an_aim_is_read_and_written(text: str, operating_point: OperatingPoint) 
         ("cost=inf", "such as cost=5 or cost=5:1"),
     ],
 )
-def test_a_wrong_aim_is_answered_with_a_right_one(text: str, teaches: str) -> None:
+def test_a_wrong_operating_point_is_answered_with_a_right_one(text: str, teaches: str) -> None:
     """What cannot be read names what was got and shows what can."""
     with pytest.raises(ConfigError, match=teaches):
         OperatingPoint.parse(text)
 
 
 def test_recall_by_hand() -> None:
-    """Half of 4 unfaithful: ceil(.5 · 5) = 3 are stopped by a cut between .3 and .4; no faithful one is lost."""
-    cut = threshold_for(OperatingPoint(kind="recall", value=0.5), PROBABILITIES, LABELS)
-    assert cut.threshold == pytest.approx(0.35)
-    assert cut.recall_unfaithful.value == 0.75
-    assert cut.recall_faithful.value == 1.0
-    assert cut.recall_unfaithful.low is not None
+    """Half of 4 unfaithful: ceil(.5 · 5) = 3 are stopped by a threshold between .3 and .4; no faithful one is lost."""
+    choice = threshold_for(OperatingPoint(kind="recall", value=0.5), PROBABILITIES, LABELS)
+    assert choice.threshold == pytest.approx(0.35)
+    assert choice.recall_unfaithful.value == 0.75
+    assert choice.recall_faithful.value == 1.0
+    assert choice.recall_unfaithful.low is not None
 
 
-def test_recall_that_few_labels_cannot_assure() -> None:
+def test_recall_that_few_labels_cannot_guarantee() -> None:
     """With 4 unfaithful answers .9 takes .9/.1 = 9: all four are stopped, between .5 and .6, and it says so."""
-    cut = threshold_for(OperatingPoint(kind="recall", value=0.9), PROBABILITIES, LABELS)
-    assert cut.threshold == pytest.approx(0.55)
-    assert cut.note is not None
-    assert "cannot be assured with 4 unfaithful answers labelled: it takes 9" in cut.note
+    choice = threshold_for(OperatingPoint(kind="recall", value=0.9), PROBABILITIES, LABELS)
+    assert choice.threshold == pytest.approx(0.55)
+    assert choice.note is not None
+    assert "cannot be guaranteed with 4 labelled unfaithful answers: it takes 9" in choice.note
     # Wilson for 4 of 4: 4 / (4 + 1.96²) = .5101
-    assert cut.recall_unfaithful.low == pytest.approx(0.5101, abs=1e-3)
-    assert "as low as 0.51" in cut.note
+    assert choice.recall_unfaithful.low == pytest.approx(0.5101, abs=1e-3)
+    assert "as low as 0.51" in choice.note
 
 
 def test_cost_by_hand() -> None:
-    """Saved by cuts at .55, .65, .75: 20·4 − 1, − 2, − 3 = 79, 78, 77; at .45 only 59. Each counted half and its
+    """Saved by thresholds at .55, .65, .75: 20·4 − 1, − 2, − 3 = 79, 78, 77; at .45 only 59. Each counted half and its
     neighbours a quarter, .65 has (79 + 2·78 + 77) / 4 = 78 and .55 only 73.75. It stops 2 faithful of ten answers."""
     dear = threshold_for(OperatingPoint(kind="cost", value=20), PROBABILITIES, LABELS)
     assert dear.threshold == pytest.approx(0.65)
@@ -74,7 +74,7 @@ def test_cost_by_hand() -> None:
     assert cheap.recall_faithful.value == 1.0
 
 
-def test_a_dearer_mistake_never_lowers_the_pass_mark() -> None:
+def test_a_dearer_mistake_never_lowers_the_threshold() -> None:
     """The threshold rises with the cost of passing unfaithful answers, and with the recall asked for."""
     costs = [
         threshold_for(OperatingPoint(kind="cost", value=c), PROBABILITIES, LABELS).threshold
@@ -89,7 +89,7 @@ def test_a_dearer_mistake_never_lowers_the_pass_mark() -> None:
 
 
 def test_unscored_answers_are_left_out() -> None:
-    """None is no probability: the cut is that of the others."""
+    """None is no probability: the threshold is that of the others."""
     with_none = threshold_for(BALANCED, [None, *PROBABILITIES, None], [True, *LABELS, False])
     assert with_none.threshold == threshold_for(BALANCED, PROBABILITIES, LABELS).threshold
 
@@ -104,22 +104,22 @@ def test_one_class_is_refused() -> None:
 # all 8 from .58. Below: right at .05 … .45 (9).
 ABOVE = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, 0.84, 0.88]
 BELOW = [0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45]
-BAND_LABELS = [False, False] + [True] * 8 + [False] * 9
+RANGE_LABELS = [False, False] + [True] * 8 + [False] * 9
 
 
-def test_band_by_hand() -> None:
+def test_review_range_by_hand() -> None:
     """.9 is reached from .58 on, .88 already from .54 on; below the threshold every verdict is right."""
     p = ABOVE + BELOW
-    assert review_range_for(p, BAND_LABELS, 0.5) == pytest.approx((0.5, 0.58))
-    assert review_range_for(p, BAND_LABELS, 0.5, sure=0.88) == pytest.approx((0.5, 0.54))
-    assert review_range_for(p, BAND_LABELS, 0.5, sure=0.8) == (0.5, 0.5)
-    found = measure_band((0.5, 0.58), 0.5, p, BAND_LABELS)
+    assert review_range_for(p, RANGE_LABELS, 0.5) == pytest.approx((0.5, 0.58))
+    assert review_range_for(p, RANGE_LABELS, 0.5, sure=0.88) == pytest.approx((0.5, 0.54))
+    assert review_range_for(p, RANGE_LABELS, 0.5, sure=0.8) == (0.5, 0.5)
+    found = measure_review_range((0.5, 0.58), 0.5, p, RANGE_LABELS)
     assert found.inside == pytest.approx(2 / 19)
     assert found.passed_right.value == found.stopped_right.value == found.balanced_accuracy.value == 1.0
 
 
-def test_band_comes_as_close_as_it_can() -> None:
-    """Where .9 is out of reach the surest cut is taken, the one with most answers first: 4 of 5 from .64 on."""
+def test_a_review_range_comes_as_close_as_it_can() -> None:
+    """Where .9 is out of reach the best bound is taken, the one with most answers first: 4 of 5 from .64 on."""
     p = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, *BELOW]
     labels = [False, False, False, True, True, False, True, True] + [False] * 9
     assert review_range_for(p, labels, 0.5) == pytest.approx((0.5, 0.62))
@@ -130,15 +130,15 @@ def test_too_few_on_a_side_all_go_to_a_person() -> None:
     assert review_range_for(ABOVE[-4:] + BELOW, [True] * 4 + [False] * 9, 0.5) == (0.5, 1.0)
 
 
-def test_band_around_everything() -> None:
+def test_a_review_range_around_everything() -> None:
     """Where every answer goes to a person there is no agreement outside, and it says why."""
-    found = measure_band((0.0, 1.0), 0.5, ABOVE + BELOW, BAND_LABELS)
+    found = measure_review_range((0.0, 1.0), 0.5, ABOVE + BELOW, RANGE_LABELS)
     assert found.inside == 1.0
     assert found.balanced_accuracy.why == "every answer goes to a person"
     assert found.sentence == "100% of the answers, those between 0.00 and 1.00: no other is left."
 
 
-def test_a_band_with_nothing_on_one_side_says_so() -> None:
+def test_a_review_range_with_nothing_on_one_side_says_so() -> None:
     """Nothing passes above 1; the four stopped below .25 are unfaithful (Wilson: 1 / (1 + 1.96² / 4) = .51)."""
-    found = measure_band((0.25, 1.0), 0.5, ABOVE[2:] + BELOW[:4], [True] * 8 + [False] * 4)
+    found = measure_review_range((0.25, 1.0), 0.5, ABOVE[2:] + BELOW[:4], [True] * 8 + [False] * 4)
     assert found.sentence.endswith("Of the others 100% [51%, 100%] of the stopped are unfaithful and none is passed.")
