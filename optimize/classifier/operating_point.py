@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.checks import ThresholdChoice
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, check_labels, from_draws, resample_weights, wilson
+from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, wilson
 from faith_dspy.scoring.thresholds import threshold_for_recall
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def threshold_for(
 
 def _mean_cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], seed: int) -> Estimate:
     each = np.where(y, ~passed, passed * ratio).astype(np.float64)
-    draws = np.concatenate([w @ each / w.sum(axis=1) for w in resample_weights(len(y), groups, 1000, seed)])
-    return from_draws(float(each.mean()), draws, 0.95, "")
+    return bootstrap(lambda w: {"cost": w @ each / w.sum(axis=1)}, len(y), groups, {"cost": ""}, seed=seed)["cost"]
 
 
 def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
