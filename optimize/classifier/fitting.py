@@ -99,7 +99,7 @@ def fit_classifier(
         x = data.answer_features(without.logits, without.unjudged, source)
         held_out[held] = fit(x[train], data.y[train], directions, answer_width).logits(x[held])
     slope, shift, isotonic, calibrated = calibrate(held_out, data.y, splits)
-    judged = ~np.isnan(features).all(axis=1)
+    judged = [not np.isnan(row).all() for row in features]
     probabilities = [p if ok else None for p, ok in zip(calibrated.tolist(), judged, strict=True)]
 
     choice = threshold_for(operating_point, probabilities, labels, groups=groups, seed=seed)

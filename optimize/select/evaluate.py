@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
-from faith_dspy.optimize.classifier.fitting import ClassifierExample, FittedClassifier, fit_classifier
+from faith_dspy.optimize.classifier.arrays import ClassifierExample
+from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
