@@ -1,6 +1,6 @@
 """Judge against human: agreement on answers, on statements and on evidence, each with its interval and coverage.
 
-`measure_agreement` is the one place that measures a judge; `measure` is the same for labels and predictions of any kind.
+`measure_agreement` is the one place that measures a judge; below it, `measure` compares any labels with predictions.
 Throughout, a label or prediction is True for *faithful* (of a statement: *supported*); a judge is there to find the
 others.
 """
@@ -84,7 +84,7 @@ class JudgeAgreement(BaseModel):
     evidence: EvidenceAgreement | None
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics of answers at the top level, beside ``statements`` and ``evidence``; None where labels are silent."""
+        """The metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where None)."""
         answers = {} if self.answers is None else self.answers.model_dump(mode="json")
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
 

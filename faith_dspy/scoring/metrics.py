@@ -1,7 +1,7 @@
 """Metrics of agreement on weighted items, vectorised over the rows of weights that a bootstrap draws.
 
-``w`` has the shape (resamples, n); labels ``y``, predictions ``p`` and scores ``s`` have the shape (n,). Each metric has
-the shape (resamples,) and is NaN where undefined.
+Weights ``w`` have the shape (resamples, n); labels ``y``, predictions ``p`` and scores ``s`` the shape (n,). Each
+metric has the shape (resamples,) and is NaN where undefined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers with intervals: the estimate, the cluster bootstrap, and shares by Wilson and by prediction-powered inference."""
+"""Numbers with intervals: the estimate, the cluster bootstrap, Wilson's interval, and prediction-powered inference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Features of support that need no LM: what of a statement is not in the context, and how the rest hangs together.
+"""Lexical features: numbers about a statement that need no LM – what of it the context lacks, and how the rest agrees.
 
-Every signal is a number with a fixed direction (`DIRECTIONS`): -1 for novelty, which never speaks for a statement;
-+1 for support. Their names are stored in exported judges and shown to people.
+A feature is one function here, registered with its direction: -1 for novelty, which never speaks for a statement; +1
+for support. All are in [0, 1], but logarithms of counts begin at 0. Exported judges store the names.
 """
 
 from __future__ import annotations
@@ -10,44 +10,70 @@ import math
 import re
 from collections import Counter
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING
 
-from faith_dspy.text.context import IndexedContext, index_context, neighbours, read
-from faith_dspy.text.languages import LIGHT_WORDS
+from faith_dspy.text.context import IndexedContext, index_context, neighbours
+from faith_dspy.text.languages import light_stems
 from faith_dspy.text.sentences import carries_statement, sentence_texts
-from faith_dspy.text.sequences import character_grams, common_subsequence, longest_run, ngrams, plain, signs
-from faith_dspy.text.tokens import Token, content_tokens, tidy
+from faith_dspy.text.tokens import Token, content_tokens, plain_words, symbols, tidy, tokenize, without_markers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from faith_dspy.schema import Chunk
-
-DIRECTIONS: Mapping[str, int] = {
-    "novel_words": -1,  # share of different content words that are nowhere in the context
-    "novel_word_count": -1,  # log(1 + how many they are)
-    "novel_run": -1,  # log(1 + the longest run of them without a known content word between)
-    "novel_characters": -1,  # share of strings of five characters that are not in the context: forgives inflection
-    "novel_in_chunk": -1,  # share of content words that are not in the one chunk that has most of them
-    "novel_in_window": -1,  # the same for two sentences that follow each other
-    "novel_pairs": -1,  # share of neighbouring content words that are neighbours nowhere in the context
-    "novel_name_count": -1,  # log(1 + how many capitalised words and acronyms are not in the context)
-    "novel_number_count": -1,  # log(1 + how many numbers are not in the context, however written)
-    "moved_numbers": -1,  # share of numbers that are in the context, but beside none of the same words
-    "novel_quotes": -1,  # share of quoted passages that are not in the context word by word
-    "out_of_order": -1,  # share of content words outside the longest common subsequence with the best two sentences
-    "negation_mismatch": -1,  # words shared with the most similar sentence, if one of the two negates and one does not
-    "admits_gap": 1,  # 1 if it says that the context does not tell something (English phrases), else 0
-    "copied_run": 1,  # share of the statement that its longest literal copy from the context makes up
-}
-"""Each signal's direction. All are in [0, 1] but the logarithms of counts, which start at 0."""
 
 CLASSIFIER_FEATURES = (
     "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
 )  # fmt: skip
-"""What a classifier uses by default. More features did not separate better in any of our sets (optimize/LOG.md); the others
-are there for whoever has the labels to find out."""
+"""What a classifier uses by default. More features separated no better on any of our sets (optimize/LOG.md); the others
+serve `is_covered` and the matching of statements."""
+
+
+class Comparison:
+    """A statement beside a context, and what several features need of the two."""
+
+    def __init__(self, statement: str, context: IndexedContext) -> None:
+        self.context = context
+        self.text = without_markers(tidy(statement))
+        self.tokens = tokenize(self.text, context.language)
+        self.content = [t.key for t in content_tokens(self.tokens)]
+        self.keys = set(self.content)
+
+    @cached_property
+    def novel(self) -> set[str]:
+        """Content keys that the context lacks, light words aside."""
+        return self.lacking(self.keys) - light_stems(self.context.language)
+
+    def lacking(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys`` that the context lacks."""
+        return {k for k in keys if k not in self.context.keys}
+
+    @cached_property
+    def numbers(self) -> list[tuple[int, str]]:
+        """Place and key of each number."""
+        return [(i, t.key) for i, t in enumerate(self.tokens) if t.kind == "number"]
+
+    @cached_property
+    def shared(self) -> Counter[int]:
+        """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
+        places = self.context.places
+        return Counter(chain.from_iterable(places[k] for k in self.keys if k in places))
+
+
+_DIRECTIONS: dict[str, int] = {}
+_FEATURES: dict[str, Callable[[Comparison], float]] = {}
+DIRECTIONS: Mapping[str, int] = _DIRECTIONS
+"""The direction of each feature, by its name."""
+
+
+def _feature(direction: int) -> Callable[[Callable[[Comparison], float]], Callable[[Comparison], float]]:
+    def register(function: Callable[[Comparison], float]) -> Callable[[Comparison], float]:
+        _DIRECTIONS[function.__name__] = direction
+        _FEATURES[function.__name__] = function
+        return function
+
+    return register
 
 
 def lexical_features(
@@ -58,165 +84,92 @@ def lexical_features(
     indexed: IndexedContext | None = None,
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> dict[str, float]:
-    """Features of one statement, all of them or those of ``names``; `DIRECTIONS` has their meanings and directions.
+    """Features of one statement against a context, or its index: those of ``names``, all by default.
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
-    p = indexed or index_context(context, question)
-    known = p.known[statement]
-    if missing := [name for name in names if name not in known]:
-        compared = _Compared(statement, p)
-        known.update((name, compared.signal(name)) for name in missing)
-    return {name: known[name] for name in names}
+    compared = Comparison(statement, indexed or index_context(context, question))
+    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
 
 
-class _Compared:
-    """A statement beside a context: a method for each signal, by its name. What several look at is made once."""
-
-    def __init__(self, statement: str, context: IndexedContext) -> None:
-        self.context = context
-        self.text, self.tokens = read(statement, context.language)
-        self.content = [t.key for t in content_tokens(self.tokens)]
-        self.words = set(self.content)
-
-    def signal(self, name: str) -> float:
-        if not self.content and name != "admits_gap":
-            return float(name == "copied_run")
-        value: float = getattr(self, name)()
-        return value
-
-    @cached_property
-    def novel(self) -> set[str]:
-        light = LIGHT_WORDS.get(self.context.language, frozenset())
-        return {k for k in self.words if k not in self.context.keys and k not in light}
-
-    @cached_property
-    def shared(self) -> Counter[int]:
-        """How many of the words each sentence has that has any."""
-        where = self.context.where
-        return Counter(chain.from_iterable(where[k] for k in self.words if k in where))
-
-    @cached_property
-    def window(self) -> tuple[int, range]:
-        """How many of the words two sentences that follow each other have at most, and which two."""
-        sentences, shared = self.context.sentences, self.shared
-        best, window = 0, range(0)
-        for first in sorted({first for i in shared for first in (i - 1, i)}):
-            if shared[first] + shared[first + 1] > best:
-                pair = range(max(first, 0), min(first + 2, len(sentences)))
-                count = len(self.words.intersection(chain.from_iterable(sentences[i].keys for i in pair)))
-                if count > best:
-                    best, window = count, pair
-        return best, window
-
-    @cached_property
-    def numbers(self) -> list[tuple[int, str]]:
-        """Place and key of each."""
-        return [(i, t.key) for i, t in enumerate(self.tokens) if t.kind == "number"]
-
-    def novel_words(self) -> float:
-        return len(self.novel) / len(self.words)
-
-    def novel_word_count(self) -> float:
-        return math.log1p(len(self.novel))
-
-    def novel_run(self) -> float:
-        return math.log1p(longest_run([k in self.novel for k in self.content]))
-
-    def novel_characters(self) -> float:
-        grams, known = character_grams(self.text), self.context.characters
-        return _share(sum(g not in known for g in grams), len(grams))
-
-    def novel_in_chunk(self) -> float:
-        return 1 - max((len(self.words & keys) for keys in self.context.chunk_keys), default=0) / len(self.words)
-
-    def novel_in_window(self) -> float:
-        return 1 - self.window[0] / len(self.words)
-
-    def novel_pairs(self) -> float:
-        pairs, known = ngrams(self.content, 2), self.context.pairs
-        return _share(sum(pair not in known for pair in pairs), len(pairs))
-
-    def novel_name_count(self) -> float:
-        return math.log1p(len({k for k in _names(self.tokens, self.text) if k not in self.context.keys}))
-
-    def novel_number_count(self) -> float:
-        return math.log1p(len({k for _, k in self.numbers if k not in self.context.keys}))
-
-    def moved_numbers(self) -> float:
-        near = [(k, neighbours(self.tokens, i)) for i, k in self.numbers if k in self.context.keys]
-        moved = [k for k, words in near if words and not words & self.context.number_neighbours.get(k, set())]
-        return _share(len(moved), len(self.numbers))
-
-    def novel_quotes(self) -> float:
-        quotes = [plain(q) for q in _QUOTED.findall(self.text)]
-        return _share(sum(q not in self.context.plain for q in quotes), len(quotes))
-
-    def out_of_order(self) -> float:
-        content = self.content[:_COMPARED]
-        best = [k for i in self.window[1] for k in self.context.sentences[i].content][:_COMPARED]
-        return 1 - common_subsequence(content, best) / len(content)
-
-    def negation_mismatch(self) -> float:
-        sentences, shared = self.context.sentences, self.shared
-        best = min(shared, key=lambda i: (-shared[i], len(sentences[i].keys), i), default=None)
-        if best is None or _negates(self.tokens) == _negates(sentences[best].tokens):
-            return 0.0
-        return shared[best] / len(self.words)
-
-    def admits_gap(self) -> float:
-        return float(bool(_NOT_TOLD.search(self.text) and _SOURCE.search(self.text)))
-
-    def copied_run(self) -> float:
-        """Longest run of tokens of which all trigrams are in the context, as a share; of short ones, their words."""
-        keys, p = [t.key for t in self.tokens], self.context
-        if len(keys) < 3:
-            return float(all(k in p.keys or k in p.plain for k in keys))
-        run = longest_run([g in p.trigrams for g in ngrams(keys, 3)])
-        return (run + 2) / len(keys) if run else 0.0
+@_feature(-1)
+def novel_words(c: Comparison) -> float:
+    """Share of the different content words that are nowhere in the context."""
+    return len(c.novel) / len(c.keys)
 
 
-_DOUBTS = ("novel_word_count", "novel_name_count", "novel_number_count", "moved_numbers", "negation_mismatch")
-_STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
+@_feature(-1)
+def novel_run(c: Comparison) -> float:
+    """log(1 + the longest run of novel words without a known content word between)."""
+    runs = [len(list(run)) for novel, run in groupby(c.content, key=c.novel.__contains__) if novel]
+    return math.log1p(max(runs, default=0))
 
 
-def is_covered(statement: str, indexed: IndexedContext) -> bool:
-    """Whether nothing in a statement is foreign to the context, so that no LM need be asked about it.
-
-    Each word that carries content, name, number and quotation occurs there, no number stands beside other words, no
-    sentence negates otherwise, and signs (``$``, ``<``, ✗) are the context's. Without content words it is not clear.
-    Words of the context put together to say something else are, and so are other small words (“after” for “before”);
-    whoever cannot have that asks about everything.
-    """
-    parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
-    if len(parts) > 1:
-        return all(is_covered(p, indexed) for p in parts)
-    text, tokens = read(statement, indexed.language)
-    if not content_tokens(tokens) or not signs(tidy(statement)) <= indexed.signs:
-        return False
-    literal = [*re.findall(r'"([^"]*)"', text), *_STEP.findall(tidy(statement))]
-    doubts = lexical_features(statement, (), indexed=indexed, names=_DOUBTS)
-    return not any(doubts.values()) and all(f" {plain(words)} " in f" {indexed.plain} " for words in literal)
+@_feature(-1)
+def novel_in_window(c: Comparison) -> float:
+    """Share of the content words that are not in the two neighbouring sentences that have most of them."""
+    best = 0
+    for first in {first for i in c.shared for first in (i - 1, i)}:
+        if c.shared[first] + c.shared[first + 1] > best:
+            window = c.context.sentences[max(first, 0) : first + 2]
+            best = max(best, len(c.keys.intersection(chain.from_iterable(s.keys for s in window))))
+    return 1 - best / len(c.keys)
 
 
-def novelty(statement: str, indexed: IndexedContext) -> float:
-    """How much of a statement is new to the context, from 0: the sum of those `CLASSIFIER_FEATURES` that are about it."""
-    names = [name for name in CLASSIFIER_FEATURES if DIRECTIONS[name] < 0]
-    return math.fsum(lexical_features(statement, (), indexed=indexed, names=names).values())
+@_feature(-1)
+def novel_pairs(c: Comparison) -> float:
+    """Share of neighbouring content words that are neighbours nowhere in the context."""
+    pairs = list(pairwise(c.content))
+    return _share(sum(pair not in c.context.pairs for pair in pairs), len(pairs))
 
 
-_COMPARED = 400
-"""Tokens compared at most for their order; only tables and unpunctuated text are longer."""
+@_feature(-1)
+def novel_name_count(c: Comparison) -> float:
+    """log(1 + how many capitalised words and acronyms the context lacks)."""
+    return math.log1p(len(c.lacking(_names(c.tokens, c.text))))
+
+
+@_feature(-1)
+def novel_number_count(c: Comparison) -> float:
+    """log(1 + how many numbers the context lacks, however written)."""
+    return math.log1p(len(c.lacking(k for _, k in c.numbers)))
+
+
+@_feature(-1)
+def moved_numbers(c: Comparison) -> float:
+    """Share of numbers that the context has, but near none of the same words."""
+    near = [(k, neighbours(c.tokens, i)) for i, k in c.numbers if k in c.context.keys]
+    moved = [k for k, words in near if words and not words & c.context.number_neighbours.get(k, set())]
+    return _share(len(moved), len(c.numbers))
+
+
+@_feature(-1)
+def negation_mismatch(c: Comparison) -> float:
+    """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
+    sentences = c.context.sentences
+    best = min(c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i), default=None)
+    if best is None or _negates(c.tokens) == _negates(sentences[best].tokens):
+        return 0.0
+    return c.shared[best] / len(c.keys)
+
+
+@_feature(1)
+def admits_gap(c: Comparison) -> float:
+    """1 if the statement says that the context does not tell something (English phrases), else 0."""
+    return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
+
+
 _SOURCE = re.compile(
     r"\b(?:passages?|documents?|contexts?|sources?|excerpts?|(?:the|these|this|provided|given|available|further|specific"
-    r"|enough|sufficient|more)\s+(?:texts?|articles?|information|details?))\b|\bunable\s+to\s+(?:answer|provide|determine|say)",
+    r"|enough|sufficient|more)\s+(?:texts?|articles?|information|details?))\b"
+    r"|\bunable\s+to\s+(?:answer|provide|determine|say)",
     re.IGNORECASE,
 )
 _NOT_TOLD = re.compile(
-    r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b|n['’]t\b",
+    r"\b(?:not|no|none|nothing|nor|neither|without|unable|cannot|impossible|insufficient|lacks?|unclear|limited)\b"
+    r"|n['’]t\b",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r'"([^"]{12,})"')
 
 
 def _share(part: float, whole: float) -> float:
@@ -238,13 +191,40 @@ def _names(tokens: Sequence[Token], text: str) -> list[str]:
     return names
 
 
-def best_chunks(statement: str, indexed: IndexedContext, k: int = 2) -> tuple[int, ...]:
-    """Ids of at most ``k`` chunks that share most of the statement's content words, by id.
+_STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
 
-    A chunk that adds no word to the one before is left out.
+
+def is_covered(statement: str, indexed: IndexedContext) -> bool:
+    """Whether the context has everything in a statement, so that no LM need be asked about it.
+
+    Each content word, name, number and quotation occurs in the context, no number is near other words, negation is
+    the same, and the context has every symbol (``$``, ``<``, ✗). A statement without content words is not covered.
+    Not caught: words of the context rearranged to say something else, and other small words (“after” for “before”).
     """
-    _, tokens = read(statement, indexed.language)
-    wanted = {t.key for t in content_tokens(tokens)} & indexed.keys
+    parts = [text for _, text in sentence_texts(statement) if carries_statement(text)]
+    if len(parts) > 1:
+        return all(is_covered(p, indexed) for p in parts)
+    compared = Comparison(statement, indexed)
+    if not compared.content or not symbols(tidy(statement)) <= indexed.symbols:
+        return False
+    if any(f(compared) for f in (novel_words, novel_name_count, novel_number_count, moved_numbers, negation_mismatch)):
+        return False
+    literal = [*re.findall(r'"([^"]*)"', compared.text), *_STEP.findall(tidy(statement))]
+    return all(f" {plain_words(words)} " in f" {indexed.plain} " for words in literal)
+
+
+def novelty(statement: str, indexed: IndexedContext) -> float:
+    """How much of a statement is new to the context, from 0: the sum of the `CLASSIFIER_FEATURES` that are novelty."""
+    names = [name for name in CLASSIFIER_FEATURES if DIRECTIONS[name] < 0]
+    return math.fsum(lexical_features(statement, (), indexed=indexed, names=names).values())
+
+
+def best_chunks(statement: str, indexed: IndexedContext, k: int = 2) -> tuple[int, ...]:
+    """Ids, ascending, of at most ``k`` chunks that together have most of the statement's content words.
+
+    Chosen one after the other; a chunk that adds no word is left out.
+    """
+    wanted = {k for k in Comparison(statement, indexed).keys if k in indexed.keys}
     chosen: list[int] = []
     for _ in range(k):
         gains = [len(wanted & keys) for keys in indexed.chunk_keys]
@@ -257,11 +237,11 @@ def best_chunks(statement: str, indexed: IndexedContext, k: int = 2) -> tuple[in
 
 
 LENGTH_FEATURES = ("answer_words", "answer_sentences", "answer_words_per_sentence")
-"""Things that are not evidence; the length baseline shows what they alone would reach."""
+"""Features of the length baseline: length is no evidence, and the classifier may not use it."""
 
 
 def length_features(answer: str, n_sentences: int) -> dict[str, float]:
-    """The shape of an answer, which says nothing about its support. Kept apart from the features on purpose."""
+    """The `LENGTH_FEATURES` of an answer."""
     words = len(re.findall(r"\w+", answer))
     return {
         "answer_words": math.log1p(words),

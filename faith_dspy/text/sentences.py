@@ -7,27 +7,17 @@ languages). On top of it a line break always ends a sentence, so that list items
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import Sentence
-from faith_dspy.text.languages import STOP_WORDS
-from faith_dspy.text.phrases import PHRASES, STATING
-from faith_dspy.text.tokens import ascii_words, language_of
+from faith_dspy.text.languages import LANGUAGES, word_lists
+from faith_dspy.text.tokens import language_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
-_SAYINGS = [
-    (
-        re.compile(rf"^\W*(?:(?:{p.sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{p.declines})", _FLAGS),
-        re.compile(p.goes_on, _FLAGS),
-    )
-    for p in PHRASES.values()
-]
-_APOLOGY = re.compile(rf"^\W*(?:{'|'.join(p.sorry for p in PHRASES.values())})\W*$", _FLAGS)
-_GREETING = re.compile(rf"^[\W_]*(?:{'|'.join(p.greets for p in PHRASES.values())})[\W_]*$", _FLAGS)
 HEADING_WORDS = 6
 """A line of so many words that ends in a colon announces what follows, unless it holds a verb or a quantity."""
 _PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
@@ -37,8 +27,37 @@ _MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$�
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
 _RULES = {"german": "de"}
 """Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
-_ONLY_GERMAN = STOP_WORDS["german"] - STOP_WORDS["english"]
-"""A text without any of these has at least as many of the English function words, and is not taken for German."""
+
+
+class _Phrases(NamedTuple):
+    """The phrases of all languages (`WordLists`), compiled."""
+
+    apology: re.Pattern[str]
+    greeting: re.Pattern[str]
+    refusals: list[tuple[re.Pattern[str], re.Pattern[str]]]
+    """By language: how a refusal begins, and where another clause does."""
+
+
+@cache
+def _phrases() -> _Phrases:
+    lists = [word_lists(language) for language in LANGUAGES]
+    flags = re.IGNORECASE | re.VERBOSE | re.DOTALL
+    apology = "|".join(chain.from_iterable(w.apology for w in lists))
+    greeting = "|".join(chain.from_iterable(w.greeting for w in lists))
+    refusals = []
+    for w in lists:
+        if w.refusal:
+            sorry, refusal, clause = "|".join(w.apology), "\n".join(w.refusal), "\n".join(w.clause_break)
+            begins = rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
+            refusals.append((re.compile(begins, flags), re.compile(clause, flags)))
+    return _Phrases(
+        re.compile(rf"^\W*(?:{apology})\W*$", flags), re.compile(rf"^[\W_]*(?:{greeting})[\W_]*$", flags), refusals
+    )
+
+
+@cache
+def _stating_verbs() -> frozenset[str]:
+    return frozenset(chain.from_iterable(word_lists(language).stating_verbs for language in LANGUAGES))
 
 
 @lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
@@ -71,9 +90,7 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 
 
 def _rules(text: str) -> str:
-    """The language whose rules tell sentences apart. Most texts need not be looked at closely for that."""
-    if text.isascii() and _ONLY_GERMAN.isdisjoint(ascii_words(text)):
-        return "en"
+    """The language whose rules sentencex goes by."""
     return _RULES.get(language_of(text), "en")
 
 
@@ -92,10 +109,13 @@ def carries_statement(sentence: str) -> bool:
     if _FENCE.fullmatch(sentence):
         return False
     if any(c.isalpha() for c in sentence):
-        return not (
-            _is_question(sentence) or _is_heading(sentence) or _GREETING.match(sentence) or _APOLOGY.match(sentence)
-        )
+        return not (_is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence))
     return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
+
+
+def _is_courtesy(sentence: str) -> bool:
+    phrases = _phrases()
+    return bool(phrases.greeting.match(sentence) or phrases.apology.match(sentence))
 
 
 def _is_question(sentence: str) -> bool:
@@ -113,23 +133,23 @@ def _is_heading(sentence: str) -> bool:
     return (
         len(words) <= HEADING_WORDS
         and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))
-        and not plain & STATING
+        and not plain & _stating_verbs()
         and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
     )
 
 
 def declines(answer: str) -> bool:
-    """Whether the whole answer only declines to answer, in the languages of `PHRASES`; every sentence has to.
+    """Whether every sentence of the answer, apologies and greetings aside, declines to answer.
 
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
-    found = [s.text for s in sentences(answer) if not _APOLOGY.match(s.text) and not _GREETING.match(s.text)]
-    return bool(found) and any(all(_declines(s, *sayings) for s in found) for sayings in _SAYINGS)
+    found = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
+    return bool(found) and any(all(_declines(s, *refusal) for s in found) for refusal in _phrases().refusals)
 
 
-def _declines(clause: str, declining: re.Pattern[str], goes_on: re.Pattern[str]) -> bool:
-    match = declining.match(clause)
+def _declines(clause: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]) -> bool:
+    match = refusal.match(clause)
     if match is None:
         return False
-    more = goes_on.search(clause, match.end())
-    return more is None or _declines(clause[more.end() :], declining, goes_on)
+    more = clause_break.search(clause, match.end())
+    return more is None or _declines(clause[more.end() :], refusal, clause_break)

@@ -90,7 +90,7 @@ def test_unjudged_statement_is_neither_dropped_nor_passed() -> None:
 
 
 def test_answer_signals_alone() -> None:
-    """A classifier over features of the whole answer needs no statements, and says None when it gets no signal it knows."""
+    """A classifier over features of the whole answer needs no statements; without a feature it knows it says None."""
     classifier = Classifier(
         statement=None,
         answer=AnswerClassifier(names=("lm:answer",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
@@ -146,7 +146,7 @@ def test_logits_are_clipped() -> None:
 def test_directions() -> None:
     """Novelty is against, the LM and the aggregates are for, anything else is free."""
     assert direction("novel_run") == -1
-    assert {direction(n) for n in ("copied_run", "lm", "lm:strict", "mean")} == {1}
+    assert {direction(n) for n in ("admits_gap", "lm", "lm:strict", "mean")} == {1}
     assert direction("answer_words") == 0
 
 

@@ -28,7 +28,7 @@ def test_a_sentence_with_one_unsupported_statement_is_not_supported():
 
 
 def test_statements_follow_the_order_of_the_answer():
-    """Lexical features alone would take the last statement to the first sentence; the order of statements does not allow it."""
+    """By words alone the last statement would match the first sentence; the order of statements does not allow it."""
     e = labelled(
         "Rinse the filter after 250 hours. Never rinse it in the dishwasher.",
         ("The filter is rinsed after 250 hours.", True),

@@ -267,12 +267,12 @@ def test_ranking_falls_back():
 
 
 def test_signals_shown_are_those_that_count():
-    """A statement shows the lexical features that its classifier names, without a classifier the default ones; the LM's always."""
+    """A statement shows the lexical features its classifier names, by default the default ones, and always the LM's."""
     said = raw_verdict(FULL, logits={"supported": 2.0})
     words = StatementClassifier(
-        names=("copied_run", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
+        names=("admits_gap", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
     )
     by_words = judged(said, classifier=HEAD.model_copy(update={"statement": words})).statements[0]
-    assert by_words.features == {"copied_run": 1.0, "lm:supported": 2.0}  # a signal that is no more is left out
+    assert by_words.features == {"admits_gap": 0.0, "lm:supported": 2.0}  # a feature that no longer exists is left out
     assert judged(said, classifier=HEAD).statements[0].features == {"lm:supported": 2.0}
     assert judged(said).statements[0].features.keys() == {*CLASSIFIER_FEATURES, "lm:supported"}

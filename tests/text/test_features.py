@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
 import pytest
 
@@ -17,7 +15,7 @@ from faith_dspy.text.features import (
     length_features,
     lexical_features,
 )
-from faith_dspy.text.tokens import ascii_words, language_of, number_value, tidy, tokenize
+from faith_dspy.text.tokens import language_of, number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
@@ -34,48 +32,48 @@ def features(statement: str, *context: str) -> dict[str, float]:
 
 
 def test_names_are_the_documented_ones() -> None:
-    """Every signal has a direction, and a classifier's default features exist."""
+    """Every feature has a direction, and a classifier's default features exist."""
     assert set(features("The tower is in Paris.", TOWER)) == set(DIRECTIONS)
     assert set(CLASSIFIER_FEATURES) <= set(DIRECTIONS)
     assert set(DIRECTIONS.values()) == {-1, 1}
 
 
-SUPPORTED = {name: float(name == "copied_run") for name in DIRECTIONS}
+SUPPORTED = dict.fromkeys(DIRECTIONS, 0.0)
 """What a literal copy of the context gets."""
 
 
 def test_literal_copy_is_fully_supported() -> None:
-    """A sentence of the context itself has no novelty at all and is one copied run."""
+    """A sentence of the context itself has no novelty at all."""
     found = features("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
     assert found == SUPPORTED
 
 
 def test_novel_words_by_hand() -> None:
-    """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, log 3, run log 3."""
+    """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, run log 3."""
     found = features("The tower in Paris is pink marble.", TOWER)
     assert found["novel_words"] == 0.5
-    assert found["novel_word_count"] == found["novel_run"] == math.log1p(2)
+    assert found["novel_run"] == math.log1p(2)
     assert found["novel_in_window"] == 0.5
 
 
 @pytest.mark.parametrize(
-    ("statement", "clear"),
+    ("statement", "covered"),
     [
         ("The tower stands in Paris.", True),
         ("Paris stands in the tower.", True),  # the words of the context, put together otherwise
         ("The tower stands in Rome.", False),
         ("The tower stands not in Paris.", False),
-        ("The tower has 3 baselines.", False),
-        ("The tower stands before Paris.", True),  # small words are not looked at
+        ("The tower has 3 floors.", False),
+        ("The tower stands before Paris.", True),  # small words are not compared
         ("The tower ($5) stands in Paris.", False),
         ("No.", False),
         ("The tower stands in Paris. The tower does not stand in Paris.", False),
         ('The "tower in" Paris stands.', False),  # quoted, and not so in the context
     ],
 )
-def test_what_words_clear(statement: str, clear: bool) -> None:
-    """Nothing new: no word, name or number, and no negation that the context has not."""
-    assert is_covered(statement, index_context([Chunk(id=0, text="The tower stands in Paris.")])) is clear
+def test_what_a_context_covers(statement: str, covered: bool) -> None:
+    """A statement is covered when the context has its words, names, numbers, symbols and quotations, negated alike."""
+    assert is_covered(statement, index_context([Chunk(id=0, text="The tower stands in Paris.")])) is covered
 
 
 def test_word_forms_are_not_novel() -> None:
@@ -94,7 +92,7 @@ def test_statement_without_content_is_neutral(statement: str) -> None:
     assert features(statement, TOWER) == SUPPORTED
 
 
-def test_saying_what_the_context_does_not_tell_is_a_signal() -> None:
+def test_saying_what_the_context_does_not_tell_is_a_feature() -> None:
     """It takes a word for the context and a word of negation; either alone says something else."""
     assert features("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
     assert features("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
@@ -111,7 +109,7 @@ def test_references_are_layout() -> None:
 def test_empty_context_supports_nothing() -> None:
     """Without context every content word is novel."""
     assert lexical_features("The tower is tall.", [])["novel_words"] == 1.0
-    assert features("The tower is tall.", "")["novel_in_chunk"] == 1.0
+    assert features("The tower is tall.", "")["novel_in_window"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -173,16 +171,10 @@ def test_negation_mismatch() -> None:
     assert features("It doesn't close in winter.", TOWER)["negation_mismatch"] == 0.0
 
 
-def test_quotes_must_be_verbatim() -> None:
-    """A quoted passage counts as found whatever its typography, but only word by word."""
-    assert features("It says “built in 1889. It is 330”.", TOWER)["novel_quotes"] == 0.0
-    assert features('It says "built in the year 1889".', TOWER)["novel_quotes"] == 1.0
-
-
 def test_words_known_but_never_together() -> None:
-    """Words from two chunks are all known, but half of them are missing from the best chunk, and the pair is new."""
-    found = features("Eiffel opened", TOWER, BRIDGE)
-    assert (found["novel_words"], found["novel_in_chunk"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
+    """Words of two chunks are all known, but the pair is new, and no two neighbouring sentences have both."""
+    found = features("Eiffel opened", TOWER, "Cats sleep.", BRIDGE)
+    assert (found["novel_words"], found["novel_in_window"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
 
 
 def test_more_novelty_never_looks_like_more_support() -> None:
@@ -190,7 +182,7 @@ def test_more_novelty_never_looks_like_more_support() -> None:
     before = features("The tower is tall.", TOWER)
     for tail in ("pink", "pink marble", "pink marble Gustave 77"):
         after = features(f"The tower is tall {tail}.", TOWER)
-        for name in ("novel_words", "novel_word_count", "novel_run", "novel_in_window", "novel_name_count"):
+        for name in ("novel_words", "novel_run", "novel_in_window", "novel_name_count"):
             assert after[name] >= before[name]
         before = after
 
@@ -236,8 +228,8 @@ def test_best_chunks_are_ids_in_order() -> None:
     assert best_chunks("Quantum chromodynamics.", indexed) == ()
 
 
-def test_prepared_context_changes_nothing() -> None:
-    """With or without a indexed context the features are the same, from any thread."""
+def test_an_indexed_context_changes_nothing() -> None:
+    """With or without an indexed context the features are the same, from any thread."""
     context = chunks(TOWER, BRIDGE)
     indexed = index_context(context, "How tall is it?")
     statements = [f"The Eiffel Tower number {i} was opening in 1937." for i in range(40)]
@@ -254,60 +246,21 @@ def test_hostile_layout_is_survived(text: str) -> None:
     assert all(math.isfinite(v) for v in features(text, text, TOWER).values())
 
 
-def test_shortcuts_are_kept_apart() -> None:
+def test_length_is_no_feature_of_support() -> None:
     """Length and number of sentences are not among the features of support."""
     found = length_features("One two. Three four.", 2)
     assert found == {"answer_words": math.log1p(4), "answer_sentences": math.log1p(2), "answer_words_per_sentence": 2.0}
     assert not set(found) & set(DIRECTIONS)
 
 
-def test_signals_are_made_once(monkeypatch) -> None:
-    """A statement looked at before is not looked at again, and what a caller does with its features is the caller's."""
-    indexed = index_context([Chunk(id=0, text="The kettle is blue.")])
-    first = lexical_features("The kettle is red.", (), indexed=indexed)
-    monkeypatch.setattr("faith_dspy.text.context.tokenize", None)
-    again = lexical_features("The kettle is red.", (), indexed=indexed)
-    assert again == first
-    again.clear()
-    assert lexical_features("The kettle is red.", (), indexed=indexed) == first
-
-
-def test_a_context_is_kept_for_its_own_work() -> None:
-    """Work that comes back to its context after many others' finds it as it left it."""
-    mine = [Chunk(id=0, text="The kettle is blue.")]
-
-    def work() -> tuple[object, object]:
-        before = index_context(mine)
-        for i in range(10):
-            copy_context().run(index_context, [Chunk(id=0, text=f"Kettle {i} is blue.")])
-        return before, index_context(mine)
-
-    before, after = copy_context().run(work)
-    assert before is after
-
-
 @pytest.mark.parametrize("name", DIRECTIONS)
-def test_each_signal_alone(name: str) -> None:
-    """Asked for alone, a signal has the value that it has among all, whatever was looked at before it."""
+def test_each_feature_alone(name: str) -> None:
+    """Asked for alone, a feature has the value that it has among all."""
     context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
     together = lexical_features(said, context, indexed=IndexedContext(context))
     assert set(together) == set(DIRECTIONS)
     assert lexical_features(said, context, indexed=IndexedContext(context), names=[name]) == {name: together[name]}
-
-
-def test_what_is_not_asked_for_is_not_made() -> None:
-    """A classifier's default features need neither trigrams nor strings of characters nor what stands beside numbers."""
-    indexed = IndexedContext(chunks(TOWER, BRIDGE))
-    lexical_features("The Eiffel Tower opened in 1937.", (), indexed=indexed, names=CLASSIFIER_FEATURES)
-    assert "pairs" in vars(indexed)
-    assert not vars(indexed).keys() & {"trigrams", "characters", "plain", "number_neighbours", "signs"}
-
-
-@pytest.mark.parametrize("text", ["It's 5 o'clock_now: A-B, c3po (x)!", "", "".join(map(chr, range(128))) * 2])
-def test_ascii_words_are_runs_of_letters(text: str) -> None:
-    """The short way through an ASCII text finds what the pattern for all texts finds."""
-    assert ascii_words(text) == re.findall(r"[^\W\d_]+", text.lower())
 
 
 @pytest.mark.parametrize("written", ["007", "7", "999999999999999", "1000000000000000", "12345678901234567890", "٣"])
@@ -316,8 +269,10 @@ def test_plain_numbers_are_read_as_any(written: str) -> None:
     assert number_value(written, "english") == number_value(f"{written}.0", "english")
 
 
-def test_a_part_of_a_word_is_stemmed_once(monkeypatch) -> None:
-    """What stands before an apostrophe is remembered like any word."""
-    first = tokenize("kettlemakers's", "english")
-    monkeypatch.setattr("faith_dspy.text.tokens.stem", None)
-    assert [t.key for t in tokenize("kettlemakers's", "english")] == [t.key for t in first]
+def test_a_context_is_indexed_once() -> None:
+    """The same chunks give the same index, the next time and in any thread; others give another."""
+    context = chunks(TOWER, BRIDGE)
+    with ThreadPoolExecutor(4) as pool:
+        index_context(context)
+        assert len({id(i) for i in pool.map(lambda _: index_context(list(context)), range(20))}) == 1
+    assert index_context(context, "Wie hoch ist er?") is not index_context(context)
