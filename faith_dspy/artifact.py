@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -105,7 +106,8 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
             f"{folder / 'program.json'}: its SHA-256 is not the one judge.json names; it was altered after the export. "
             "Take the folder from where it was exported."
         )
-    manifest = _upgrade(manifest)
+    state = _upgrade_program(json.loads(raw))
+    manifest = _upgrade(manifest, folder)
     try:
         config = JudgeConfig.model_validate(manifest["config"])
         classifier = Classifier.model_validate(manifest["classifier"]) if manifest["classifier"] else None
@@ -122,7 +124,6 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
         manifest=manifest,
         escalate_to=_load_next(manifest, folder / _NEXT, lm, api_base, api_key, replaced),
     )
-    state = json.loads(raw)
     if state:
         try:
             judge.program.load_state(state)
@@ -159,17 +160,10 @@ def _load_next(
     return found
 
 
-def _upgrade(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of an older format as the present one would have it."""
-    if manifest["format_version"] > 1:
-        return manifest
-    upgraded: dict[str, Any] = _renamed(manifest)
-    return {**upgraded, "format_version": FORMAT_VERSION}
-
-
-_RENAMED = {  # names of version 1
+_RENAMED = {
     "head": "classifier",
     "band": "review_range",
+    "uncertain": "review_range",
     "observation": "raw_judgment",
     "findings": "raw_verdicts",
     "signals": "features",
@@ -177,12 +171,52 @@ _RENAMED = {  # names of version 1
     "baseline_agreement": "untuned_agreement",
     "floor_agreement": "lexical_baseline_agreement",
 }
+"""Names in version 1, wherever they stand, and what they are now."""
+_REMOVED = ("instructions", "supported_from", "system_prompt")
+"""Options of version 1 that are gone."""
+
+
+def _upgrade(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A manifest of an older format as one of this format."""
+    if manifest["format_version"] > 1:
+        return manifest
+    upgraded: dict[str, Any] = _renamed(manifest)
+    config = upgraded["config"]
+    instructions = config.get("instructions") or ["supported"]
+    for gone, why in (
+        (len(instructions) > 1, f"it asks {len(instructions)} instructions at once"),
+        (config.get("supported_from") is not None, "it has the option supported_from"),
+        (bool(config.get("system_prompt")), "it has the option system_prompt"),
+    ):
+        if gone:
+            raise ArtifactError(
+                f"{folder}: {why}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
+                "install faith_dspy 0.1.0, which wrote it."
+            )
+    kept = {name: value for name, value in config.items() if name not in _REMOVED}
+    if kept.get("ask_about") == "novel":
+        kept["ask_about"] = "weakest" if kept.get("granularity") == "answer" else "all"
+    return {**upgraded, "format_version": FORMAT_VERSION, "config": {**kept, "instruction": instructions[0]}}
 
 
 def _renamed(value: Any) -> Any:
+    """The same with the names of this format: keys, the logit of a verdict, and the LM's feature."""
     if isinstance(value, dict):
-        return {_RENAMED.get(k, k): _renamed(v) for k, v in value.items()}
-    return [_renamed(v) for v in value] if isinstance(value, list) else value
+        renamed = {_RENAMED.get(key, _feature(key)): _renamed(v) for key, v in value.items()}
+        if isinstance(renamed.get("logits"), dict):
+            renamed["logit"] = next(iter(renamed.pop("logits").values()), None)
+        return renamed
+    return [_renamed(v) for v in value] if isinstance(value, list) else _feature(value)
+
+
+def _feature(name: Any) -> Any:
+    """``lm``, which version 1 called ``lm:`` and the instruction's name."""
+    return "lm" if isinstance(name, str) and re.fullmatch(r"lm:\w+", name) else name
+
+
+def _upgrade_program(state: dict[str, Any]) -> dict[str, Any]:
+    """DSPy state with the present names of its predictors."""
+    return {re.sub(r"\bask\[0\]$", "predict", name): predictor for name, predictor in state.items()}
 
 
 def _content(document: dict[str, Any]) -> str:
@@ -192,8 +226,8 @@ def _content(document: dict[str, Any]) -> str:
 
 
 def _dump(judge: Judge) -> bytes:
-    """DSPy state of the program; empty for a judge that asks the seed prompts as they are."""
-    state = {} if judge._program is None else judge.program.dump_state()
+    """DSPy state of the program, without any LM; empty for a judge that asks none."""
+    state = judge.program.dump_state() if judge.asks_lm else {}
     for predictor in state.values():
         if isinstance(predictor, dict) and "signature" in predictor:
             predictor["lm"] = None
@@ -205,7 +239,7 @@ def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM; of one that was not made yet, what the export it was loaded from knew."""
     from faith_dspy.lm import identity
 
-    if judge._lm is None or not judge.asks_lm:
+    if not judge.lm_is_made:
         known: dict[str, Any] = judge.manifest.get("lm") or {}
         return known if known.get("model") == _portable(judge.lm_name) else {}
     return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
-from faith_dspy.concurrency import awaited, in_order
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
-from faith_dspy.scoring.score import by_policy, score_answer, unscored, unverified
+from faith_dspy.scoring.score import policy_judgment, score_answer, unscored, unverified
 from faith_dspy.text.sentences import declines, sentences
+from faith_dspy.threads import map_in_order, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,28 +31,34 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 THREADS = 8
-"""Answers judged at the same time by an LM that is not embedded. The embedded one has a single slot: more would only
-push each other's document out of its prefix cache."""
+"""Answers judged at the same time unless the LM is embedded."""
 NO_LM = "none"
-"""In place of a model string: a judge that asks no LM. Its classifier goes by lexical features alone."""
+"""In place of a model string: a judge that asks no LM and decides by lexical features alone."""
 BYTES_PER_TOKEN = 2.5
-"""Careful guess for the size of a window, of text as UTF-8; English has about 4, Hindi about 3."""
+"""Careful guess for UTF-8 text; English has about 4, Hindi about 3."""
+CONTEXT_SHARE = 0.7
+"""Share of the LM's context window that the answer's context may fill."""
+
+
+class _Address(TypedDict):
+    api_base: str | None
+    api_key: str | None
 
 
 class Judge:
     """Judges whether answers say only what their context supports.
 
-    Untuned, ``Judge(lm="local", granularity="sentence")``, it says what the LM says. A tuned one comes from
-    `load_judge`; its verdicts, probability and threshold were fitted to people's labels.
+    An untuned judge, ``Judge(lm="local", granularity="sentence")``, reports what the LM says. `load_judge` gives a
+    tuned one: its verdicts, probability and threshold were fitted to people's labels.
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
-    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: the judge goes by lexical features alone,
-    and needs a classifier that does. Other keywords are options of `JudgeConfig`.
+    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked; the judge needs a ``classifier``
+    of lexical features alone. Other keywords are options of `JudgeConfig`.
 
-    ``escalate_to`` is the judge that is asked where this one leaves an answer open: another `Judge`, an LM (the same
-    options on that one), or a mapping of the options that change (``{"reasoning": "before"}``; ``lm`` may be among them).
-    Left open is what lies in the review_range of a tuned judge's classifier, or within the option `uncertain` of an untuned one, and
-    what the LM failed on. Then the other's judgment stands, with the usage of both. It may hand on in its turn.
+    ``escalate_to`` is the judge that is asked where this one is unsure: another `Judge`, an LM (with the same
+    options), or a mapping of options that change (``{"reasoning": "before"}``; ``lm`` may be among them). An answer
+    is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned, and if
+    the LM failed on it. The other judgment then stands, with the usage of both. Judges can be chained.
     """
 
     def __init__(
@@ -72,33 +79,67 @@ class Judge:
         self.classifier = classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for an untuned judge."""
-        self._given, self._api_base, self._api_key = lm, api_base, api_key
-        self._lm: MeteredLM | None = None
-        self._program: FaithfulnessProgram | None = None
+        self._given, self._address = lm, _Address(api_base=api_base, api_key=api_key)
         if not self.asks_lm:
-            self._check_words()
-        self.escalate_to: Judge | None = self._next(escalate_to)
+            self._check_without_lm()
+        self.escalate_to: Judge | None = self._next_judge(escalate_to)
 
-    def _check_words(self) -> None:
+    def _check_without_lm(self) -> None:
         stage = self.classifier.statement if self.classifier else None
-        if stage is None or any(n == "lm" or n.startswith("lm:") for n in stage.names):
+        if stage is None or "lm" in stage.names:
             raise ConfigError(
-                f"lm={NO_LM!r} asks no LM, so it needs a classifier= that goes by lexical features alone; `faith-dspy tune` fits one."
+                f"lm={NO_LM!r} asks no LM, so it needs a classifier= of lexical features alone; `faith-dspy tune` "
+                "fits one."
             )
         if self.config.granularity is Granularity.STATEMENT:
             raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
 
-    def _next(self, given: Any) -> Judge | None:
+    def _next_judge(self, given: Any) -> Judge | None:
         if given is None or isinstance(given, Judge):
             return given
         if not isinstance(given, Mapping):
             return Judge(given, config=self.config)
         changed = {k: v for k, v in given.items() if k != "lm"}
-        kept = self.config.model_dump(exclude_unset=True, exclude={"instructions"} if "verdicts" in changed else None)
+        kept = self.config.model_dump(exclude_unset=True, exclude={"instruction"} if "verdicts" in changed else None)
         config = JudgeConfig.make(**{**kept, **changed})
         if "lm" in given:
             return Judge(given["lm"], config=config)
-        return Judge(self._given, api_base=self._api_base, api_key=self._api_key, config=config)
+        return Judge(self._given, **self._address, config=config)
+
+    # What it is made of.
+
+    @cached_property
+    def program(self) -> FaithfulnessProgram:
+        """The DSPy module inside. It can be replaced by a compiled one."""
+        from faith_dspy.program.faithfulness import FaithfulnessProgram
+
+        return FaithfulnessProgram(self.config)
+
+    @cached_property
+    def lm(self) -> MeteredLM:
+        """The LM, made on first use. `ConfigError` if the judge asks none."""
+        if not self.asks_lm:
+            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
+        from faith_dspy.lm import MeteredLM, make_lm
+
+        if isinstance(self._given, str):
+            return make_lm(self._given, **self._address)
+        return MeteredLM.adopt(self._given)
+
+    @property
+    def lm_is_made(self) -> bool:
+        """Whether `lm` exists already; making it may fetch and start the embedded model."""
+        return "lm" in vars(self)
+
+    @property
+    def lm_name(self) -> str:
+        """The model string it was made with, as `make_lm` takes it."""
+        return self._given if isinstance(self._given, str) else str(self._given.model)
+
+    @property
+    def api_base(self) -> str | None:
+        """The address it was made with."""
+        return self._address["api_base"]
 
     @property
     def asks_lm(self) -> bool:
@@ -106,8 +147,14 @@ class Judge:
         return not (isinstance(self._given, str) and self._given == NO_LM)
 
     @property
+    def window(self) -> int | None:
+        """Bytes of context that fit one call; None if the LM's context window is unknown."""
+        tokens = self.lm.endpoint.num_ctx
+        return int(tokens * CONTEXT_SHARE * BYTES_PER_TOKEN) if tokens else None
+
+    @property
     def chain(self) -> tuple[Judge, ...]:
-        """This judge, and those it hands answers on to, in their order."""
+        """This judge and those it escalates to, in their order."""
         return (self, *(self.escalate_to.chain if self.escalate_to else ()))
 
     @property
@@ -116,60 +163,35 @@ class Judge:
         made = [j.lm for j in self.chain if j.asks_lm]
         return list({(lm.model, lm.endpoint): lm for lm in made}.values())
 
-    def ready(self) -> list[MeteredLM]:
-        """Make the prompts and LMs of the whole chain, so that no two threads do; its LMs."""
-        for judge in self.chain:
-            _ = judge.asks_lm and judge.program
-        return self.lms
-
-    def preflight(self) -> None:
-        """`LMUnavailableError` unless every LM that it may ask answers."""
-        from faith_dspy.lm import preflight
-
-        for lm in self.lms:
-            preflight(lm)
-
     @property
-    def program(self) -> FaithfulnessProgram:
-        """The DSPy module inside."""
-        if self._program is None:
-            from faith_dspy.program.faithfulness import FaithfulnessProgram
-
-            self._program = FaithfulnessProgram(self.config)
-        return self._program
-
-    @program.setter
-    def program(self, program: FaithfulnessProgram) -> None:
-        self._program = program
-
-    @property
-    def lm(self) -> MeteredLM:
-        """The LM, made on first use. `ConfigError` where none is asked."""
-        if not self.asks_lm:
-            raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        if self._lm is None:
-            from faith_dspy.lm import MeteredLM, make_lm
-
-            if isinstance(self._given, str):
-                self._lm = make_lm(self._given, api_base=self._api_base, api_key=self._api_key)
-            else:
-                self._lm = MeteredLM.adopt(self._given)
-        return self._lm
-
-    @property
-    def lm_name(self) -> str:
-        """The model string it was made with, as `make_lm` takes it."""
-        return self._given if isinstance(self._given, str) else str(self._given.model)
+    def default_threads(self) -> int:
+        """`THREADS`; 1 without an LM, or with an embedded one, whose prefix cache holds one context."""
+        return THREADS if self.lms and not any(lm.endpoint.sha256 for lm in self.lms) else 1
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what its verdicts depend on: LM, options, prompts with their examples, classifier, and the same of the judge
-        it escalates to. Where the LM is does not count."""
+        """Hash of all that verdicts depend on: LM, options, prompts with their demos, classifier, and the same of the
+        judge it escalates to. The LM's address does not count."""
         asked = self.program.predictors() if self.asks_lm else []
         predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in asked]
         classifier = self.classifier.model_dump(mode="json") if self.classifier else None
         parts = [self.lm_name, self.config.model_dump(mode="json"), predictors, classifier]
         return digest([*parts, self.escalate_to.fingerprint] if self.escalate_to else parts)
+
+    def ready(self) -> list[MeteredLM]:
+        """Make the programs and LMs of the whole chain, so that no two threads do; returns the LMs."""
+        for judge in self.chain:
+            _ = judge.asks_lm and judge.program
+        return self.lms
+
+    def preflight(self) -> None:
+        """`LMUnavailableError` unless every LM of the chain answers."""
+        from faith_dspy.lm import preflight
+
+        for lm in self.lms:
+            preflight(lm)
+
+    # One answer.
 
     def __call__(
         self,
@@ -183,51 +205,65 @@ class Judge:
         ``context``: texts, `Chunk` objects or mappings with ``text``. Instead of context and answer, ``conversation``
         takes messages with ``role`` and ``content``: the last assistant message is judged against all before it.
 
-        Raises `InputError` for input of a wrong type. Whatever goes wrong with the LM ends in an unscored judgment that
-        says why; `preflight` finds out before any work whether it answers.
+        Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why; call
+        `preflight` to find out beforehand whether the LM answers.
         """
-        question, chunks, answer = _record(question, context, answer, conversation)
-        reason = self._not_judged(chunks, answer)
-        if reason is not None:
-            return reason
-        return self.score_answer(self.verify(question, chunks, answer), chunks, question)
+        question, chunks, answer = _checked_record(question, context, answer, conversation)
+        return self._judgment_without_asking(chunks, answer) or self.verify_and_score(question, chunks, answer)[1]
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
+        """Judge one answer without blocking the event loop; up to 64 at a time in a process.
+
+        Once cancelled, it makes no further LM call.
+        """
+        from faith_dspy.lm import metered
+
+        with metered() as meter:
+            try:
+                return await run_in_thread(partial(self, *args, **kwargs))
+            except asyncio.CancelledError:
+                meter.stop()
+                raise
 
     def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
-        """All LM calls about one answer, without conclusions but for who else has to be asked."""
-        seen = self._ask(question, chunks, answer) if self.asks_lm else unverified(answer)
-        if self.escalate_to is None or not self.should_escalate(self.score_answer(seen, chunks, question)):
-            return seen
-        more = self.escalate_to.verify(question, chunks, answer)
-        return seen.model_copy(update={"escalated": more, "usage": seen.usage + more.usage})
+        """What the LMs of the chain say about one answer. Makes all LM calls that a judgment takes."""
+        return self.verify_and_score(question, chunks, answer)[0]
 
-    def score_answer(self, seen: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
-        """The judgment on what was observed, by the last judge that was asked. No LM call."""
-        if seen.escalated is None or self.escalate_to is None:
-            return score_answer(seen, chunks, question, self.config, self.classifier)
-        last = self.escalate_to.score_answer(seen.escalated, chunks, question)
-        return last.model_copy(update={"usage": seen.usage, "escalated": last.escalated + 1})
+    def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
+        """The judgment on what `verify` returned, by the last judge that was asked. No LM call."""
+        if raw.escalated is None or self.escalate_to is None:
+            return score_answer(raw, chunks, question, self.config, self.classifier)
+        return _of_next(self.escalate_to.score_answer(raw.escalated, chunks, question), raw)
 
     def should_escalate(self, judgment: Judgment) -> bool:
-        """Whether a judgment of its own is too uncertain to stand, or could not be drawn because of the LM."""
+        """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
         if judgment.unscored is not None:
             return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED)
         if any(s.verdict is None for s in judgment.statements):
             return True
-        low, high = (
-            self.classifier.review_range if self.classifier and self.classifier.review_range else self.config.uncertain
-        )
+        fitted = self.classifier.review_range if self.classifier else None
+        low, high = fitted or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
+
+    def verify_and_score(
+        self, question: str | None, chunks: Sequence[Chunk], answer: str
+    ) -> tuple[RawJudgment, Judgment]:
+        """What `verify` returns, and the judgment on it."""
+        raw = self._ask(question, chunks, answer) if self.asks_lm else unverified(answer)
+        judgment = score_answer(raw, chunks, question, self.config, self.classifier)
+        if self.escalate_to is None or not self.should_escalate(judgment):
+            return raw, judgment
+        next_raw, next_judgment = self.escalate_to.verify_and_score(question, chunks, answer)
+        raw = raw.model_copy(update={"escalated": next_raw, "usage": raw.usage + next_raw.usage})
+        return raw, _of_next(next_judgment, raw)
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
         from faith_dspy.lm import metered
-        from faith_dspy.program.adapter import ADAPTER, called
 
-        lm, program = self.lm, self.program
-        if program.window is None and lm.endpoint.num_ctx:
-            program.window = int(lm.endpoint.num_ctx * 0.7 * BYTES_PER_TOKEN)
-        with metered(lm=lm, trace=None, adapter=ADAPTER) as meter:  # a trace would keep 10,000 contexts
-            inputs = {"context": chunks, "answer": answer, "question": question}
-            prediction = called(program, **inputs, ask_about=self.config.ask_about)
+        if self.program.window is None:
+            self.program.window = self.window
+        with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
+            prediction = self.program(context=chunks, answer=answer, question=question, ask_about=self.config.ask_about)
         return RawJudgment(
             sentences=tuple(prediction.sentences),
             raw_verdicts=tuple(prediction.raw_verdicts),
@@ -236,71 +272,43 @@ class Judge:
             usage=meter.usage,
         )
 
-    def _not_judged(self, chunks: Sequence[Chunk], answer: str) -> Judgment | None:
-        parts = sentences(answer)
+    def _judgment_without_asking(self, chunks: Sequence[Chunk], answer: str) -> Judgment | None:
+        """The judgment on an answer that nothing has to be asked about; None for any other."""
+        raw = RawJudgment(sentences=sentences(answer))
         if not any(c.text.strip() for c in chunks):
-            why = "there is no context to judge the answer by"
-            return unscored(Unscored.NO_CONTEXT, why, RawJudgment(sentences=parts))
+            return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
         if declines(answer):
-            return by_policy(Unscored.ABSTAINED, self.config.abstention, RawJudgment(sentences=parts))
-        if len(parts) > self.config.max_statements:
-            why = f"the answer has {len(parts)} sentences, max_statements is {self.config.max_statements}"
-            return unscored(Unscored.TOO_LONG, why, RawJudgment(sentences=parts))
+            return policy_judgment(Unscored.ABSTAINED, self.config.abstention, raw)
+        if len(raw.sentences) > self.config.max_statements:
+            why = f"the answer has {len(raw.sentences)} sentences, max_statements is {self.config.max_statements}"
+            return unscored(Unscored.TOO_LONG, why, raw)
         return None
 
-    async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """As a call, without blocking the event loop; up to 256 at a time in a process.
-
-        Cancelled, it asks nothing more.
-        """
-        return await awaited(partial(self, *args, **kwargs))
-
-    def verify_all(
-        self, examples: Iterable[LabelledExample], num_threads: int | None = None
-    ) -> Iterator[tuple[RawJudgment, Judgment | None]]:
-        """`verify` for labelled answers, in order; with the judgment where there is nothing to ask an LM about."""
-
-        def one(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
-            early = self._not_judged(example.context, example.answer)
-            if early is not None:
-                return RawJudgment(sentences=early.sentences), early
-            return self.verify(example.question, example.context, example.answer), None
-
-        return self._in_order(one, examples, num_threads)
-
-    def stream(
-        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
-    ) -> Iterator[Judgment]:
-        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
-
-        At most twice ``num_threads`` records are taken ahead, so that any number of them fits in memory. A record that
-        cannot be judged comes back unscored and never ends the run, an LM that fails likewise (see `preflight`); an
-        `InputError` in a record's place says what is wrong with it. Closing the stream, or Ctrl-C, begins nothing more
-        and waits for nothing.
-        """
-        return self._in_order(self._safely, records, num_threads)
-
-    def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
-        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
-            raise ConfigError(
-                f"num_threads is {num_threads!r}, expected a whole number from 1, or None for the default."
-            )
-        lms = self.ready()  # before any thread; a option it refuses is no fault of a record
-        threads = num_threads or (THREADS if lms and not any(lm.endpoint.sha256 for lm in lms) else 1)
-        yield from map(work, items) if threads == 1 else in_order(work, items, threads)
+    # Many answers.
 
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
     ) -> list[Judgment]:
         """One judgment per record, in their order.
 
-        As `stream`, but answers over one context are judged after each other, so that the LM's prefix cache holds it.
+        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache.
         """
         records = list(records)
         first: dict[int, int] = {}
-        turns = sorted(range(len(records)), key=lambda i: first.setdefault(_same_context(records[i], i), i))
-        judged = dict(zip(turns, self.stream((records[i] for i in turns), num_threads), strict=True))
+        order = sorted(range(len(records)), key=lambda i: first.setdefault(_context_hash(records[i], i), i))
+        judged = dict(zip(order, self.stream((records[i] for i in order), num_threads), strict=True))
         return [judged[i] for i in range(len(records))]
+
+    def stream(
+        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
+    ) -> Iterator[Judgment]:
+        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
+
+        At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
+        cannot be judged, or an `InputError` in its place, comes back unscored, as does one that the LM failed on; the
+        run goes on. Closing the stream, or Ctrl-C, begins no further LM call and waits for none.
+        """
+        return self._in_order(self._judge_record, records, num_threads)
 
     def agreement(
         self, labelled: str | Path | Sequence[LabelledExample], num_threads: int | None = None
@@ -317,7 +325,43 @@ class Judge:
         records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
         return measure_agreement(examples, self.batch(records, num_threads))
 
-    def _safely(self, record: Mapping[str, Any] | InputError) -> Judgment:
+    def verify_all(
+        self, examples: Iterable[LabelledExample], num_threads: int | None = None
+    ) -> Iterator[tuple[RawJudgment, Judgment | None]]:
+        """`verify` for labelled answers, in order; with the judgment where nothing had to be asked, else None."""
+
+        def verify(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
+            early = self._judgment_without_asking(example.context, example.answer)
+            if early is not None:
+                return RawJudgment(sentences=early.sentences), early
+            return self.verify(example.question, example.context, example.answer), None
+
+        return self._in_order(verify, examples, num_threads)
+
+    def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
+        from faith_dspy.lm import Meter, metered
+
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
+            raise ConfigError(
+                f"num_threads is {num_threads!r}, expected a whole number from 1, or None for the default."
+            )
+        self.ready()  # before any thread; an option that it refuses is no fault of a record
+        threads = num_threads or self.default_threads
+        if threads == 1:
+            yield from map(work, items)
+            return
+        meter = Meter()
+
+        def metered_work(item: _In) -> _Out:
+            with metered(meter=meter):
+                return work(item)
+
+        try:
+            yield from map_in_order(metered_work, items, threads)
+        finally:
+            meter.stop()  # judgments in flight begin no further call
+
+    def _judge_record(self, record: Mapping[str, Any] | InputError) -> Judgment:
         def unread(why: object) -> Judgment:
             return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {why}", RawJudgment())
 
@@ -336,6 +380,8 @@ class Judge:
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
             return unscored(Unscored.LM_FAILED, in_short(exc), RawJudgment())
 
+    # The judge as a whole.
+
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
         from faith_dspy.artifact import save_judge
@@ -343,35 +389,34 @@ class Judge:
         save_judge(self, folder)
 
     def copy(self, **changes: Any) -> Self:
-        """The same judge with other ``config``, ``classifier``, ``manifest`` or ``escalate_to``; the LM is shared.
+        """The same judge with another ``config``, ``classifier``, ``manifest`` or ``escalate_to``; the LM is shared.
 
-        Its prompts and examples are, too, unless a option changes what is asked: then they are the seed's.
+        The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
-        new = type(self)(
-            self._given,
-            api_base=self._api_base,
-            api_key=self._api_key,
-            **{
-                "config": self.config,
-                "classifier": self.classifier,
-                "manifest": self.manifest,
-                "escalate_to": self.escalate_to,
-                **changes,
-            },
-        )
-        new._lm = self._lm
-        if new.config.asked == self.config.asked:
-            new._program = self._program
+        same = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
+        new = type(self)(self._given, **self._address, **{**same, **changes})
+        if self.lm_is_made:
+            new.lm = self.lm
+        if "program" in vars(self) and new.config.program_options == self.config.program_options:
+            new.program = self.program
         return new
 
 
-def _same_context(record: Any, i: int) -> int:
+def _of_next(judgment: Judgment, raw: RawJudgment) -> Judgment:
+    """A judgment by the next judge, as that of the judge that escalated to it."""
+    return judgment.model_copy(update={"usage": raw.usage, "escalated": judgment.escalated + 1})
+
+
+def _context_hash(record: Any, i: int) -> int:
     """Equal for records over one context; ``i`` for one without."""
     context = record.get("context") if isinstance(record, Mapping) else None
     return i if context is None else hash(repr(context))
 
 
-def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tuple[str | None, tuple[Chunk, ...], str]:
+def _checked_record(
+    question: Any, context: Any, answer: Any, conversation: Any
+) -> tuple[str | None, tuple[Chunk, ...], str]:
+    """Question, chunks and answer; `InputError` says what is wrong with them."""
     if conversation is not None:
         if context is not None or answer is not None:
             raise InputError("give either conversation, or context and answer; got both")
@@ -384,5 +429,5 @@ def _record(question: Any, context: Any, answer: Any, conversation: Any) -> tupl
     try:
         "".join((question or "", answer, *(c.text for c in chunks))).encode()
     except UnicodeEncodeError as exc:
-        raise InputError("the text holds half a character (an unpaired surrogate), expected Unicode text") from exc
+        raise InputError("the text has an unpaired surrogate, expected Unicode text") from exc
     return question, chunks, answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -225,9 +225,9 @@ class RawVerdict(Statement):
 
     verdict: Verdict | None = None
     probability: float | None = None
-    """Probability of support; by the mean logit where several instructions are asked. None if the LM tells none."""
-    logits: dict[str, float] = Field(default_factory=dict)
-    """Logit of the probability of support per instruction, clipped to ±6."""
+    """Probability of support; None if the LM gives none."""
+    logit: float | None = None
+    """Log-odds of support, clipped at ±6; ±2 for a label whose probability the LM does not give."""
     chunk_ids: tuple[int, ...] = ()
     """Ids the LM named; not yet checked."""
     quotes: tuple[str, ...] = ()
@@ -239,22 +239,6 @@ class RawVerdict(Statement):
     lm_failed: bool = False
     usage: Usage = Usage()
     """Of the calls that asked about this statement alone."""
-
-    @classmethod
-    def cleared(cls, statement: Statement) -> Self:
-        """What is found of a statement that words clear: it passes, and no LM was asked."""
-        return cls(
-            text=statement.text,
-            sentence_index=statement.sentence_index,
-            verdict=Verdict.FULLY_SUPPORTED,
-            probability=1.0,
-            level=1.0,
-        )
-
-    @classmethod
-    def presumed(cls, statement: Statement) -> Self:
-        """What stands for a statement that no LM was asked about, because another one of the answer is weaker."""
-        return cls(text=statement.text, sentence_index=statement.sentence_index, verdict=Verdict.FULLY_SUPPORTED)
 
 
 class RawJudgment(_Frozen):

@@ -227,7 +227,7 @@ class _Study:
             description=variant.description,
             params={
                 "granularity": variant.config.granularity.value,
-                "instructions": ", ".join(variant.config.instructions),
+                "instruction": variant.config.instruction,
                 "optimizer": variant.optimizer or "none",
                 "lm": variant.lm or str(self.result.lm["name"]),
                 "seed": _seed(variant, self.options),
@@ -283,7 +283,7 @@ class _Study:
                 proposer=self.proposer if variant.optimizer in PROPOSING else None,
             )
         result.compile_usage = meter.usage
-        result.params["instructions"] = ", ".join(compiled.instructions)
+        result.params["instruction"] = compiled.instruction
         result.search = tuple(f._asdict() for f in compiled.figures)
         result.learned = compiled.notes
         if compiled.failed:

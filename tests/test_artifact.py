@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import dspy
 import pytest
@@ -18,7 +19,7 @@ ANSWER = "The kettle is blue. It holds 2 litres."
 YES = {"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3}
 HEAD = Classifier(
     statement=StatementClassifier(
-        names=("lm:supported", "novel_number_count"),
+        names=("lm", "novel_number_count"),
         means=(0.1, 0.2),
         scales=(1.5, 1),
         weights=(1, -0.5),
@@ -36,7 +37,7 @@ def tuned(judge_at):
     """A judge with a classifier, compiled instruction and a demo; (judge, endpoint)."""
     judge, server = judge_at(yes=YES)
     judge = judge.copy(classifier=HEAD, manifest={"study_id": "s1", "agreement": {"n": 3}})
-    predict = judge.program.verify.ask[0]
+    predict = judge.program.verify.predict
     predict.signature = predict.signature.with_instructions(INSTRUCTION)
     predict.demos = [dspy.Example(**DEMO).with_inputs("context", "question", "statement")]
     return judge, server
@@ -210,10 +211,49 @@ def test_unknown_format_version(exported, version):
         load_judge(exported)
 
 
-def test_version_one_loads(exported):
-    """The format of version 1 is read by this code."""
-    assert json.loads((exported / "judge.json").read_text(encoding="utf-8"))["format_version"] == 1
-    assert load_judge(exported).classifier == HEAD
+V1 = Path(__file__).parent / "golden" / "v1" / "wice_oracle"
+
+
+def version_one(tmp_path, change=lambda config: None):
+    """A version-1 export without stored judgments, its options changed."""
+    folder = tmp_path / "v1"
+    shutil.copytree(V1 / "escalate_to", folder)
+
+    def older(document):
+        document["reference"] = []
+        change(document["config"])
+
+    edit(folder, older)
+    return folder
+
+
+def test_version_one_loads(tmp_path):
+    """An export of version 1 loads, reproduces its stored judgments, and is saved again as version 2."""
+    judge = load_judge(V1)
+    assert "lm" in judge.escalate_to.classifier.statement.names
+    assert judge.escalate_to.config.review_range == (0.2, 0.8)
+    judge.save(tmp_path)
+    assert json.loads((tmp_path / "judge.json").read_text(encoding="utf-8"))["format_version"] == FORMAT_VERSION == 2
+    again = load_judge(tmp_path)
+    assert (again.fingerprint, again.classifier) == (judge.fingerprint, judge.classifier)
+
+
+@pytest.mark.parametrize(("granularity", "ask_about"), [("answer", "weakest"), ("sentence", "all")])
+def test_version_one_asked_about_novel_statements(tmp_path, granularity, ask_about):
+    """`novel` was `weakest` where there is one statement; elsewhere the LM is asked about all."""
+    folder = version_one(tmp_path, lambda c: c.update(granularity=granularity, ask_about="novel"))
+    assert load_judge(folder).config.ask_about == ask_about
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("instructions", ["supported", "every_detail"]), ("supported_from", 0.7), ("system_prompt", "Be a lawyer.")],
+)
+def test_version_one_with_an_option_that_is_gone(tmp_path, option, value):
+    """It is refused with what to do, not loaded as a judge that would decide differently."""
+    folder = version_one(tmp_path, lambda c: c.update({option: value}))
+    with pytest.raises(ArtifactError, match=r"no longer does\. Tune the judge again"):
+        load_judge(folder)
 
 
 def test_a_judge_from_before_bands_and_tables_loads(exported):
@@ -243,7 +283,7 @@ def test_band_and_table_survive_the_export(tuned, tmp_path):
         lambda d: d["classifier"].update(threshold=0.01),
         lambda d: d["config"]["verdict_scores"].update(not_supported=0.1),
         lambda d: d["reference"][0].update(answer="x", score=0.9),
-        lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0]["logits"].update(supported=-5.0),
+        lambda d: d["reference"][0]["raw_judgment"]["raw_verdicts"][0].update(logit=-5.0),
     ],
 )
 def test_changed_number(exported, change):
@@ -277,8 +317,8 @@ def test_damaged_fields(exported, change):
 
 
 def test_program_of_another_shape(exported, tmp_path):
-    """A program that does not fit the config – another number of instructions – is refused."""
-    edit(exported, lambda d: (d["config"].update(instructions=["supported", "every_detail"]), d.update(reference=[])))
+    """A program that does not fit the options, here without its extraction prompt, is refused."""
+    edit(exported, lambda d: (d["config"].update(granularity="statement"), d.update(reference=[])))
     with pytest.raises(ArtifactError, match=r"program\.json: does not fit this program"):
         load_judge(exported)
 

@@ -81,7 +81,7 @@ def test_an_untuned_judge_hands_on_by_its_dial(judge_at):
     assert (settled.escalated, settled.usage.calls) == (0, 2)  # .1 is clear, whatever the other statement is
     handed = judge(context=CONTEXT, answer=f"{OPEN} {CLEAR}")
     assert (handed.escalated, handed.usage.calls) == (1, 4)  # two by each judge
-    narrow = judge.copy(config=judge.config.model_copy(update={"uncertain": (0.6, 0.8)}))
+    narrow = judge.copy(config=judge.config.model_copy(update={"review_range": (0.6, 0.8)}))
     assert narrow(context=CONTEXT, answer=OPEN).escalated == 0
     assert len(server.requests) == 5
 
@@ -126,7 +126,7 @@ def test_escalate_to_in_its_three_forms():
         "openai/small", "lenient", "before",
     )  # fmt: skip
     graded = Judge("openai/small", escalate_to={"lm": "openai/big", "verdicts": "graded"}).escalate_to
-    assert (graded.lm_name, graded.config.instructions) == ("openai/big", ("graded",))
+    assert (graded.lm_name, graded.config.instruction) == ("openai/big", "graded")
     with pytest.raises(ConfigError, match="Options are"):
         Judge("openai/small", escalate_to={"granularty": "answer"})
 
@@ -135,18 +135,18 @@ def test_a_judge_without_an_lm_needs_a_head_of_words():
     """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none")
-    reads_lm = WORDS.statement.model_copy(update={"names": ("lm:supported",), "weights": (1.0,)})
+    reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
     with pytest.raises(ConfigError, match="granularity='sentence'"):
         Judge("none", classifier=WORDS, granularity="statement")
 
 
-@pytest.mark.parametrize("uncertain", [(0.8, 0.2), (-0.1, 0.5), (0.5, 1.1)])
-def test_uncertain_is_an_interval(uncertain):
+@pytest.mark.parametrize("review_range", [(0.8, 0.2), (-0.1, 0.5), (0.5, 1.1)])
+def test_a_review_range_is_an_interval(review_range):
     """Two probabilities, the lower one first."""
-    with pytest.raises(ConfigError, match="uncertain"):
-        Judge("openai/small", uncertain=uncertain)
+    with pytest.raises(ConfigError, match="review_range"):
+        Judge("openai/small", review_range=review_range)
 
 
 def test_the_fingerprint_covers_the_chain(words_first):

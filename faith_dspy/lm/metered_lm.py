@@ -11,13 +11,11 @@ import warnings
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
-from faith_dspy.concurrency import elsewhere
 from faith_dspy.lm.meter import Call, open_meters
 from faith_dspy.schema import Usage
 
@@ -82,8 +80,7 @@ class MeteredLM(dspy.LM):
                 time.sleep(wait)
             _load_litellm_if_used(self)
             current.started = time.perf_counter()
-            # `elsewhere` goes with faith_dspy.concurrency: then `return super().__call__(…)`.
-            return elsewhere(partial(super().__call__, prompt, messages=messages, **self._salted(kwargs)))
+            return super().__call__(prompt, messages=messages, **self._salted(kwargs))
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
-import dspy
 from dspy.adapters import ChatAdapter
-from dspy.clients._deprecation import adapter_message_call
 
-from faith_dspy.concurrency import elsewhere
-from faith_dspy.lm import MeteredLM
-from faith_dspy.program.replies import from_json, from_lines, read_fields, written
+from faith_dspy.program.replies import from_json, from_lines, read_fields, write_reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,13 +74,13 @@ class CompactAdapter(ChatAdapter):
         if entry is not None and self.structured:
             return "Reply in JSON: " + json.dumps({"verdicts": [{n: blank[n] for n in fields}]}, ensure_ascii=False)
         number = "" if entry is None else "1. "
-        return "Reply in this form:\n" + number + written({n: blank[n] for n in fields if n != "statement"})
+        return "Reply in this form:\n" + number + write_reply({n: blank[n] for n in fields if n != "statement"})
 
     def _reply(self, signature: type[Signature], outputs: Mapping[str, Any]) -> str:
         if _entry(signature) is None:
-            return written({name: outputs[name] for name in signature.output_fields})
+            return write_reply({name: outputs[name] for name in signature.output_fields})
         return "\n".join(
-            f"{e['statement']}. {written({k: v for k, v in e.items() if k != 'statement'})}"
+            f"{e['statement']}. {write_reply({k: v for k, v in e.items() if k != 'statement'})}"
             for e in outputs["verdicts"]
         )
 
@@ -101,54 +97,6 @@ class CompactAdapter(ChatAdapter):
         found = list(from_json(fields, completion)) or list(from_lines(fields, completion))
         numbers = [e["statement"] for e in found]
         return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
-
-
-ADAPTER = CompactAdapter()
-
-
-def unwatched(*modules: Any) -> bool:
-    """Whether nobody follows DSPy's calls: no trace (optimizers), no callbacks (tracing), no streams, no tracking."""
-    s = dspy.settings
-    return s.trace is None and not (
-        s.send_stream or s.track_usage or s.callbacks or any(module.callbacks for module in modules)
-    )
-
-
-def called(module: dspy.Module, **inputs: Any) -> dspy.Prediction:
-    """As ``module(**inputs)``; its ``forward`` alone where nobody would see the difference.
-
-    Whoever follows may wait in ways of its own, to post what it saw: others go on meanwhile.
-    """
-    if not unwatched(module):
-        return elsewhere(partial(module, **inputs))
-    return type(module).forward(module, **inputs)  # DSPy warns of module.forward()
-
-
-def predicted(predict: dspy.Predict, inputs: dict[str, Any], config: dict[str, Any]) -> dspy.Prediction:
-    """As ``predict(**inputs, config=config)``, on a shorter way where nobody would see the difference.
-
-    DSPy looks at types, tools and capabilities anew for each call, which takes nearly as long as the call itself.
-    Signature and demos are the predictor's own either way, as an optimizer left them. With a trace (optimizers),
-    callbacks (tracing), streams, or anything else than our adapter and LM, the way is DSPy's.
-    """
-    settings = dspy.settings
-    adapter, lm, signature = settings.adapter, settings.lm, predict.signature
-    if not (
-        type(predict) is dspy.Predict
-        and type(adapter) is CompactAdapter
-        and type(lm) is MeteredLM
-        and unwatched(predict, adapter, lm)
-        and not (predict.lm or predict.config or predict.fields)
-        and not (lm.kwargs.keys() & {"n", "num_generations", "tools"})
-        and inputs.keys() == signature.input_fields.keys()
-    ):
-        return predict(**inputs, config=config)
-    messages = adapter.format(signature, predict.demos, inputs)
-    modules = [*(settings.caller_modules or ()), predict]  # each of them keeps the call in its history
-    with dspy.context(caller_modules=modules), adapter_message_call(lm, messages):
-        outputs = lm(messages=messages, **config)
-    read = adapter._call_postprocess(signature, signature, outputs, lm, config)
-    return dspy.Prediction.from_completions(read, signature=signature)
 
 
 def response_format(signature: type[Signature]) -> dict[str, Any]:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
-from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dspy
 
-from faith_dspy.concurrency import meanwhile
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.lm.endpoint import redact
 from faith_dspy.lm.meter import counted
-from faith_dspy.program.adapter import ADAPTER, CompactAdapter, unwatched
+from faith_dspy.program.adapter import CompactAdapter
+from faith_dspy.program.extraction import assign_statements
+from faith_dspy.program.selection import combine_verdicts, verdicts_without_lm
 from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements
 from faith_dspy.program.verifier import JointVerifier, Verifier
-from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Usage
-from faith_dspy.text.context import IndexedContext, index_context
-from faith_dspy.text.features import CLASSIFIER_FEATURES, is_covered, lexical_features, novelty
+from faith_dspy.program.windows import size_of, windows
+from faith_dspy.schema import RawVerdict, Statement, Usage
+from faith_dspy.text.context import index_context
 from faith_dspy.text.focus import focused
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -28,86 +26,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from faith_dspy.program.verifier import Replies
+    from faith_dspy.program.windows import Window
+    from faith_dspy.schema import Chunk, Sentence
 
-MAX_LOST = 1 / 3
-"""Share of a sentence's content words that its statements may miss."""
 NUMBER_BYTES = 12
-"""What a chunk's number in the prompt takes of a window: five tokens, in bytes as `Judge` counts them."""
+"""Room for a chunk's number in the prompt: five tokens, in the bytes that windows are measured in."""
 
-_Open: TypeAlias = tuple[Statement, list[RawVerdict]]
-"""A statement the LM is asked about, and its readings so far."""
+_Pending: TypeAlias = tuple[Statement, list[RawVerdict]]
+"""A statement the LM is asked about, and its verdicts by the windows read so far."""
 
 log = logging.getLogger(__name__)
 
 
 class FaithfulnessProgram(dspy.Module):
-    """Extract, then verify. Input: question, context, answer; output: sentences and a `RawVerdict` per statement."""
+    """Extract statements, then verify them. Needs an LM in `dspy.settings`; brings its own adapter."""
 
     def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
         super().__init__()
         self.config = config
         self.window = window
-        """Bytes of context one call may hold; None: no limit. Longer contexts are read window by window."""
+        """Bytes of context that fit one call; None: no limit. A longer context is read window by window."""
         self.verify = Verifier(config)
-        self.joint = JointVerifier(config, self.verify.ear) if config.verification == "joint" else None
+        self.joint = JointVerifier(config, self.verify.caller) if config.verification == "joint" else None
         self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
 
     def forward(
         self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
     ) -> dspy.Prediction:
-        """Findings in the answer's order. An LM fault is kept in its raw_verdict; it never drops a statement.
+        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, and the usage of ``extraction``.
 
-        ``ask_about``: the option of `JudgeConfig`.
+        ``ask_about``: the option of `JudgeConfig`. An LM fault becomes the error of a verdict; no statement is dropped.
         """
         parts = sentences(answer)
-        missed = 0
-        with nullcontext() if isinstance(dspy.settings.adapter, CompactAdapter) else dspy.context(adapter=ADAPTER):
+        fallbacks = 0
+        with dspy.context(adapter=CompactAdapter()):
             before = counted()
-            statements = self.statements(parts, answer, question or "")
+            statements = self._statements(parts, answer, question or "")
             extraction = counted() - before
-            passed: list[RawVerdict | None] = [None] * len(statements)
-            if ask_about != "all":
-                passed = passed_over(statements, index_context(context, question), ask_about)
-            todo: list[_Open] = [(s, []) for s, p in zip(statements, passed, strict=True) if p is None]
-            for window, asked in self._turns(context, todo):
-                given = self._jointly([s for s, _ in asked], window, question or "")
-                missed += sum(any(None in row for row in replies) for replies in given if replies)
-                for (statement, found), said in zip(asked, given, strict=True):
-                    if not any(f.error for f in found):
-                        with meanwhile(partial(_signals, statement.text, context, question)):
-                            found.append(self._reading(statement, window, said, question or ""))
-        raw_verdicts = completed(passed, [merged(found) for _, found in todo])
-        return dspy.Prediction(sentences=parts, raw_verdicts=raw_verdicts, fallbacks=missed, extraction=extraction)
+            without_lm: list[RawVerdict | None] = [None] * len(statements)
+            if ask_about == "weakest":
+                without_lm = verdicts_without_lm(statements, index_context(context, question))
+            pending: list[_Pending] = [(s, []) for s, v in zip(statements, without_lm, strict=True) if v is None]
+            for window, asked in self._turns(context, pending):
+                joint = self._ask_jointly([s for s, _ in asked], window, question or "")
+                fallbacks += sum(None in replies for replies in joint if replies)
+                for (statement, verdicts), replies in zip(asked, joint, strict=True):
+                    if not any(v.error for v in verdicts):
+                        verdicts.append(self._verdict(statement, window, replies, question or ""))
+        raw_verdicts = combine_verdicts(without_lm, [merge_windows(verdicts) for _, verdicts in pending])
+        return dspy.Prediction(sentences=parts, raw_verdicts=raw_verdicts, fallbacks=fallbacks, extraction=extraction)
 
-    def _turns(self, context: Sequence[Chunk], todo: list[_Open]) -> Iterator[tuple[Window, list[_Open]]]:
-        """What is asked about one after the other: all statements of a window before the next one, so that the server
-        reads the window's text once; with `focus` each statement with sentences of its own."""
-        room = self._room()
-        if self.config.focus is None:
-            yield from ((window, todo) for window in windows(context, room, NUMBER_BYTES))
-            return
-        for one in todo:
-            shown = focused(context, one[0].text, self.config.focus)
-            yield from ((window, [one]) for window in windows(shown, room, NUMBER_BYTES))
-
-    def _room(self) -> int | None:
-        """Bytes of context that a call has room for beside its demos, which hold contexts of their own."""
-        if self.window is None:
-            return None
-        shown = max((_size(str([dict(d) for d in ask.demos])) for ask in self.verify.ask if ask.demos), default=0)
-        return max(self.window - shown, self.window // 4)
-
-    def _jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
-        """Replies to all statements at once; None for each where they are asked one by one, as a single one is."""
-        if self.joint is None or len(statements) < 2:
-            return [None] * len(statements)
-        replies: list[Replies | None] = self.joint(
-            context=window.texts, question=question, statements=[s.text for s in statements]
-        )
-        return replies
-
-    def statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
-        """What verdicts are asked about. Every sentence that can assert something ends in at least one statement."""
+    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
+        """The statements to verify. Every sentence that can assert something ends in at least one."""
         carrying = [p for p in parts if carries_statement(p.text)]
         if self.config.granularity is Granularity.ANSWER:
             return [Statement(text=answer.strip())] if carrying else []
@@ -122,187 +92,85 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            said = redact(in_short(exc), dspy.settings.lm)
-            log.warning("extraction failed (%s); judging sentences as written", said)
+            log.warning("extraction failed (%s); judging sentences as written", redact(in_short(exc), dspy.settings.lm))
             lines = []
-        return assign(lines, carrying, question)
+        return assign_statements(lines, carrying, question)
 
-    def _reading(self, statement: Statement, window: Window, given: Replies | None, question: str) -> RawVerdict:
-        """What the LM says about a statement by one window."""
-        verify = self.verify
-        inputs: dict[str, Any] = {
-            "context": window.texts,
-            "question": question,
-            "statement": statement.text,
-            "given": given,
-        }
-        found: dict[str, Any] = {"text": statement.text, "sentence_index": statement.sentence_index}
+    def _turns(self, context: Sequence[Chunk], pending: list[_Pending]) -> Iterator[tuple[Window, list[_Pending]]]:
+        """Pairs of a window and the statements to verify by it.
+
+        All statements come before the next window, so that the server reads each window's text once. With the option
+        `focus` each statement has sentences of its own.
+        """
+        room = self._room()
+        if self.config.focus is None:
+            yield from ((window, pending) for window in windows(context, room, NUMBER_BYTES))
+            return
+        for one in pending:
+            shown = focused(context, one[0].text, self.config.focus)
+            yield from ((window, [one]) for window in windows(shown, room, NUMBER_BYTES))
+
+    def _room(self) -> int | None:
+        """Bytes of context that fit one call beside its demos, which hold contexts of their own."""
+        if self.window is None:
+            return None
+        demos = self.verify.predict.demos
+        shown = size_of(str([dict(d) for d in demos])) if demos else 0
+        return max(self.window - shown, self.window // 4)
+
+    def _ask_jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
+        """Replies to all statements at once; None for each where they, like any single one, are asked one by one."""
+        if self.joint is None or len(statements) < 2:
+            return [None] * len(statements)
+        prediction = self.joint(context=window.texts, question=question, statements=[s.text for s in statements])
+        return list(prediction.replies)
+
+    def _verdict(self, statement: Statement, window: Window, replies: Replies | None, question: str) -> RawVerdict:
+        """The LM's verdict on a statement by one window."""
         before = counted()
+        fields: dict[str, Any]
         try:
-            p = verify.reading(**inputs) if unwatched(verify) else verify(**inputs)
+            prediction = self.verify(context=window.texts, question=question, statement=statement.text, replies=replies)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            found |= {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
+            fields = {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
         else:
-            found |= self._found(p, window.ids)
-        return RawVerdict(**found, usage=counted() - before)
+            fields = self._fields(prediction, window.ids)
+        return RawVerdict(
+            text=statement.text, sentence_index=statement.sentence_index, **fields, usage=counted() - before
+        )
 
-    def _found(self, p: Any, ids: Sequence[int]) -> dict[str, Any]:
-        """A reading as the fields of a `RawVerdict`."""
-        if p.verdict is None:
+    def _fields(self, prediction: dspy.Prediction, ids: Sequence[int]) -> dict[str, Any]:
+        """A verifier's prediction as fields of a `RawVerdict`."""
+        if prediction.verdict is None:
             return {"error": "the LM's reply has no label that was asked for"}
         return {
-            "verdict": INSTRUCTIONS[self.verify.names[0]].verdicts[p.verdict],
-            "probability": p.probability,
-            "logits": p.logits,
-            # An id the window does not have stays unknown: -1 is no chunk's id.
-            "chunk_ids": tuple(ids[i] if 0 <= i < len(ids) else -1 for i in p.supporting_chunk_ids),
-            "quotes": tuple(p.quotes),
-            "reason": p.reason,
-            "level": p.level if self.config.verdicts == "five_level" else None,
+            "verdict": INSTRUCTIONS[self.verify.instruction].verdicts[prediction.verdict],
+            "probability": prediction.probability,
+            "logit": prediction.logit,
+            # An id that the window does not have stays unknown: -1 is no chunk's id.
+            "chunk_ids": tuple(ids[i] if 0 <= i < len(ids) else -1 for i in prediction.supporting_chunk_ids),
+            "quotes": tuple(prediction.quotes),
+            "reason": prediction.reason,
+            "level": prediction.level if self.config.verdicts == "five_level" else None,
         }
 
 
-def passed_over(statements: Sequence[Statement], indexed: IndexedContext, ask_about: str) -> list[RawVerdict | None]:
-    """What stands for the statements that the LM is not asked about; None for those it is.
+def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
+    """One verdict on a statement from those by each window: the best supported one.
 
-    ``ask_about``: the option of `JudgeConfig`, ``novel`` or ``weakest``.
+    If it is supported, the ids and quotes of other windows with the same verdict follow its own. A window that could
+    not be read leaves the statement unjudged, because the support may be there.
     """
-    found = [RawVerdict.cleared(s) if is_covered(s.text, indexed) else None for s in statements]
-    left = [i for i, f in enumerate(found) if f is None]
-    if ask_about == "weakest" and left:
-        left.remove(max(left, key=lambda i: novelty(statements[i].text, indexed)))
-        for i in left:
-            found[i] = RawVerdict.presumed(statements[i])
-    return found
-
-
-def completed(passed: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]) -> list[RawVerdict]:
-    """All raw_verdicts, in the answer's order. Where the weakest statement cannot be judged, none is presumed by it."""
-    told = iter(asked)
-    lost = next((f for f in asked if f.verdict is None), None)
-    return [
-        next(told) if p is None
-        else p if lost is None or p.probability is not None
-        else lost.model_copy(update={"text": p.text, "sentence_index": p.sentence_index, "usage": Usage()})
-        for p in passed
-    ]  # fmt: skip
-
-
-def _signals(statement: str, context: Sequence[Chunk], question: str | None) -> None:
-    """Lexical features take no less time than the rest; they are remembered for the judgment that follows.
-
-    Those that most classifiers use: of others the context is read by then.
-    """
-    lexical_features(statement, (), indexed=index_context(context, question), names=CLASSIFIER_FEATURES)
-
-
-def merged(readings: Sequence[RawVerdict]) -> RawVerdict:
-    """One raw_verdict from a statement's readings by all windows: the best-supported one.
-
-    Where it is supported, ids and quotes of the other windows that support it stand after its own. A window that could
-    not be read leaves the statement unjudged: what stands there might have been the support.
-    """
-    if len(readings) == 1 and not (readings[0].chunk_ids or readings[0].quotes):
-        return readings[0]
-    usage = sum((r.usage for r in readings), Usage())
-    failed = next((r for r in readings if r.error), None)
-    best = failed or max(readings, key=lambda r: sum(r.logits.values()))
+    usage = sum((v.usage for v in verdicts), Usage())
+    failed = next((v for v in verdicts if v.error), None)
+    best = failed or max(verdicts, key=lambda v: v.logit or 0.0)
     if best.verdict is None or not best.verdict.is_supported:
         return best.model_copy(update={"usage": usage})
-    backing = [best, *(r for r in readings if r is not best and r.verdict is best.verdict)]
-    return best.model_copy(
-        update={
-            name: tuple(dict.fromkeys(item for r in backing for item in getattr(r, name)))
-            for name in ("chunk_ids", "quotes")
-        }
-        | {"usage": usage}
-    )
-
-
-class Window(NamedTuple):
-    """A part of the context that fits one call."""
-
-    ids: list[int]
-    """Chunk id of each text."""
-    texts: list[str]
-
-
-def windows(context: Sequence[Chunk], limit: int | None, each: int = 0) -> list[Window]:
-    """Chunks in as few windows of ``limit`` bytes as their order allows; long chunks are cut between sentences.
-
-    ``each``: what every chunk takes beside its text. Bytes of UTF-8, as they tell tokens in every script: a character
-    of Hindi or Chinese may be a token of its own.
-    """
-    pieces: list[tuple[int, str]] = []
-    for chunk in context:
-        if limit is None or _size(chunk.text) <= limit:
-            pieces.append((chunk.id, chunk.text))
-            continue
-        piece = ""
-        for sentence in sentences(chunk.text):
-            for part in _cut(sentence.text, limit):
-                if piece and _size(piece) + _size(part) + 1 > limit:
-                    pieces.append((chunk.id, piece))
-                    piece = ""
-                piece = f"{piece} {part}".strip()
-        pieces.append((chunk.id, piece))
-    out = [Window([], [])]
-    taken = 0
-    for chunk_id, text in pieces:
-        size = _size(text) + each
-        if out[-1].texts and limit is not None and taken + size > limit:
-            out.append(Window([], []))
-            taken = 0
-        taken += size
-        out[-1].ids.append(chunk_id)
-        out[-1].texts.append(text)
-    return out
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _cut(text: str, limit: int) -> Iterator[str]:
-    """Parts of at most ``limit`` bytes, a character at least."""
-    start = size = 0
-    for i, character in enumerate(text):
-        size += _size(character)
-        if size > limit and i > start:
-            yield text[start:i]
-            start, size = i, _size(character)
-    yield text[start:]
-
-
-def assign(lines: Sequence[str], carrying: Sequence[Sentence], known: str = "") -> list[Statement]:
-    """Statements from the LM's numbered lines (numbers count ``carrying`` from 1), in the order of the sentences.
-
-    An LM that takes an answer apart may leave things out or put things in, and so be judged instead of the answer.
-    So a statement with a content word that neither the answer nor ``known`` (the question) has is dropped, and a
-    sentence of which more than a third of the content words are then missing stands as written. Only the word "none"
-    after its number takes a sentence out, and only one without a number or a name in it.
-    """
-    found: dict[int, list[str]] = {}
-    for line in lines:
-        match = re.match(r"^[\s\-*\[(]*(\d{1,3})[\])]?[.:)\s]+(.+)$", line)
-        if match and 1 <= int(match[1]) <= len(carrying):
-            found.setdefault(int(match[1]), []).append(match[2].strip())
-    said = index_context([Chunk(id=0, text=" ".join([known, *(p.text for p in carrying)]))])
-    out: list[Statement] = []
-    for number, part in enumerate(carrying, 1):
-        lines_here = found.get(number, [])
-        if lines_here and all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in lines_here):
-            if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", part.text):
-                continue
-            lines_here = []
-        texts = [t for t in dict.fromkeys(lines_here) if _novel(t, said) == 0]
-        if not texts or _novel(part.text, index_context([Chunk(id=0, text=" ".join(texts))])) > MAX_LOST:
-            texts = [part.text]
-        out += [Statement(text=t, sentence_index=part.index) for t in texts]
-    return out
-
-
-def _novel(text: str, said: IndexedContext) -> float:
-    return lexical_features(text, [], indexed=said, names=["novel_words"])["novel_words"]
+    backing = [best, *(v for v in verdicts if v is not best and v.verdict is best.verdict)]
+    evidence = {
+        name: tuple(dict.fromkeys(item for v in backing for item in getattr(v, name)))
+        for name in ("chunk_ids", "quotes")
+    }
+    return best.model_copy(update={**evidence, "usage": usage})

@@ -18,25 +18,25 @@ MIN_LABEL_MASS = 0.01
 """Labels that together have less probability than this were not answered at all."""
 
 
-def written(outputs: Mapping[str, Any]) -> str:
+def write_reply(outputs: Mapping[str, Any]) -> str:
     """A reply as it is asked for and shown in demos."""
-    said = ""
-    thinks = next(iter(outputs)) == "reason"
+    text = ""
+    reason_first = next(iter(outputs)) == "reason"
     for name, value in outputs.items():
         if value is None:  # a demo's label without a reason
             continue
         if name == "quotes":
-            said += "".join(f'\nQuote: "{quote}"' for quote in value)
+            text += "".join(f'\nQuote: "{quote}"' for quote in value)
         elif name == "reason":
-            said += f"\nWhy: {value}"
+            text += f"\nWhy: {value}"
         elif isinstance(value, list | tuple) and name == "statements":
-            said += "\n".join(value)
+            text += "\n".join(value)
         else:
             ids = isinstance(value, list | tuple)
-            said += ("\nVerdict: " if thinks and not ids else " ") + (
+            text += ("\nVerdict: " if reason_first and not ids else " ") + (
                 f"[{', '.join(map(str, value))}]" if ids else str(value)
             )
-    return said.strip()
+    return text.strip()
 
 
 _VERDICT = re.compile(r"^\W*(?:verdict|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
@@ -46,13 +46,13 @@ _IDS = re.compile(r"\[([\d,\s]*)\]")
 
 
 def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
-    """One verdict, or whatever else the fields name, from a reply in the form of `written`."""
+    """One verdict, or whatever else the fields name, from a reply in the form of `write_reply`."""
     rest = completion.strip()
     out: dict[str, Any] = {}
     if next(iter(fields)) == "reason":
-        thoughts, at = after_thoughts(completion)
+        end, at = split_reasoning(completion)
         out["label_at"] = at
-        out["reason"] = _WHY.sub("", completion[:thoughts], count=1).strip() or None
+        out["reason"] = _WHY.sub("", completion[:end], count=1).strip() or None
         rest = completion[at:].strip()
     long = bool(fields.keys() & {"quotes", "reason"})
     head = re.split(_QUOTED.pattern + "|" + _WHY.pattern, rest, maxsplit=1, flags=_WHY.flags)[0] if long else rest
@@ -77,12 +77,12 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
     return out
 
 
-def after_thoughts(completion: str) -> tuple[int, int]:
-    """Of a reply that thinks first: where its thoughts end, and where its label begins."""
-    *_, told = [None, *_VERDICT.finditer(completion)]
-    if told:
-        return told.start(), told.end()
-    at = len(completion.rstrip().rpartition("\n")[0])  # without the word, the label may still be the last line
+def split_reasoning(completion: str) -> tuple[int, int]:
+    """Where the reasoning of a reply that reasons first ends, and where its label begins: two offsets."""
+    *_, last = [None, *_VERDICT.finditer(completion)]
+    if last:
+        return last.start(), last.end()
+    at = len(completion.rstrip().rpartition("\n")[0])  # without a heading the label may still be the last line
     return at, at
 
 

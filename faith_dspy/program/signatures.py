@@ -1,8 +1,8 @@
 """Seed prompts: what the LM is asked, as DSPy signatures.
 
 An instruction has two parts, divided by its last blank line. What comes before stands once at the top of the prompt.
-The last paragraph is asked at the very end, after the statement, where a small LM heeds it best – and where several
-instructions can be asked about one statement while the server's prefix cache holds everything above them.
+The last paragraph is asked at the very end, after the statement, where a small LM heeds it best, and where it does not
+keep the server's prefix cache from holding everything above it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class Instruction(NamedTuple):
         reasoning: str = "none",
         criteria: str = "",
         strictness: str = "strict",
-        system_prompt: str = "",
         joint: bool = False,
     ) -> type[dspy.Signature]:
         """The signature that asks this instruction; keywords are options of `JudgeConfig`, ``joint`` for all at once.
@@ -97,9 +96,7 @@ class Instruction(NamedTuple):
         """
         in_text = cite and self is _SUPPORTED
         top, _, ask = (CiteStatement.instructions if in_text else self.text).rpartition("\n\n")
-        top = "\n".join(
-            filter(None, (system_prompt.strip() or top, _LENIENT if strictness == "lenient" else "", criteria))
-        )
+        top = "\n".join(filter(None, (top, _LENIENT if strictness == "lenient" else "", criteria)))
         if cite:
             ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
         ask = (_BEFORE if reasoning == "before" else "") + ask
@@ -189,26 +186,19 @@ INSTRUCTIONS: dict[str, Instruction] = {
         },
     ),
 }
-"""The bank of seed instructions, by the names `JudgeConfig.instructions` takes."""
+"""The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
 
 BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
 """Those that ask about one statement, strict to lenient; what a search chooses from."""
 
 
-def asked_by(config: JudgeConfig, *, joint: bool = False) -> list[type[dspy.Signature]]:
-    """A signature per instruction of the config. Ids, quotes and reasons are asked for with the first only."""
-    out = []
-    for i, name in enumerate(config.instructions):
-        extras: dict[str, Any] = (
-            {"cite": config.cite, "quote": config.quote, "reasoning": config.reasoning} if i == 0 else {}
-        )
-        out.append(
-            INSTRUCTIONS[name].signature(
-                criteria=config.criteria,
-                strictness=config.strictness,
-                system_prompt=config.system_prompt,
-                joint=joint,
-                **extras,
-            )
-        )
-    return out
+def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signature]:
+    """The signature that a judge of this config asks."""
+    return INSTRUCTIONS[config.instruction].signature(
+        cite=config.cite,
+        quote=config.quote,
+        reasoning=config.reasoning,
+        criteria=config.criteria,
+        strictness=config.strictness,
+        joint=joint,
+    )

@@ -1,4 +1,4 @@
-"""Asking for verdicts: one statement a call, or all of an answer's in one, and what is read from the replies."""
+"""Ask the LM for verdicts, one statement a call or all of an answer's in one, and read its replies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import dspy
 
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.endpoint import redact
-from faith_dspy.program.adapter import CompactAdapter, predicted, response_format
-from faith_dspy.program.replies import after_thoughts, label_probabilities, token_alternatives, token_text
-from faith_dspy.program.signatures import INSTRUCTIONS, asked_by
+from faith_dspy.program.adapter import CompactAdapter, response_format
+from faith_dspy.program.replies import label_probabilities, split_reasoning, token_alternatives, token_text
+from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.scoring.classifier import to_logit, to_probability
 
 if TYPE_CHECKING:
@@ -21,252 +21,233 @@ if TYPE_CHECKING:
     from faith_dspy.config import JudgeConfig
     from faith_dspy.program.signatures import Instruction
 
-TOP_TOKENS = 20
-"""Alternatives asked for per token; the most that OpenAI's API gives."""
+TOP_LOGPROBS = 20
+"""Alternatives requested per token: the most that OpenAI's API gives."""
 LABEL_TOKENS = 12
-"""Room for a label, and the chunk ids after it, where one token is not enough."""
+"""Room for a label and the chunk ids after it, where one token is not enough."""
 QUOTE_TOKENS = 80
 REASON_TOKENS = {"none": 0, "after": 100, "before": 200}
 ENTRY_TOKENS = 40
 """Room for the names and brackets around one verdict in JSON."""
 TEMPERATURE = 0.7
 """Of repeated samples."""
-UNTOLD_LOGIT = 2.0
-"""Logit that stands for a label whose probability the LM does not tell (p = .88)."""
+LABEL_LOGIT = 2.0
+"""Log-odds that stand for a label without a probability (p = .88)."""
 
 log = logging.getLogger(__name__)
 
 
 class Reply(NamedTuple):
-    """What one reply, or several samples taken together, said about a statement."""
+    """What one reply, or several samples taken together, says about a statement."""
 
     label: str | None
-    shares: dict[str, float] | None = None
-    """Probability of each label; None where it is not told."""
+    probabilities: dict[str, float] | None = None
+    """Of each label; None if the LM gives none."""
     chunk_ids: tuple[int, ...] = ()
     quotes: tuple[str, ...] = ()
     reason: str | None = None
 
 
-class Reading(NamedTuple):
-    """What the LM says about one statement: a verifier's output fields."""
-
-    verdict: str | None
-    """The label."""
-    supporting_chunk_ids: list[int]
-    quotes: list[str]
-    reason: str | None
-    level: float | None
-    """Expected support by the first instruction."""
-    logits: dict[str, float]
-    """Of the probability of support, by instruction."""
-    probability: float | None
-    """Of support; None where the LM tells none."""
+Replies = list[Reply | None]
+"""The replies about one statement, one per sample; None where a reply is missing or could not be read."""
 
 
-Replies = list[list[Reply | None]]
-"""Of one statement: by instruction, then by sample; None where there was no reply that could be read."""
-
-
-class Ear:
-    """Sends a prediction's call and hears as much as the LM tells; remembers what it refuses."""
+class LabelCaller:
+    """Calls a predictor with as much of token probabilities and JSON schemas as the LM supports, and remembers it."""
 
     def __init__(self, config: JudgeConfig) -> None:
         self.confidence = config.confidence
-        self.rolls: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
-        """A number per sample; None for the one reply that is not sampled."""
-        self.extra = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
-        """Tokens that the first instruction's reply may need beside label and ids."""
-        self.told: bool | None = None  # whether the LM tells token probabilities; found out by the first call
-        self.structured: bool | None = None  # whether it holds replies to a JSON schema
+        self.samples: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
+        """A number per sample; None for a single reply that is not sampled."""
+        self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
+        """Room that a reply may need beside label and ids."""
+        self.gives_probabilities: bool | None = None
+        """None until the first call."""
+        self.takes_schema: bool | None = None
 
     def call(
-        self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: dict[str, Any], **settings: Any
+        self, predict: dspy.Predict, tokens: int, sample: int | None, inputs: dict[str, Any], **config: Any
     ) -> dspy.Prediction:
-        """Ask with token probabilities; where the LM refuses them, or has never told any, for the label alone."""
-        if roll is not None:
-            config = {"max_tokens": max(tokens, LABEL_TOKENS), **_sampled(roll), **settings}
-            return predicted(predict, inputs, config)
-        if self.confidence != "none" and self.told is not False:
-            config = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_TOKENS, **settings}
-            prediction = None
-            try:
-                prediction = predicted(predict, inputs, config)
-            except Exception as exc:
-                if "logprob" not in str(exc).lower():
-                    raise
-                log.info("the LM tells no token probabilities; going on with labels alone")
-                self.told = False
-            else:
-                # An LM that told them before has missed once; one that never did will not be asked again.
-                self.told = bool(_content(prediction)) or self.told or False
-            if self.confidence == "probability" and not self.told:
-                raise ConfigError(
-                    "confidence='probability', but the LM tells no token probabilities. Set confidence='samples' for "
-                    "repeated samples, or 'auto' to go on without a confidence."
-                )
-            # One token that tells nothing may be a mere asterisk; a longer reply is as good as asked again.
-            if prediction is not None and (_content(prediction) or tokens > 1):
+        """Ask for token probabilities, or for the label alone if the LM refuses them or has never given any.
+
+        Raises `ConfigError` with ``confidence="probability"`` if there are none.
+        """
+        if sample is not None:
+            config |= {"max_tokens": max(tokens, LABEL_TOKENS), **_sampling(sample)}
+            return predict(**inputs, config=config)
+        if self.confidence != "none" and self.gives_probabilities is not False:
+            prediction = self._with_probabilities(predict, tokens, inputs, config)
+            # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
+            if prediction is not None and (_tokens(prediction) or tokens > 1):
                 return prediction
-        return predicted(predict, inputs, {"max_tokens": max(tokens, LABEL_TOKENS), **settings})
+        return predict(**inputs, config={"max_tokens": max(tokens, LABEL_TOKENS), **config})
+
+    def _with_probabilities(
+        self, predict: dspy.Predict, tokens: int, inputs: dict[str, Any], config: dict[str, Any]
+    ) -> dspy.Prediction | None:
+        config = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **config}
+        prediction = None
+        try:
+            prediction = predict(**inputs, config=config)
+        except Exception as exc:
+            if "logprob" not in str(exc).lower():
+                raise
+            log.info("the LM gives no token probabilities; going on with labels alone")
+            self.gives_probabilities = False
+        else:
+            # One reply without them means little from an LM that has given them before, else that it has none.
+            self.gives_probabilities = bool(_tokens(prediction)) or self.gives_probabilities or False
+        if self.confidence == "probability" and not self.gives_probabilities:
+            raise ConfigError(
+                "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
+                "repeated samples, or 'auto' to go on without a confidence."
+            )
+        return prediction
 
 
-def _sampled(roll: int) -> dict[str, Any]:
-    """Settings of a sample. Reasoning models, the ones DSPy gives another limit, take no temperature."""
+def _sampling(sample: int) -> dict[str, Any]:
+    """Settings of a sample. Reasoning models, which DSPy gives another token limit, take no temperature."""
     fixed = "max_completion_tokens" in getattr(dspy.settings.lm, "kwargs", {})
-    return {"rollout_id": roll} | ({} if fixed else {"temperature": TEMPERATURE})
+    return {"rollout_id": sample} | ({} if fixed else {"temperature": TEMPERATURE})
+
+
+def _instruction(config: JudgeConfig) -> Instruction:
+    if config.instruction not in INSTRUCTIONS:
+        raise ConfigError(f"there is no instruction {config.instruction!r}; there are {', '.join(INSTRUCTIONS)}.")
+    return INSTRUCTIONS[config.instruction]
 
 
 class Verifier(dspy.Module):
-    """One call per statement, instruction and sample; the label's probability is read off its token."""
+    """One call per statement and sample; the label's probability is read from its token."""
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
-        unknown = [name for name in config.instructions if name not in INSTRUCTIONS]
-        if unknown:
-            raise ConfigError(f"there is no instruction {unknown[0]!r}; there are {', '.join(INSTRUCTIONS)}.")
-        self.names = list(config.instructions)
+        _instruction(config)
+        self.instruction = config.instruction
         self.cite = config.cite
-        self.supported_from = config.supported_from
-        self.thinks = config.reasoning == "before"
-        self.ear = Ear(config)
-        self.ask = [dspy.Predict(signature) for signature in asked_by(config)]
+        self.reasons_first = config.reasoning == "before"
+        self.caller = LabelCaller(config)
+        self.predict = dspy.Predict(signature_of(config))
 
     def forward(
-        self, context: list[str], question: str, statement: str, given: Replies | None = None
+        self, context: list[str], question: str, statement: str, replies: Replies | None = None
     ) -> dspy.Prediction:
-        """A `Reading` as DSPy's programs give it."""
-        return dspy.Prediction(**self.reading(context, question, statement, given)._asdict())
+        """What the LM says about one statement.
 
-    def reading(self, context: list[str], question: str, statement: str, given: Replies | None = None) -> Reading:
-        """What the LM says about one statement: chunk ids, quotes and reason as it named them.
+        ``replies``: those that a joint call gave already; the missing ones are asked for here.
 
-        ``given``: replies that are there already.
+        The prediction has ``verdict`` (the label), ``supporting_chunk_ids``, ``quotes`` and ``reason`` as the LM named
+        them, ``level`` (expected support in [0, 1]), ``logit`` (log-odds of support, clipped) and ``probability`` (of
+        support; None if the LM gives none). All are None or empty if no reply has a label.
         """
         inputs = {"context": context, "question": question, "statement": statement}
-        logits: dict[str, float] = {}
-        replies: list[Reply] = []
-        for i, name in enumerate(self.names):
-            there = given[i] if given else [None] * len(self.ear.rolls)
-            instruction = INSTRUCTIONS[name]
-            reply = pooled(
-                [r or self._reply(i, roll, inputs) for r, roll in zip(there, self.ear.rolls, strict=True)], instruction
-            )
-            if reply.shares:
-                logits[name] = to_logit(support(reply, instruction))
-            elif reply.label is not None:
-                logits[name] = UNTOLD_LOGIT if instruction.labels[reply.label] == 1.0 else -UNTOLD_LOGIT
-            replies.append(reply)
-        if not replies:
-            raise ValueError("a verifier needs at least one instruction")
-        first = replies[0]
-        mean = sum(logits.values()) / len(logits) if logits else None
-        told = any(r.shares for r in replies)
-        probability = to_probability(mean) if told and mean is not None else None
-        return Reading(
-            verdict=self._verdict(first, probability),
-            supporting_chunk_ids=list(first.chunk_ids),
-            quotes=list(first.quotes),
-            reason=first.reason,
-            level=None if first.label is None else support(first, INSTRUCTIONS[self.names[0]]),
-            logits=logits,
+        given = replies or [None] * len(self.caller.samples)
+        reply = pool_samples(
+            [r or self._ask(sample, inputs) for r, sample in zip(given, self.caller.samples, strict=True)],
+            INSTRUCTIONS[self.instruction],
+        )
+        level = None if reply.label is None else expected_support(reply, INSTRUCTIONS[self.instruction])
+        logit = probability = None
+        if level is not None and reply.probabilities:
+            logit = to_logit(level)
+            probability = to_probability(logit)
+        elif level is not None:
+            logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
+        return dspy.Prediction(
+            verdict=reply.label,
+            supporting_chunk_ids=list(reply.chunk_ids),
+            quotes=list(reply.quotes),
+            reason=reply.reason,
+            level=level,
+            logit=logit,
             probability=probability,
         )
 
-    def _verdict(self, reply: Reply, probability: float | None) -> str | None:
-        """The label; the likeliest on the side of ``supported_from`` where that was fitted."""
-        if self.supported_from is None or probability is None or not reply.shares:
-            return reply.label
-        known, shares = INSTRUCTIONS[self.names[0]].verdicts, reply.shares
-        side = [k for k in shares if known[k].is_supported is (probability >= self.supported_from)]
-        return max(side, key=lambda k: shares[k]) if side else reply.label
-
-    def _reply(self, i: int, roll: int | None, inputs: dict[str, Any]) -> Reply:
-        extra = self.ear.extra if i == 0 else 0
-        tokens = LABEL_TOKENS + extra if extra or (self.cite and i == 0) else 1
-        prediction = self.ear.call(self.ask[i], tokens, roll, inputs)
-        said = dict(prediction.items())
-        if self.thinks and i == 0:
-            said["label_at"] = after_thoughts(token_text(_content(prediction)))[1]
-        reply = heard(prediction, said, INSTRUCTIONS[self.names[i]])
-        prediction["verdict"] = reply.label  # what DSPy's optimizers make demos of
+    def _ask(self, sample: int | None, inputs: dict[str, Any]) -> Reply:
+        extra = self.caller.extra_tokens
+        tokens = LABEL_TOKENS + extra if extra or self.cite else 1
+        prediction = self.caller.call(self.predict, tokens, sample, inputs)
+        fields = dict(prediction.items())
+        if self.reasons_first:
+            fields["label_at"] = split_reasoning(token_text(_tokens(prediction)))[1]
+        reply = read_reply(prediction, fields, INSTRUCTIONS[self.instruction])
+        prediction["verdict"] = reply.label  # DSPy's optimizers make demos of it
         return reply
 
 
 class JointVerifier(dspy.Module):
-    """One call for all statements per instruction and sample; in JSON where the endpoint holds replies to a schema."""
+    """One call per sample for all statements of an answer; in JSON if the endpoint holds replies to a schema."""
 
-    def __init__(self, config: JudgeConfig, ear: Ear) -> None:
+    def __init__(self, config: JudgeConfig, caller: LabelCaller) -> None:
         super().__init__()
-        self.names = list(config.instructions)
-        self.ear = ear
-        self.ask = [dspy.Predict(signature) for signature in asked_by(config, joint=True)]
+        _instruction(config)
+        self.instruction = config.instruction
+        self.caller = caller
+        self.predict = dspy.Predict(signature_of(config, joint=True))
 
-    def forward(self, context: list[str], question: str, statements: list[str]) -> list[Replies]:
-        """Replies of each statement; None wherever there is none that can be read. LM faults are logged, not raised."""
-        found: list[Replies] = [[[None] * len(self.ear.rolls) for _ in self.names] for _ in statements]
+    def forward(self, context: list[str], question: str, statements: list[str]) -> dspy.Prediction:
+        """``replies``: `Replies` for each statement. LM faults are logged, not raised."""
+        replies: list[Replies] = [[None] * len(self.caller.samples) for _ in statements]
         inputs = {"context": context, "question": question, "statements": statements}
-        for i, name in enumerate(self.names):
-            tokens = (LABEL_TOKENS + ENTRY_TOKENS + (self.ear.extra if i == 0 else 0)) * len(statements)
-            for r, roll in enumerate(self.ear.rolls):
-                try:
-                    prediction = self._call(self.ask[i], tokens, roll, inputs)
-                except FaithDspyError:
-                    raise
-                except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                    said = redact(in_short(exc), dspy.settings.lm)
-                    log.warning("joint verification failed (%s); asking statement by statement", said)
-                    continue
-                for entry in prediction.verdicts:
-                    reply = heard(prediction, entry, INSTRUCTIONS[name])
-                    if 1 <= entry["statement"] <= len(statements) and reply.label is not None:
-                        found[entry["statement"] - 1][i][r] = reply
-        return found
+        tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.caller.extra_tokens) * len(statements)
+        for i, sample in enumerate(self.caller.samples):
+            try:
+                prediction = self._call(tokens, sample, inputs)
+            except FaithDspyError:
+                raise
+            except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
+                why = redact(in_short(exc), dspy.settings.lm)
+                log.warning("joint verification failed (%s); asking statement by statement", why)
+                continue
+            for entry in prediction.verdicts:
+                reply = read_reply(prediction, entry, INSTRUCTIONS[self.instruction])
+                if 1 <= entry["statement"] <= len(statements) and reply.label is not None:
+                    replies[entry["statement"] - 1][i] = reply
+        return dspy.Prediction(replies=replies)
 
-    def _call(self, predict: dspy.Predict, tokens: int, roll: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
-        ear = self.ear
-        if ear.structured is None:
-            ear.structured = bool(getattr(dspy.settings.lm, "supports_response_schema", False))
-        if ear.structured:
-            schema = response_format(predict.signature)
+    def _call(self, tokens: int, sample: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
+        caller = self.caller
+        if caller.takes_schema is None:
+            caller.takes_schema = bool(getattr(dspy.settings.lm, "supports_response_schema", False))
+        if caller.takes_schema:
+            schema = response_format(self.predict.signature)
             try:
                 with dspy.context(adapter=CompactAdapter(structured=True)):
-                    return ear.call(predict, tokens, roll, inputs, response_format=schema)
+                    return caller.call(self.predict, tokens, sample, inputs, response_format=schema)
             except Exception as exc:
                 if not any(word in str(exc).lower() for word in ("response_format", "schema")):
                     raise
-                log.info("the LM takes no JSON schema; going on with lines")
-                ear.structured = False
-        return ear.call(predict, tokens, roll, inputs)
+                log.info("the LM takes no JSON schema; going on with numbered lines")
+                caller.takes_schema = False
+        return caller.call(self.predict, tokens, sample, inputs)
 
 
-def _content(prediction: dspy.Prediction) -> list[Any]:
-    """The tokens of the reply with their probabilities; empty when the LM tells none."""
+def _tokens(prediction: dspy.Prediction) -> list[Any]:
+    """The reply's tokens with their probabilities; empty if the LM gives none."""
     logprobs = getattr(prediction, "logprobs", None)
     content = logprobs.get("content") if isinstance(logprobs, dict) else getattr(logprobs, "content", None)
     return list(content or [])
 
 
-def heard(prediction: dspy.Prediction, said: Mapping[str, Any], instruction: Instruction) -> Reply:
-    """One verdict of a reply. Where the label's probability is told, the likeliest label is the verdict."""
-    at = said.get("label_at")
-    label = said.get("verdict")
-    shares = label_probabilities(token_alternatives(_content(prediction), at), instruction.labels)
-    if at is not None and (label is None or not (shares or {}).get(label)):
-        shares = None  # the token there is no beginning of the label that was read
-    if shares:
-        label = max(shares, key=lambda k: shares[k])
+def read_reply(prediction: dspy.Prediction, fields: Mapping[str, Any], instruction: Instruction) -> Reply:
+    """One verdict of a reply, from its parsed ``fields``. With token probabilities the likeliest label counts."""
+    at, label = fields.get("label_at"), fields.get("verdict")
+    probabilities = label_probabilities(token_alternatives(_tokens(prediction), at), instruction.labels)
+    if at is not None and (label is None or not (probabilities or {}).get(label)):
+        probabilities = None  # the token there does not begin the label that was read
+    if probabilities:
+        label = max(probabilities, key=lambda name: probabilities[name])
     return Reply(
         label=label,
-        shares=shares,
-        chunk_ids=tuple(said.get("supporting_chunk_ids") or ()),
-        quotes=tuple(said.get("quotes") or ()),
-        reason=said.get("reason"),
+        probabilities=probabilities,
+        chunk_ids=tuple(fields.get("supporting_chunk_ids") or ()),
+        quotes=tuple(fields.get("quotes") or ()),
+        reason=fields.get("reason"),
     )
 
 
-def pooled(replies: Sequence[Reply], instruction: Instruction) -> Reply:
-    """Several samples as one reply: each label's share of those that have one, the most frequent as the verdict."""
+def pool_samples(replies: Sequence[Reply], instruction: Instruction) -> Reply:
+    """Several samples as one reply: the most frequent label, and each label's share as its probability."""
     if len(replies) == 1:
         return replies[0]
     counts = Counter(r.label for r in replies if r.label is not None)
@@ -274,11 +255,11 @@ def pooled(replies: Sequence[Reply], instruction: Instruction) -> Reply:
         return replies[0]
     label = counts.most_common(1)[0][0]
     shares = {name: counts[name] / counts.total() for name in instruction.labels}
-    return next(r for r in replies if r.label == label)._replace(shares=shares)
+    return next(r for r in replies if r.label == label)._replace(probabilities=shares)
 
 
-def support(reply: Reply, instruction: Instruction) -> float:
-    """Expected support: Σ share · what the label stands for; of a label without shares what it stands for."""
-    if reply.shares:
-        return sum(p * instruction.labels[label] for label, p in reply.shares.items())
+def expected_support(reply: Reply, instruction: Instruction) -> float:
+    """Σ probability · support of each label; without probabilities the support that the label stands for."""
+    if reply.probabilities:
+        return sum(p * instruction.labels[label] for label, p in reply.probabilities.items())
     return instruction.labels[str(reply.label)]

@@ -30,9 +30,9 @@ None grows with the number of statements as such: a sum of log-probabilities wou
 def direction(name: str) -> int:
     """+1 if a signal may only speak for support, -1 if only against it, 0 if either.
 
-    The LM's probabilities (``lm``, ``lm:<instruction>``, as `to_logit`) and all aggregates speak for it.
+    ``lm``, the LM's log-odds of support, and all aggregates speak for it.
     """
-    if name == "lm" or name.startswith("lm:") or name in AGGREGATES:
+    if name == "lm" or name in AGGREGATES:
         return 1
     return DIRECTIONS.get(name, 0)
 

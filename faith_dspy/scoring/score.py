@@ -39,10 +39,10 @@ def unverified(answer: str) -> RawJudgment:
 def statement_features(
     raw_judgment: RawJudgment, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
 ) -> list[dict[str, float]]:
-    """Features of each statement: of words those of ``names``, and ``lm:<instruction>`` logits where the LM answered."""
+    """Features of each statement: the lexical ones of ``names``, and ``lm``, the log-odds of support by the LM's reply."""
     return [
-        lexical_features(f.text, (), indexed=indexed, names=names) | {f"lm:{k}": v for k, v in f.logits.items()}
-        for f in raw_judgment.raw_verdicts
+        lexical_features(v.text, (), indexed=indexed, names=names) | ({} if v.logit is None else {"lm": v.logit})
+        for v in raw_judgment.raw_verdicts
     ]
 
 
@@ -67,7 +67,7 @@ def score_answer(
     """The judgment on one observed answer. With a classifier, verdicts and threshold are the fitted ones."""
     raw_verdicts = raw_judgment.raw_verdicts
     if not raw_verdicts:
-        return by_policy(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
+        return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
     if all(f.verdict is None for f in raw_verdicts):
         failed = any(f.lm_failed for f in raw_verdicts)
         return unscored(
@@ -171,7 +171,7 @@ def unscored(reason: Unscored, detail: str, raw_judgment: RawJudgment) -> Judgme
     )
 
 
-def by_policy(reason: Unscored, worth: float | None, raw_judgment: RawJudgment) -> Judgment:
+def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudgment) -> Judgment:
     """An answer that asserts nothing: unscored, or worth what the user's policy says."""
     if worth is None:
         words = {

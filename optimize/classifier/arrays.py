@@ -99,8 +99,7 @@ class ClassifierData:
     @property
     def prior_directions(self) -> list[float]:
         """The direction of each statement feature, times its prior weight."""
-        from_lm = [n for n in self.names if n not in DIRECTIONS]
-        return [direction(n) * (LM_PRIOR / len(from_lm) if n in from_lm else 1) for n in self.names]
+        return [direction(n) * (1 if n in DIRECTIONS else LM_PRIOR) for n in self.names]
 
     def answer_columns(self, source: Source) -> tuple[str, ...]:
         """Names of the answer classifier's features."""

@@ -31,16 +31,12 @@ class Asked:
         random.Random(seed).shuffle(keys)
         self._fold = {key: i % FOLDS for i, key in enumerate(keys)}
 
-    def pooled(self, names: Sequence[str]) -> list[float]:
-        """Mean log-odds under these instructions."""
-        return [sum(row) / len(names) for row in zip(*(self.logits[n] for n in names), strict=True)]
-
-    def credits(self, names: Sequence[str]) -> list[float]:
+    def credits(self, name: str) -> list[float]:
         """Per statement n / (2 · n of its class) if the verdict agrees, else 0: their mean is the balanced accuracy.
 
         The cut a statement is judged by was found on the statements of other contexts.
         """
-        scores = self.pooled(names)
+        scores = self.logits[name]
         n, positive = len(self.labels), sum(self.labels)
         size = {True: positive, False: n - positive}
         fold = [self._fold[g] for g in self.groups]
@@ -54,17 +50,17 @@ class Asked:
                     out[i] = n / (2 * size[self.labels[i]])
         return out
 
-    def gain(self, names: Sequence[str], over: Sequence[str]) -> tuple[float, float]:
-        """Balanced accuracy won by asking ``names`` instead of ``over``, and its paired standard error by context."""
-        won = [a - b for a, b in zip(self.credits(names), self.credits(over), strict=True)]
+    def gain(self, name: str, over: str) -> tuple[float, float]:
+        """Balanced accuracy won by asking ``name`` instead of ``over``, and its paired standard error by context."""
+        won = [a - b for a, b in zip(self.credits(name), self.credits(over), strict=True)]
         return paired(won, self.groups)
 
-    def figure(self, names: Sequence[str]) -> Figure:
+    def figure(self, name: str) -> Figure:
         """AUROC, and balanced accuracy with cross-fitted cuts."""
         from sklearn.metrics import roc_auc_score
 
-        auroc = float(roc_auc_score(self.labels, self.pooled(names)))
-        return Figure(" + ".join(names), auroc, sum(self.credits(names)) / len(self.labels), len(self.labels))
+        auroc = float(roc_auc_score(self.labels, self.logits[name]))
+        return Figure(name, auroc, sum(self.credits(name)) / len(self.labels), len(self.labels))
 
 
 def paired(won: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
@@ -77,18 +73,16 @@ def paired(won: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
 
 
 def search(task: Task) -> Found:
-    """The verifier with the instruction people agree with most, and a second one where pooling both adds to it.
+    """The verifier with the instruction that agrees best with people.
 
-    A few dozen statements tell little, and most instructions say much the same. So the one that is asked now stays
-    unless another is better by more than the paired standard error, and a second has to win as much on top.
+    A few dozen statements tell little, and most instructions say much the same. So the present one stays unless another
+    is better by more than the paired standard error.
     """
     asked = ask(task)
-    chosen = choose(asked, task.config.instructions[:1])
-    config = task.config.model_copy(update={"instructions": chosen})
-    figures = [asked.figure([name]) for name in asked.logits]
-    if len(chosen) > 1:
-        figures.append(asked.figure(chosen))
-    note = f"asks {' and '.join(chosen)}, of {len(asked.logits)} instructions tried"
+    chosen = choose(asked, task.config.instruction)
+    config = task.config.model_copy(update={"instruction": chosen})
+    figures = [asked.figure(name) for name in asked.logits]
+    note = f"asks {chosen}, of {len(asked.logits)} instructions tried"
     return Found(Stage(Verifier(config)), tuple(figures), note)
 
 
@@ -96,9 +90,9 @@ def ask(task: Task) -> Asked:
     """Every instruction asked about the same statements, document by document, so that prefix caches hold it."""
     rows = balanced(task.train, task.effort.compare_on, task.seed)
     rows.sort(key=lambda r: (r.context, r.statement))
-    names = list(dict.fromkeys((task.config.instructions[0], *BANK)))
+    names = list(dict.fromkeys((task.config.instruction, *BANK)))
     stages = {
-        name: Stage(Verifier(task.config.model_copy(update={"instructions": (name,), "cite": False}))) for name in names
+        name: Stage(Verifier(task.config.model_copy(update={"instruction": name, "cite": False}))) for name in names
     }
     told: list[dict[str, float]] = []
     for row in rows:
@@ -106,7 +100,8 @@ def ask(task: Task) -> Asked:
         for name in names:
             seen = stages[name](**row.inputs())
             task.metric(row, seen)
-            told[-1].update(seen.get("logits") or {})
+            if (logit := seen.get("logit")) is not None:
+                told[-1][name] = logit
     # What an LM cannot answer is no candidate; the others are compared on the same statements or not at all.
     names = [n for n in names if n == names[0] or sum(n in t for t in told) >= MIN_ANSWERED * len(rows)]
     kept = [(r, t) for r, t in zip(rows, told, strict=True) if all(n in t for n in names)]
@@ -120,13 +115,11 @@ def ask(task: Task) -> Asked:
     return Asked(logits, labels, ["\n".join(r.context) for r, _ in kept], task.seed)
 
 
-def choose(asked: Asked, default: Sequence[str]) -> tuple[str, ...]:
-    """The default instruction or a better one, and perhaps a second."""
-    chosen = tuple(default)
-    for where in ("instead", "besides"):
-        options = [(name,) if where == "instead" else (*chosen, name) for name in asked.logits if name not in chosen]
-        best = max(options, key=lambda names: sum(asked.credits(names)))
-        won, error = asked.gain(best, chosen)
-        if won > error:
-            chosen = best
-    return chosen
+def choose(asked: Asked, default: str) -> str:
+    """The default instruction, or a better one."""
+    others = [name for name in asked.logits if name != default]
+    if not others:
+        return default
+    best = max(others, key=lambda name: sum(asked.credits(name)))
+    won, error = asked.gain(best, default)
+    return best if won > error else default

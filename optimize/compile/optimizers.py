@@ -12,7 +12,6 @@ from faith_dspy.lm import MeteredLM, preflight
 from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed
 from faith_dspy.optimize.compile.proposers import gepa, mipro, simba
-from faith_dspy.optimize.compile.reanchor import reanchor
 from faith_dspy.optimize.compile.task import Effort as Effort
 from faith_dspy.optimize.compile.task import Found, Task, balanced, quiet, short
 
@@ -56,7 +55,6 @@ OPTIMIZERS: dict[str, Callable[[Task], Found]] = {
     "mipro": mipro,
     "simba": simba,
     "gepa": gepa,
-    "reanchor": reanchor,
 }
 """Each takes a `Task` and returns what it `Found`."""
 

@@ -8,7 +8,6 @@ import dspy
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, MissingExtraError
-from faith_dspy.judge import BYTES_PER_TOKEN, THREADS
 from faith_dspy.optimize.compile.extraction import Extractor, choose_prompt, extraction_examples, extraction_metric
 from faith_dspy.optimize.compile.metric import agreement_metric, statement_examples
 from faith_dspy.optimize.compile.optimizers import check_optimizer, compile_stage
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     Pieces = Sequence[tuple[LabelledExample, Sequence[str], Sequence[bool | None]]]
 
-VERIFICATION_ONLY = ("search", "reanchor")
+VERIFICATION_ONLY = ("search",)
 """Optimizers that know only verdicts."""
 MIN_EXTRACTIONS = 2
 """Answers with people's own statements, in train and in dev, from which extraction is compiled on them."""
@@ -36,8 +35,8 @@ MIN_LABELS = 2
 class Compiled(NamedTuple):
     """What compiling a variant found."""
 
-    instructions: tuple[str, ...]
-    """Names the judge asks now; they stand in its config too."""
+    instruction: str
+    """Name of what the judge asks now; it stands in its config, too."""
     figures: tuple[Figure, ...]
     """Of each instruction, where the bank was searched."""
     notes: tuple[str, ...]
@@ -70,8 +69,7 @@ def compiled_judge(
     """
     assert variant.optimizer is not None
     check_optimizer(variant.optimizer)
-    limit = judge.lm.endpoint.num_ctx
-    window = None if limit is None else int(limit * 0.7 * BYTES_PER_TOKEN)
+    window = judge.window
     task = Task(
         student=Stage(judge.program.verify),
         train=(),
@@ -81,7 +79,7 @@ def compiled_judge(
         metric=_advancing(agreement_metric, advance),
         config=judge.config,
         proposer=proposer,
-        threads=1 if judge.lm.endpoint.sha256 else THREADS,
+        threads=judge.default_threads,
     )
     parts: list[Found] = []
     try:
@@ -89,7 +87,7 @@ def compiled_judge(
             if not any(s.verdict for e, _, _ in (*train, *dev) for s in e.statements):
                 judge.program.window = window
                 note = _end_to_end(judge, [e for e, _, _ in train], task, advance)
-                return Compiled(judge.config.instructions, (), (note,), 0, 0)
+                return Compiled(judge.config.instruction, (), (note,), 0, 0)
             train, dev = _own(train), _own(dev)
             if variant.optimizer not in VERIFICATION_ONLY:
                 parts.append(_extraction(judge, variant.optimizer, task, train, dev, advance))
@@ -101,16 +99,16 @@ def compiled_judge(
             parts.append(
                 Found(task.student, note="verification: compiled on whole answers, too few of their parts are labelled")
             )
-        first = judge.config.instructions[0]
+        instruction = judge.config.instruction
         task = task._replace(
-            train=_fitting(statement_examples(train, first), window),
-            dev=_fitting(statement_examples(dev, first), window),
+            train=_fitting(statement_examples(train, instruction), window),
+            dev=_fitting(statement_examples(dev, instruction), window),
         )
         parts.append(_verification(judge, variant.optimizer, task))
     except MissingExtraError as exc:
         raise ConfigError(str(exc)) from exc
     return Compiled(
-        instructions=judge.config.instructions,
+        instruction=judge.config.instruction,
         figures=tuple(f for p in parts for f in p.figures),
         notes=tuple(p.note for p in parts if p.note),
         asked=sum(p.asked for p in parts),
@@ -138,9 +136,7 @@ def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
     verifier: Any = found.student.settled()
     judge.program.verify = verifier
     # The judge's options say what is asked: scoring and export read them.
-    judge.config = judge.config.model_copy(
-        update={"instructions": tuple(verifier.names), "supported_from": verifier.supported_from}
-    )
+    judge.config = judge.config.model_copy(update={"instruction": verifier.instruction})
     judge.program.config = judge.config
     return found
 

@@ -103,7 +103,7 @@ class Stage(dspy.Module):
 
     def set_lm(self, lm: Any) -> None:
         """As DSPy, but samples of a probability read off a token would be paid for and all be the same (SIMBA)."""
-        if not (isinstance(self.part, Verifier) and self.part.ear.told):
+        if not (isinstance(self.part, Verifier) and self.part.caller.gives_probabilities):
             super().set_lm(lm)
 
     def settled(self) -> dspy.Module:

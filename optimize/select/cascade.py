@@ -12,8 +12,8 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.select.comparison import NO_DIFFERENCE
 from faith_dspy.optimize.select.evaluate import JudgedExample, cross_fitted_rows, scorable
-from faith_dspy.optimize.select.pareto import ASKED_ABOUT, ENOUGH, Candidate, as_read, frontier, not_worse, words_first
-from faith_dspy.program.faithfulness import completed, passed_over
+from faith_dspy.optimize.select.pareto import ENOUGH, Candidate, as_read, frontier, not_worse, words_first
+from faith_dspy.program.selection import combine_verdicts, verdicts_without_lm
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.score import unverified
 from faith_dspy.text.context import index_context
@@ -39,10 +39,8 @@ class Ways(NamedTuple):
 
     all: Way
     """The LM asked about everything."""
-    novel: Way
-    """The LM asked about what words do not clear, see the option `ask_about`."""
     weakest: Way
-    """The LM asked about one statement of an answer at most, likewise."""
+    """The LM asked about one statement of an answer at most, see the option `ask_about`."""
     words: Way
     """No LM."""
 
@@ -50,7 +48,9 @@ class Ways(NamedTuple):
         """The way whose classifier has the last word in a form."""
         if form.reference:
             return self.all
-        return {"novel": self.novel, "weakest": self.weakest}[form.ask_about] if form.lm_share else self.words
+        if not form.lm_share:
+            return self.words
+        return self.weakest if form.ask_about == "weakest" else self.all
 
 
 def points(
@@ -60,12 +60,11 @@ def points(
 
     What a joint reply says of one statement is not what is said of it alone: there is no weakest one then.
     """
-    full, novel, weakest, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
-    least = max(config.ask_about, "novel", key=[*ASKED_ABOUT].index)
-    forms = words_first(Candidate(name, novel, ask_about=least), words, ways.words.fitted.classifier.threshold)
-    if _cost_differs(novel, full):
-        forms.append(Candidate(f"{name}, novel only", novel, ask_about=least))
-    if config.verification == "each" and _cost_differs(weakest, novel):
+    full, weakest, words = (cross_fitted_rows(w.seen, scorable(w.seen), w.fitted) for w in ways)
+    forms = words_first(
+        Candidate(name, full, ask_about=config.ask_about), words, ways.words.fitted.classifier.threshold
+    )
+    if config.verification == "each" and _cost_differs(weakest, full):
         less = Candidate(name, weakest, ask_about="weakest")
         forms += words_first(less, words, ways.words.fitted.classifier.threshold)[
             :-1
@@ -97,11 +96,11 @@ def worth_exporting(found: Sequence[CostPoint], labels: Sequence[bool], *, prefe
 
 
 def made_of(judge: Judge, form: CostPoint, ways: Ways) -> Judge:
-    """The judge that works as ``form`` says: ``judge`` itself, novel statements only, words first, or lexical features alone."""
+    """The judge that works as ``form`` says: ``judge`` itself, its weakest statements only, words first, or lexical features alone."""
     classifier = ways.of(form).fitted.classifier
     if form.reference:
         return judge.copy(classifier=classifier)
-    first, words = JudgeConfig.make(**judge.config.scored_by), ways.words.fitted.classifier
+    first, words = JudgeConfig.make(**judge.config.scoring_options), ways.words.fitted.classifier
     if form.lm_share == 0:
         return Judge(NO_LM, config=first, classifier=words)
     thrifty = judge.copy(config=judge.config.model_copy(update={"ask_about": form.ask_about}), classifier=classifier)
@@ -117,8 +116,8 @@ def made_of(judge: Judge, form: CostPoint, ways: Ways) -> Judge:
 
 def seen_by(judge: Judge, o: JudgedExample) -> JudgedExample:
     """What a judge of words, or words first, would have observed, from what was seen of everything. No LM call."""
-    if (which := judge.chain[-1].config.ask_about) != "all":
-        o = less_asked(o, which)
+    if judge.chain[-1].config.ask_about != "all":
+        o = less_asked(o)
     if judge.asks_lm or o.unscored is not None:
         return o
     first = unverified(o.example.answer)
@@ -127,13 +126,13 @@ def seen_by(judge: Judge, o: JudgedExample) -> JudgedExample:
     return o._replace(raw_judgment=first)
 
 
-def less_asked(o: JudgedExample, ask_about: str) -> JudgedExample:
-    """What would have been observed with that option, ``novel`` or ``weakest``.
+def less_asked(o: JudgedExample) -> JudgedExample:
+    """What would have been observed with ``ask_about="weakest"``.
 
     Where the call that read the context falls away, the next one has to read it.
     """
     seen = o.raw_judgment
-    passed = passed_over(seen.raw_verdicts, index_context(o.example.context, o.example.question), ask_about)
+    passed = verdicts_without_lm(seen.raw_verdicts, index_context(o.example.context, o.example.question))
     asked = [f for f, p in zip(seen.raw_verdicts, passed, strict=True) if p is None]
     left_out = [f.usage for f, p in zip(seen.raw_verdicts, passed, strict=True) if p is not None]
     if not left_out:
@@ -142,7 +141,7 @@ def less_asked(o: JudgedExample, ask_about: str) -> JudgedExample:
     rest = max((f.usage.computed_tokens for f in asked), default=0)
     moved = max(0, max(u.computed_tokens for u in left_out) - rest) if rest else 0
     usage = usage.model_copy(update={"cached_tokens": usage.cached_tokens - moved})
-    raw_verdicts = tuple(completed(passed, asked))
+    raw_verdicts = tuple(combine_verdicts(passed, asked))
     return o._replace(raw_judgment=seen.model_copy(update={"raw_verdicts": raw_verdicts, "usage": usage}))
 
 

@@ -163,8 +163,7 @@ def _ways(contest: Contest, seen: Sequence[JudgedExample]) -> Ways:
 
     return Ways(
         way(seen, "both", contest.operating_point),
-        way([less_asked(o, "novel") for o in seen], "both", contest.operating_point),
-        way([less_asked(o, "weakest") for o in seen], "both", contest.operating_point),
+        way([less_asked(o) for o in seen], "both", contest.operating_point),
         way(without_lm(o.example for o in seen), "lexical", BALANCED),
     )
 

@@ -104,7 +104,7 @@ def fit_examples(
     rows: Sequence[ClassifierExample], which: str, seed: int, operating_point: OperatingPoint = BALANCED
 ) -> FittedClassifier:
     """The same from `classifier_example`s, and with a threshold for ``operating_point``."""
-    lm = sorted({n for r in rows for s in r.statements if s for n in s if n.startswith("lm:")})
+    lm = ["lm"] if any("lm" in s for r in rows for s in r.statements if s) else []
     names = {"both": [*lm, *CLASSIFIER_FEATURES], "lm": lm, "lexical": CLASSIFIER_FEATURES, "length": ()}[which]
     return fit_classifier(
         rows,

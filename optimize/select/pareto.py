@@ -26,7 +26,6 @@ ENOUGH = 50
 WORDS = "words"
 ASKED_ABOUT = {  # from much to little
     "all": "every statement",
-    "novel": "the statements that words do not clear",
     "weakest": "one statement that words do not clear, the one with most in it that is new",
 }
 _RESAMPLES = 1000

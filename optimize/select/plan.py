@@ -20,7 +20,7 @@ name = "sentence"                 # one that exists ...
 [[variants]]
 name = "careful"                  # ... or one of your own: any option of JudgeConfig, and
 granularity = "sentence"
-instructions = ["every_detail"]
+instruction = "every_detail"
 optimizer = "bootstrap"           # none when it is left out
 lm = ["local", "openai/gpt-4o-mini"]
 """

@@ -41,8 +41,8 @@ class Budget(NamedTuple):
     """No variant is begun after so many minutes; champion, untuned and test are finished all the same."""
 
 
-def _config(granularity: str, *instructions: str, **options: object) -> JudgeConfig:
-    return JudgeConfig.make(granularity=granularity, instructions=instructions or ("supported",), **options)
+def _config(granularity: str, **options: object) -> JudgeConfig:
+    return JudgeConfig.make(granularity=granularity, **options)
 
 
 VARIANTS: dict[str, Variant] = {
@@ -65,12 +65,6 @@ VARIANTS: dict[str, Variant] = {
             "each sentence, with examples found by bootstrapping and random search",
         ),
         Variant(
-            "sentence-pooled",
-            _config("sentence", "supported", "every_detail"),
-            None,
-            "each sentence, two instructions pooled",
-        ),
-        Variant(
             "sentence-search",
             _config("sentence"),
             "search",
@@ -81,7 +75,6 @@ VARIANTS: dict[str, Variant] = {
         Variant(
             "sentence-gepa", _config("sentence"), "gepa", "each sentence, instruction rewritten from feedback by GEPA"
         ),
-        Variant("sentence-reanchor", _config("sentence"), "reanchor", "each sentence, decision threshold by ReAnchor"),
         Variant(
             "statement-few-shot",
             _config("statement"),

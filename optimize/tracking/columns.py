@@ -25,7 +25,7 @@ _ABOUT = (
 _COSTS = ("computed_tokens_per_answer", "output_tokens_per_answer", "seconds_per_answer", "dollars_per_1000_answers")
 _DEV = ("dev_balanced_accuracy", "dev_auroc", "dev_coverage")
 _TEST = ("test_champion_balanced_accuracy", "test_baseline_balanced_accuracy")
-_ASKED = ("granularity", "optimizer", "instructions", "lm")
+_ASKED = ("granularity", "optimizer", "instruction", "lm")
 _RUN_NAME = "attributes.`Run Name`"
 _WIDE = {
     _RUN_NAME: 270,

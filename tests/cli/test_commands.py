@@ -380,14 +380,14 @@ def test_dials_are_set(run, at, server, tmp_path):
         "--set",
         "granularity=answer",
         "--set",
-        "system_prompt=Be strict = fair.",
+        "criteria=Be strict = fair.",
         "--set",
         "strict_mode=true",
         "--set",
         "confidence=none",
     ]
     run("judge", source, *at, *options)
-    assert server.requests[0]["messages"][0]["content"] == "Be strict = fair."
+    assert server.requests[0]["messages"][0]["content"].endswith("\nBe strict = fair.")
     assert "logprobs" not in server.requests[0]
 
 
@@ -401,7 +401,7 @@ def test_dials_are_set(run, at, server, tmp_path):
         (["cite=true", "cite=false"], ["cite is set twice"]),
         (["verdict_scores={1"], ["is no JSON"]),
         (["verdicts=five_level"], ["set granularity='answer' with it"]),
-        (["instructions=supported,so_so"], ["no instruction 'so_so'"]),
+        (["instruction=so_so"], ["no instruction 'so_so'"]),
     ],
 )
 @pytest.mark.parametrize("command", ["judge", "agree"])

@@ -54,7 +54,6 @@ SETS: dict[str, dict[str, Any]] = {
     "strict_mode": {"dials": {"strict_mode": True}},
     "threshold": {"dials": {"threshold": 0.6}},
     "no_statements": {"dials": {"no_statements": 1.0, "abstention": 0.25}},
-    "novel": {"dials": {"ask_about": "novel"}, "records": RECORDS},
     "weakest": {"dials": {"ask_about": "weakest"}, "records": RECORDS},
     "max_statements": {"dials": {"max_statements": 4}, "records": [r for r in RECORDS if "core" in r or "many" in r]},
     "windows": {"dials": {"cite": True}, "records": [r for r in RECORDS if "long" in r] + FIVE, "window": 160},

@@ -58,7 +58,7 @@ def test_option_sets(name: str) -> None:
     as_recorded(judged(name), name)
 
 
-@pytest.mark.parametrize("name", ["default", "statement", "faulty", "novel"])
+@pytest.mark.parametrize("name", ["default", "statement", "faulty"])
 def test_threads(name: str) -> None:
     """Eight threads ask and conclude what one does."""
     as_recorded(record.judged(name, threads=8), name)

@@ -249,14 +249,3 @@ def test_five_levels(judge_at, reply, level):
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
-
-
-@pytest.mark.skipif(
-    "system_prompt" not in JudgeConfig.model_fields, reason="the option 'system_prompt' is not there yet"
-)
-def test_system_prompt(judge_at):
-    """A system prompt of the user's own is what the LM reads."""
-    judge, server = judge_at(system_prompt="You check answers of a shop's clerk.")
-    case = EvaluationData(input="?", actual_output="It is blue.", metadata={"context": ["It is blue."]})
-    FaithfulnessEvaluator(judge).evaluate(case)
-    assert "You check answers of a shop's clerk." in server.requests[0]["messages"][0]["content"]

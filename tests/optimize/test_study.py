@@ -371,14 +371,14 @@ def test_a_study_searches_the_bank_and_exports_what_it_chose(tmp_path, chat_serv
     view = Quiet()
     result = run(
         labels(tmp_path / "l.jsonl"),
-        options(server, tmp_path / "j", variants=("sentence-search", "sentence-reanchor", "statement-few-shot")),
+        options(server, tmp_path / "j", variants=("sentence-search", "statement-few-shot")),
         view,
         tracker=Record,
     )
     assert any("instructions tried" in line for line in view.lines)
     assert {v.status for v in result.variants} == {"done"}
     judge = load_judge(tmp_path / "j", api_base=server.base)
-    assert len(judge.program.verify.ask) == len(judge.config.instructions)
+    assert judge.program.verify.instruction == judge.config.instruction
 
 
 def test_a_reflection_lm_that_is_not_there_ends_the_study(tmp_path, chat_server, monkeypatch):

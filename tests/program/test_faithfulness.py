@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
-from faith_dspy.program.faithfulness import assign, windows
+from faith_dspy.program.extraction import assign_statements
+from faith_dspy.program.windows import windows
 from faith_dspy.schema import Sentence
 from faith_dspy.text.sentences import sentences
 
@@ -72,25 +71,6 @@ def test_an_answer_that_asserts_nothing_costs_nothing(judge_at, granularity):
     assert found.unscored is Unscored.NO_STATEMENTS
     assert server.requests == []
     assert len(found.sentences) == 2
-
-
-def test_several_instructions(judge_at):
-    """Each instruction is asked; the first gives the verdict, and the probability is that of their mean logit."""
-
-    def say(asked):
-        first = "fully supported" in asked["messages"][-1]["content"]
-        p = 0.8 if first else 0.5
-        return {"text": "Yes" if first else "No", "top": {"Yes": p, "No": 1 - p}}
-
-    judge, server = judge_at(says=say, instructions=("supported", "every_detail"))
-    found = judge(context=CONTEXT, answer="It is blue.").statements[0]
-    assert len(server.requests) == 2
-    # logits ln 4 and 0; their mean ln 2 is a probability of 2/3
-    assert found.confidence == pytest.approx(2 / 3)
-    assert {k: v for k, v in found.features.items() if k.startswith("lm:")} == pytest.approx(
-        {"lm:supported": math.log(4), "lm:every_detail": 0.0}, abs=1e-6
-    )
-    assert found.is_supported is True
 
 
 @pytest.mark.parametrize(
@@ -216,7 +196,7 @@ def test_statements_of_each_sentence():
         "- [1] The kettle holds 0.9 litres.",
         "1) The kettle is blue.",
     ]
-    assert texts(assign(lines, PAIR)) == [
+    assert texts(assign_statements(lines, PAIR)) == [
         (0, "The kettle is blue."),
         (0, "The kettle holds 0.9 litres."),
         (1, "The kettle was made in 1998."),
@@ -237,13 +217,13 @@ def test_statements_of_each_sentence():
 def test_a_bad_extraction_falls_back_to_the_sentence(lines):
     """Where an LM leaves out or invents content, the sentence stands as written; none is ever lost."""
     with_numbers = carrying("The kettle is blue and holds 0.9 litres.", "It was made in 1998.")
-    assert texts(assign(lines, with_numbers)) == [(0, with_numbers[0].text), (1, with_numbers[1].text)]
+    assert texts(assign_statements(lines, with_numbers)) == [(0, with_numbers[0].text), (1, with_numbers[1].text)]
 
 
 def test_only_none_takes_a_sentence_out():
     """“none” takes out a sentence without number or name; others stay."""
     parts = carrying("I hope that helps.", "Anna Berg owns it.", "It is blue.")
-    assert texts(assign(["1. None.", "2. none", "3. It is blue."], parts)) == [
+    assert texts(assign_statements(["1. None.", "2. none", "3. It is blue."], parts)) == [
         (1, "Anna Berg owns it."),
         (2, "It is blue."),
     ]
@@ -253,8 +233,10 @@ def test_words_of_the_question_may_be_used():
     """A pronoun may be replaced by what the question names, and by nothing that nobody said."""
     parts = carrying("It is blue.")
     lines = ["1. The Brennick kettle is blue."]
-    assert texts(assign(lines, parts, "What colour is the Brennick kettle?")) == [(0, "The Brennick kettle is blue.")]
-    assert texts(assign(lines, parts)) == [(0, "It is blue.")]
+    assert texts(assign_statements(lines, parts, "What colour is the Brennick kettle?")) == [
+        (0, "The Brennick kettle is blue.")
+    ]
+    assert texts(assign_statements(lines, parts)) == [(0, "It is blue.")]
 
 
 def test_extraction_end_to_end(judge_at):
@@ -339,22 +321,12 @@ def test_windows_are_cut_between_sentences():
     assert [w.texts for w in found] == [["The first is blue. The second is red."], ["The third is green."]]
 
 
-@pytest.mark.parametrize("verification", ["each", "joint"])
-def test_what_words_clear_passes_unasked(judge_at, verification):
-    """Of four statements the LM is asked about the two with something new; the two others pass, in their places."""
-    context = ["The kettle is blue and holds 2 litres."]
-    answer = "The kettle is blue. The kettle is red. The kettle holds 2 litres. The kettle holds 3 litres."
-    replies = {"each": "No", "joint": "1. No\n2. No"}
-    judge, server = judge_at(says=replies[verification], verification=verification, ask_about="novel")
-    found = judge(context=context, answer=answer)
-    assert [s.is_supported for s in found.statements] == [True, False, True, False]
-    assert [s.confidence for s in found.statements][::2] == [1.0, 1.0]
-    assert found.score == 0.5
-    assert found.usage.calls == len(server.requests) == {"each": 2, "joint": 1}[verification]
-    asked = "".join(m["content"] for r in server.requests for m in r["messages"])
-    assert ("kettle is red" in asked, "kettle is blue.\n" in asked) == (True, False)
-    clear = judge(context=context, answer="The kettle is blue.")
-    assert (clear.faithful, clear.usage.calls) == (True, 0)
+def test_a_statement_covered_by_the_context_passes_without_a_call(judge_at):
+    """With nothing new in it a statement is supported with confidence 1; an answer of such statements costs nothing."""
+    judge, server = judge_at(ask_about="weakest")
+    found = judge(context=["The kettle is blue and holds 2 litres."], answer="The kettle is blue. It holds 2 litres.")
+    assert [(s.is_supported, s.confidence) for s in found.statements] == [(True, 1.0), (True, 1.0)]
+    assert (found.faithful, found.usage.calls, server.requests) == (True, 0, [])
 
 
 @pytest.mark.parametrize("verification", ["each", "joint"])
@@ -370,17 +342,17 @@ def test_the_weakest_statement_alone_is_asked_about(judge_at, verification):
     assert "Seven dragons" in server.requests[0]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize(("p", "handed_on"), [(0.55, True), (0.45, True), (0.05, False), (0.95, False)])
-def test_the_weakest_statement_ranks_the_answer(judge_at, p, handed_on):
+@pytest.mark.parametrize(("p", "escalated"), [(0.55, True), (0.45, True), (0.05, False), (0.95, False)])
+def test_the_weakest_statement_ranks_the_answer(judge_at, p, escalated):
     """An untuned judge ranks by the one probability it has, and escalates by it."""
     judge, _ = judge_at(says={"text": "Yes", "top": {"Yes": p, "No": 1 - p}}, ask_about="weakest")
     found = judge(context=["The kettle is blue."], answer="The kettle is red. Seven dragons guard the kettle.")
     assert found.ranking == pytest.approx(p)
-    assert judge.should_escalate(found) is handed_on
+    assert judge.should_escalate(found) is escalated
 
 
 def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
-    """With no verdict on the weakest there is none on the others; what words clear still passes."""
+    """With no verdict on the weakest there is none on the others; a covered statement still passes."""
     judge, _ = judge_at(says="?", ask_about="weakest")
     context = ["The kettle is blue."]
     lost = judge(context=context, answer="The kettle is red. Seven dragons guard the kettle.")
@@ -534,7 +506,7 @@ def test_demos_take_their_room_from_the_window(judge_at):
     judge, server = judge_at()
     judge.program.window = 120
     long = dspy.Example(context=["z" * 90], question="", statement="It is z.", verdict="Yes")
-    judge.program.verify.ask[0].demos = [long]
+    judge.program.verify.predict.demos = [long]
     judge(context=["x" * 50, "y" * 50], answer="It is blue.")
     assert len(server.requests) == 4  # windows of 30 bytes: two for each chunk
 

@@ -131,7 +131,7 @@ def test_garbage_in_every_combination(judge_at, options):
     [
         ({}, "Is the statement fully supported by the context? Answer Yes or No."),
         (
-            {"instructions": ("every_detail",)},
+            {"instruction": "every_detail"},
             "Does the context say everything that the statement says, every detail included? Answer Yes or No.",
         ),
         (
@@ -356,7 +356,7 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
 
 
-# --- strictness, system prompt, criteria --------------------------------------------------------------------------
+# --- strictness, criteria -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -364,39 +364,39 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     [
         ({"strictness": "lenient"}, "You check statements against a context. Use only the context.\nWhat plainly "
          "follows from the context counts as supported, too."),
-        ({"system_prompt": "Be a lawyer.\n\nBe brief."}, "Be a lawyer.\n\nBe brief."),
-        ({"system_prompt": "Be a lawyer.", "criteria": "Rounding is fine."}, "Be a lawyer.\nRounding is fine."),
+        ({"criteria": "Rounding is fine."}, "You check statements against a context. Use only the context.\n"
+         "Rounding is fine."),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("verification", ["each", "joint"])
 def test_what_stands_on_top(judge_at, options, top, verification):
-    """A system prompt replaces the seed's top, clauses are added to it; the question at the end stays."""
+    """Clauses and criteria are added to the top of the seed prompt; the question at the end stays."""
     judge, server = judge_at(says="1. Yes\n2. Yes", verification=verification, **options)
     judge(context=CONTEXT, answer="It is blue. It is red.")
     assert server.requests[0]["messages"][0] == {"role": "system", "content": top}
     assert "Is the statement fully supported by the context?" in request(server.requests[0])
 
 
-def test_a_system_prompt_is_exported(judge_at, tmp_path):
+def test_options_are_exported(judge_at, tmp_path):
     """A judge with options of the user's own comes back from its export with all of them, and asks the same."""
-    options = {"system_prompt": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
+    options = {"criteria": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
     judge, server = judge_at(says="1. Yes\n2. No", **options)
     judge(context=CONTEXT, answer="It is blue. It is red.")
     save_judge(judge, tmp_path / "j")
     loaded = load_judge(tmp_path / "j", lm=judge.lm)
     assert loaded.config == judge.config
     loaded(context=CONTEXT, answer="It is blue. It is light.")
-    assert server.requests[-1]["messages"][0]["content"] == "Be a lawyer."
+    assert server.requests[-1]["messages"][0]["content"].endswith("Be a lawyer.")
 
 
-def test_a_judge_from_before_these_dials_loads(judge_at, tmp_path):
+def test_a_judge_from_with_fewer_options_loads(judge_at, tmp_path):
     """An export whose config has only the first options loads; the others have their defaults."""
     from faith_dspy.artifact import _content
 
     judge, _ = judge_at(threshold=0.5)
     save_judge(judge, tmp_path)
     document = json.loads((tmp_path / "judge.json").read_text())
-    old = ("granularity", "verdicts", "instructions", "criteria", "cite", "verdict_scores", "threshold")
+    old = ("granularity", "verdicts", "instruction", "criteria", "cite", "verdict_scores", "threshold")
     document["config"] = {k: document["config"][k] for k in old}
     document["sha256"] = _content(document)
     (tmp_path / "judge.json").write_text(json.dumps(document))
@@ -460,15 +460,14 @@ def test_strict_mode_in_an_answer(judge_at):
 
 # --- what it costs ------------------------------------------------------------------------------------------------
 
-DIALS = Path(faith_dspy.__file__).with_name("OPTIONS.md")
+OPTIONS = Path(faith_dspy.__file__).with_name("OPTIONS.md")
 COSTS = [
     {},
     {"granularity": "statement"},
     {"granularity": "answer"},
     {"granularity": "answer", "verdicts": "five_level"},
     {"verdicts": "graded"},
-    {"instructions": ("supported", "every_detail")},
-    {"ask_about": "novel"},
+    {"instruction": "every_detail"},
     {"ask_about": "weakest"},
     {"verification": "joint"},
     {"verification": "joint", "cite": True, "reasoning": "after"},
@@ -503,15 +502,15 @@ def test_costs_in_the_docs(judge_at):
     """The table of OPTIONS.md is what the requests for one answer of four statements really come to."""
     rows = []
     for options in COSTS:
-        name = ", ".join(f"`{k}={','.join(v) if isinstance(v, tuple) else v}`" for k, v in options.items())
+        name = ", ".join(f"`{k}={v}`" for k, v in options.items())
         rows.append(f"| {name or '(defaults)'} | " + " | ".join(f"{n:,}" for n in cost(judge_at, options)) + " |")
     table = "\n".join(rows)
-    assert table in DIALS.read_text(encoding="utf-8"), f"the table should be\n{table}"
+    assert table in OPTIONS.read_text(encoding="utf-8"), f"the table should be\n{table}"
 
 
-def test_every_dial_is_in_the_docs():
+def test_every_option_is_in_the_docs():
     """OPTIONS.md names each option of `JudgeConfig`."""
-    text = DIALS.read_text(encoding="utf-8")
+    text = OPTIONS.read_text(encoding="utf-8")
     assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
 
 

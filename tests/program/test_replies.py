@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.program.replies import (
-    after_thoughts,
     from_lines,
     label_probabilities,
     read_label,
+    split_reasoning,
     token_alternatives,
     token_text,
 )
@@ -93,7 +93,7 @@ def test_probabilities_of_labels_not_given():
 )
 def test_where_thoughts_end(reply, thoughts, rest):
     """The label follows the last line that says so, else it is the last line."""
-    end, at = after_thoughts(reply)
+    end, at = split_reasoning(reply)
     assert (reply[:end], reply[at:]) == (thoughts, rest)
 
 

@@ -93,10 +93,10 @@ def test_answer_signals_alone() -> None:
     """A classifier over features of the whole answer needs no statements; without a feature it knows it says None."""
     classifier = Classifier(
         statement=None,
-        answer=AnswerClassifier(names=("lm:answer",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
+        answer=AnswerClassifier(names=("lm",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
         threshold=0.5,
     )
-    assert classifier.probability([], {"lm:answer": 2.0}) == to_probability(1.0)
+    assert classifier.probability([], {"lm": 2.0}) == to_probability(1.0)
     assert classifier.probability([{"novel_run": 1.0}], {"other": 1.0}) is None
 
 
@@ -113,9 +113,7 @@ def test_json_round_trip_is_exact() -> None:
     assert Classifier.model_validate(HEAD.model_dump(mode="json")).threshold == 0.1 + 0.2
 
 
-@pytest.mark.parametrize(
-    ("names", "weights"), [(("novel_run",), (0.1,)), (("lm:strict",), (-0.1,)), (("weakest",), (-0.1,))]
-)
+@pytest.mark.parametrize(("names", "weights"), [(("novel_run",), (0.1,)), (("lm",), (-0.1,)), (("weakest",), (-0.1,))])
 def test_wrong_sign_is_refused(names: tuple[str, ...], weights: tuple[float, ...]) -> None:
     """Novelty that speaks for a statement, or LM support that speaks against it, cannot be loaded."""
     with pytest.raises(ValidationError, match="wrong sign"):
@@ -146,7 +144,7 @@ def test_logits_are_clipped() -> None:
 def test_directions() -> None:
     """Novelty is against, the LM and the aggregates are for, anything else is free."""
     assert direction("novel_run") == -1
-    assert {direction(n) for n in ("admits_gap", "lm", "lm:strict", "mean")} == {1}
+    assert {direction(n) for n in ("admits_gap", "lm", "mean")} == {1}
     assert direction("answer_words") == 0
 
 

@@ -34,7 +34,7 @@ def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
 
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
 HEAD = Classifier(
-    statement=StatementClassifier(names=("lm:supported",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    statement=StatementClassifier(names=("lm",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
     answer=AnswerClassifier(
         names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0, unjudged=0.5
     ),
@@ -101,7 +101,7 @@ def test_five_level_is_scored_by_its_level():
     assert judged(raw_verdict(PART, level=0.6), **options).score == 0.6
     assert judged(raw_verdict(PART, level=0.5), **options).faithful is True
     assert judged(raw_verdict(NONE, level=0.49), **options).faithful is False
-    headed = judged(raw_verdict(PART, level=0.9, logits={"supported": 0.0}), classifier=HEAD, **options)
+    headed = judged(raw_verdict(PART, level=0.9, logit=0.0), classifier=HEAD, **options)
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
 
@@ -214,7 +214,7 @@ def test_chunks_by_words_where_the_lm_names_none():
 
 def test_head_decides_verdicts_and_pass_mark():
     """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
-    raw_verdicts = [raw_verdict(FULL, logits={"supported": 2.0}), raw_verdict(FULL, logits={"supported": 0.5})]
+    raw_verdicts = [raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5)]
     found = judged(*raw_verdicts, classifier=HEAD)
     assert [s.confidence for s in found.statements] == pytest.approx([0.8808, 0.6225], abs=1e-4)
     assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
@@ -227,7 +227,7 @@ def test_head_decides_verdicts_and_pass_mark():
 def test_too_close_to_call_goes_to_a_person():
     """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
-    close, clear = raw_verdict(FULL, logits={"supported": 0.5}), raw_verdict(FULL, logits={"supported": 2.0})
+    close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
     assert judged(close, classifier=classifier).needs_review is True
     assert judged(clear, classifier=classifier).needs_review is False
     assert judged(close, classifier=HEAD).needs_review is None
@@ -237,13 +237,13 @@ def test_too_close_to_call_goes_to_a_person():
 
 def test_head_keeps_the_kind_of_an_unsupported_verdict():
     """Below the statement's threshold what the LM said was wrong stays; above it the statement is supported."""
-    raw_verdicts = [raw_verdict(CONTRA, logits={"supported": -3.0}), raw_verdict(CONTRA, logits={"supported": 3.0})]
+    raw_verdicts = [raw_verdict(CONTRA, logit=-3.0), raw_verdict(CONTRA, logit=3.0)]
     assert [s.verdict for s in judged(*raw_verdicts, classifier=HEAD).statements] == [CONTRA, FULL]
 
 
 def test_head_neither_drops_nor_passes_what_is_unjudged():
     """An unjudged statement stands in at .5: the weakest of .88 and .5 is .5, under the threshold of .6."""
-    found = judged(raw_verdict(FULL, logits={"supported": 2.0}), raw_verdict(None, error="x"), classifier=HEAD)
+    found = judged(raw_verdict(FULL, logit=2.0), raw_verdict(None, error="x"), classifier=HEAD)
     assert found.probability == pytest.approx(0.5)
     assert found.faithful is False
     assert found.statements[1].verdict is None
@@ -268,11 +268,11 @@ def test_ranking_falls_back():
 
 def test_signals_shown_are_those_that_count():
     """A statement shows the lexical features its classifier names, by default the default ones, and always the LM's."""
-    said = raw_verdict(FULL, logits={"supported": 2.0})
+    said = raw_verdict(FULL, logit=2.0)
     words = StatementClassifier(
         names=("admits_gap", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
     )
     by_words = judged(said, classifier=HEAD.model_copy(update={"statement": words})).statements[0]
-    assert by_words.features == {"admits_gap": 0.0, "lm:supported": 2.0}  # a feature that no longer exists is left out
-    assert judged(said, classifier=HEAD).statements[0].features == {"lm:supported": 2.0}
-    assert judged(said).statements[0].features.keys() == {*CLASSIFIER_FEATURES, "lm:supported"}
+    assert by_words.features == {"admits_gap": 0.0, "lm": 2.0}  # a feature that no longer exists is left out
+    assert judged(said, classifier=HEAD).statements[0].features == {"lm": 2.0}
+    assert judged(said).statements[0].features.keys() == {*CLASSIFIER_FEATURES, "lm"}

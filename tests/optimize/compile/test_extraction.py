@@ -117,7 +117,7 @@ def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
     parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
     judge, found = compiled(server, VARIANTS["statement-few-shot"], parts)
     assert {len(d.statements) for d in judge.program.extract.demos} == {2}
-    assert {d.verdict for d in judge.program.verify.ask[0].demos} == {"Yes", "No"}
+    assert {d.verdict for d in judge.program.verify.predict.demos} == {"Yes", "No"}
     assert any("compiled on 4 answers" in note for note in found.notes)
     judge.save(tmp_path / "judge")
     for j in (judge, load_judge(tmp_path / "judge", lm=judge.lm)):

@@ -32,7 +32,7 @@ def test_a_reply_without_a_label_is_no_verdict():
     for gold in examples():
         assert agreement_metric(gold, nothing) == 0
         assert agreement_metric(gold, nothing, trace=[]) is False
-    assert "label" in agreement_metric(examples()[0], nothing, pred_name="ask[0]").feedback
+    assert "label" in agreement_metric(examples()[0], nothing, pred_name="predict").feedback
 
 
 def test_feedback_tells_what_people_said_and_why():
@@ -45,7 +45,7 @@ def test_feedback_tells_what_people_said_and_why():
         }
     )
     gold = statement_examples([(e, ["It is free."], [False])], "supported")[0]
-    found = agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=0.7), pred_name="ask[0]")
+    found = agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=0.7), pred_name="predict")
     assert found.score == pytest.approx(0.3)
     assert "A ticket is 4 crowns." in found.feedback
     assert found.feedback.startswith("Wrong")
@@ -107,7 +107,7 @@ def test_evidence_counts_a_fifth_where_both_name_it():
 def test_feedback_quotes_the_persons_verdict_and_evidence():
     """And tells the finer verdict where there is one."""
     text = agreement_metric(
-        graded("contradictory", ids=[1]), dspy.Prediction(verdict="fully"), pred_name="ask[0]"
+        graded("contradictory", ids=[1]), dspy.Prediction(verdict="fully"), pred_name="predict"
     ).feedback
     assert "(contradictory)" in text
     assert "passage 1: b" in text

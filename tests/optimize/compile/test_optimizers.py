@@ -76,7 +76,7 @@ def proposals(instruction: str) -> Any:
         "improved_instruction": instruction,
         "new_instruction": instruction,
         "discussion": "The worse one believed in a medal.",
-        "module_advice": '{"part.ask[0]": "Tell honestly whether the context has the medal."}',
+        "module_advice": '{"part.predict": "Tell honestly whether the context has the medal."}',
     }
 
     def say(asked: dict[str, Any]) -> str:
@@ -145,7 +145,7 @@ def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, co
     if variant == "sentence-mipro":
         pytest.importorskip("optuna")
     judge, compiled, judged, proposing = compiling(variant)
-    assert "honestly" in judge.program.verify.ask[0].signature.instructions
+    assert "honestly" in judge.program.verify.predict.signature.instructions
     assert support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
     assert proposing.requests
     assert not any("[[ ##" in m["content"] for r in judged.requests for m in r["messages"])
@@ -173,7 +173,7 @@ def task(server: Any, *, proposer: Any = None, **options: Any) -> Task:
     """A task over the statements above; its LM becomes the current one."""
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options)
     dspy.configure(lm=judge.lm)
-    first = judge.config.instructions[0]
+    first = judge.config.instruction
     return Task(
         student=Stage(judge.program.verify),
         train=statement_examples(TRAIN, first),
@@ -216,13 +216,13 @@ def test_without_optuna_mipro_says_so_before_any_call(chat_server, monkeypatch):
 def test_demos_that_help_end_in_the_judge(variant, compiling, tmp_path):
     """An LM that sees through medals once it was shown one."""
     judge, _, _, proposing = compiling(variant, better=lambda asked: len(asked["messages"]) > 3)
-    assert judge.program.verify.ask[0].demos
+    assert judge.program.verify.predict.demos
     assert support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
     assert proposing.requests == []
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
     assert support(again, "Z won a medal.") == support(judge, "Z won a medal.")
-    assert {k for d in judge.program.verify.ask[0].demos for k in dict(d)} <= {
+    assert {k for d in judge.program.verify.predict.demos for k in dict(d)} <= {
         "context", "question", "statement", "verdict",
     }  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_demos_that_help_end_in_the_judge(variant, compiling, tmp_path):
 def test_demos_are_not_kept_where_they_hurt(compiling):
     """Random search compares with none at all."""
     judge, *_ = compiling("sentence-bootstrap", better=lambda asked: len(asked["messages"]) < 3)
-    assert judge.program.verify.ask[0].demos == []
+    assert judge.program.verify.predict.demos == []
 
 
 def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
@@ -240,7 +240,7 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
         better=lambda asked: "careful fact-checker" in asked["messages"][-1]["content"],
         doubt=0,
     )
-    assert judge.config.instructions == compiled.instructions == ("strict",)
+    assert judge.config.instruction == compiled.instruction == "strict"
     assert proposing.requests == []
     by_name = {f.name: f for f in compiled.figures}
     assert set(by_name) == set(BANK)
@@ -249,7 +249,7 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
     assert {f.n for f in compiled.figures} == {12}
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
-    assert again.config.instructions == ("strict",)
+    assert again.config.instruction == "strict"
     assert support(again, "Z won a medal.") == support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
 
 
@@ -259,19 +259,6 @@ def test_search_asks_document_by_document(compiling):
     contexts = [re.findall(r"Context:\n(.*)", r["messages"][-1]["content"])[-1] for r in judged.requests]
     changes = sum(a != b for a, b in pairwise(contexts))
     assert changes == len(set(contexts)) - 1
-
-
-def test_reanchor_fits_the_threshold_and_exports_it(compiling, tmp_path):
-    """An LM that finds everything likely: medals .50–.59, bridges .70–.79. The cut lands between."""
-    judge, _, judged, _ = compiling("sentence-reanchor")
-    assert judge.config.supported_from is not None
-    assert 0.59 <= judge.config.supported_from <= 0.7
-    assert len(judged.requests) == EFFORT.compare_on, "every statement is asked once; thresholds are tried for free"
-    judge.save(tmp_path / "judge")
-    again = load_judge(tmp_path / "judge", lm=judge.lm)
-    for j in (judge, again):
-        assert j(context=["Z has 9 bridges."], answer="Z won a medal.").faithful is False
-        assert j(context=["Z has 9 bridges."], answer="Z has 9 bridges.").faithful is True
 
 
 def test_a_balanced_sample_weighs_both_classes_the_same():
@@ -285,47 +272,12 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
     assert set(drawn[0].inputs()) == {"context", "question", "statement"}
 
 
-def test_reanchor_reports_a_balanced_accuracy(compiling):
-    """More than three times as many supported statements as unsupported ones in train: its figures stay shares."""
-    few = [(e, t, [True, False if i < 3 else None]) for i, (e, t, _) in enumerate(TRAIN)]
-    judge, compiled, *_ = compiling("sentence-reanchor", train=few)
-    before, after = map(float, re.findall(r"(\d\.\d+) → (\d\.\d+)", compiled.notes[-1])[0])
-    assert (before, after) == (0.5, 1.0)
-    assert judge.config.supported_from <= 0.7
-
-
-def test_reanchor_keeps_the_lms_own_verdict_where_no_threshold_is_better(compiling):
-    """Medals .1, bridges .7: one half parts them already."""
-    judge, *_ = compiling("sentence-reanchor", better=lambda asked: True)
-    assert judge.config.supported_from is None
-
-
-def test_reanchor_refuses_an_lm_that_tells_no_probabilities(chat_server):
-    """There is nothing to put a threshold on."""
-    server = chat_server(says=verdicts())
-    server.tells = False
-    with pytest.raises(ConfigError, match="probabilities"):
-        compile_stage("reanchor", task(server))
-
-
 @pytest.mark.parametrize("name", ["bootstrap", "search", "simba"])
 def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
     """Most calls fail: an error that says so, not a judge that lost."""
     server = chat_server(says=lambda asked: {"status": 500, "text": "out of order"})
     with pytest.raises(LMUnavailableError, match="answers of the LM failed"):
         compile_stage(name, task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
-
-
-def test_failures_are_counted_apart(chat_server):
-    """The endpoint fails for one statement of twelve: twelve were asked, one failed, and the demos are as they were."""
-    tells = verdicts()
-    server = chat_server(
-        says=lambda asked: {"status": 500, "text": "out of order"} if "Statement: A won" in str(asked) else tells(asked)
-    )
-    given = task(server)
-    found = compile_stage("reanchor", given._replace(effort=EFFORT._replace(compare_on=20)))
-    assert (found.asked, found.failed) == (20, 1)
-    assert "n = 19" in found.note
 
 
 def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
@@ -342,7 +294,7 @@ def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
 def test_a_default_that_is_as_good_stays(compiling):
     """Under all instructions the LM sees the same: there is no reason to change."""
     judge, compiled, *_ = compiling("sentence-search")
-    assert judge.config.instructions == ("supported",)
+    assert judge.config.instruction == "supported"
     assert {f.auroc for f in compiled.figures} == {1.0}
 
 
@@ -365,7 +317,7 @@ def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
     """The message lists them."""
     with pytest.raises(ConfigError, match="gepa"):
         compile_stage("magic", task(chat_server()))
-    assert {"labelled", "bootstrap", "search", "mipro", "simba", "gepa", "reanchor"} == set(OPTIMIZERS)
+    assert {"labelled", "bootstrap", "search", "mipro", "simba", "gepa"} == set(OPTIMIZERS)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def examples(n: int, seed: int, *, good: str = "novel_pairs", noise: str = "nove
     out = []
     for i in range(n):
         label = i % 2 == 0
-        features = {good: rng.gauss(0 if label else 2, 1), noise: rng.gauss(0, 1), "lm:x": rng.gauss(0, 1)}
+        features = {good: rng.gauss(0 if label else 2, 1), noise: rng.gauss(0, 1), "lm": rng.gauss(0, 1)}
         shape = length_features("word " * rng.randint(5, 60), 1)
         out.append(ClassifierExample([features], label, f"{seed}-{i // 2}", (), shape))
     return out

@@ -59,7 +59,7 @@ def study() -> StudyResult:
         study_id="51d1", labels_file="l.jsonl", label_set_hash="81f2", lm={"name": "openai/tiny"}, budget="quick",
         seed=0, split={}, variants=variants, champion="tuned", test=test,
         comparisons={"untuned": compare(LABELS, *sides, n_resamples=20)},
-        classifier={"statement": {"names": ["lm:supported", "novel_words"], "weights": [1.2, -0.6]}, "threshold": 0.5},
+        classifier={"statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}, "threshold": 0.5},
     )  # fmt: skip
 
 

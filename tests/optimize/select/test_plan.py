@@ -49,13 +49,13 @@ def test_a_file_declares_dials_optimizer_sizes_effort_and_limits(tmp_path):
             [[variants]]
             name = "careful"
             granularity = "answer"
-            instructions = ["every_detail"]
+            instruction = "every_detail"
             optimizer = "bootstrap"
             """,
         ),
     )
     careful = made.variants[1]
-    assert (careful.config.granularity, careful.config.instructions) == (Granularity.ANSWER, ("every_detail",))
+    assert (careful.config.granularity, careful.config.instruction) == (Granularity.ANSWER, "every_detail")
     assert careful.optimizer == "bootstrap"
     assert (made.budget.dev, made.budget.train) == (33, BUDGETS["standard"].train)
     assert (made.budget.effort.demos, made.budget.effort.compare_on) == (3, BUDGETS["standard"].effort.compare_on)
