@@ -1,4 +1,4 @@
-"""The classifier: features of support → probability per statement → probability per answer. Numbers only, no pickles.
+"""The classifier: features of support → probability per statement → probability per answer. Numbers only, no pickle.
 
 Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classifier.fitting`.
 """
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LOGIT_LIMIT = 6.0
-"""Logits are clipped here: a probability of .9975 and one of .9999 are the same to a classifier."""
+"""Logits are clipped to ± this: a classifier does not distinguish probabilities of .9975 and .9999."""
 
 AGGREGATES = ("weakest", "second_weakest", "soft_weakest", "mean")
-"""What an answer classifier may use of its statements' logits; all but `mean` are ruled by the worst statements.
+"""What an answer classifier may use of its statements' logits; all but ``mean`` depend mostly on the worst statements.
 
-None grows with the number of statements as such: a sum of log-probabilities would, and so count the sentences.
+None grows with the number of statements as such. A sum of log-probabilities would, and so measure length.
 """
 
 
 def direction(name: str) -> int:
-    """+1 if a signal may only speak for support, -1 if only against it, 0 if either.
+    """+1 for a feature that may only speak for support, -1 if only against it, 0 if either.
 
-    ``lm``, the LM's log-odds of support, and all aggregates speak for it.
+    ``lm``, the LM's log-odds of support (`to_logit`), and all aggregates speak for it.
     """
     if name == "lm" or name in AGGREGATES:
         return 1
@@ -41,7 +41,11 @@ def to_logit(probability: float) -> float:
     """Log-odds, clipped at ±`LOGIT_LIMIT`."""
     if probability <= 0 or probability >= 1:
         return LOGIT_LIMIT if probability >= 1 else -LOGIT_LIMIT
-    return max(-LOGIT_LIMIT, min(LOGIT_LIMIT, math.log(probability / (1 - probability))))
+    return _clipped(math.log(probability / (1 - probability)))
+
+
+def _clipped(logit: float) -> float:
+    return max(-LOGIT_LIMIT, min(LOGIT_LIMIT, logit))
 
 
 def to_probability(logit: float) -> float:
@@ -52,23 +56,25 @@ def to_probability(logit: float) -> float:
 
 
 class _Linear(BaseModel):
-    """A logistic regression over named features: ``intercept + Σ weight · (signal − mean) / scale``."""
+    """A logistic regression over named features: ``intercept + Σ weight · (feature − mean) / scale``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     names: tuple[str, ...]
     means: tuple[float, ...]
-    """Mean of each signal where it was fitted; stands in for a signal that is missing."""
+    """Mean of each feature where it was fitted; stands in for a feature that is missing."""
     scales: tuple[float, ...]
     weights: tuple[float, ...]
-    """Per standard deviation of the signal, in log-odds."""
+    """Per standard deviation of the feature, in log-odds."""
     intercept: float
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
         lengths = {len(self.names), len(self.means), len(self.scales), len(self.weights)}
         if len(lengths) > 1 or len(set(self.names)) != len(self.names):
-            raise ValueError(f"names, means, scales and weights must be as many, each name once; got {self.names}")
+            raise ValueError(
+                f"expected as many names, means, scales and weights, each name once; got names {self.names}"
+            )
         if any(s <= 0 for s in self.scales):
             raise ValueError("every scale must be above 0")
         wrong = [n for n, w in zip(self.names, self.weights, strict=True) if w * direction(n) < 0]
@@ -77,7 +83,7 @@ class _Linear(BaseModel):
         return self
 
     def contributions(self, features: Mapping[str, float]) -> dict[str, float]:
-        """What each signal adds to the log-odds, against the mean; nothing where it is missing."""
+        """What each feature adds to the log-odds, compared with its mean; 0 where it is missing."""
         return {
             name: weight * (features[name] - mean) / scale if name in features else 0.0
             for name, mean, scale, weight in zip(self.names, self.means, self.scales, self.weights, strict=True)
@@ -89,24 +95,24 @@ class _Linear(BaseModel):
 
 
 class StatementClassifier(_Linear):
-    """Features of one statement → chance that a person would call it fully supported."""
+    """Features of one statement → probability that a person would call it fully supported."""
 
     def probability(self, features: Mapping[str, float]) -> float:
-        """Chance of support, from log-odds clipped at ±`LOGIT_LIMIT`."""
-        return to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, self.logit(features))))
+        """Probability of support, from log-odds clipped at ±`LOGIT_LIMIT`."""
+        return to_probability(_clipped(self.logit(features)))
 
 
 class AnswerClassifier(_Linear):
-    """Probabilities of the statements, and features of the whole answer → chance that a person calls it faithful.
+    """Probabilities of the statements, and features of the answer → probability that a person would call it faithful.
 
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
 
     unjudged: float = Field(default=0.5, ge=0, le=1)
-    """Probability that stands in for a statement without one: what is not judged is neither dropped nor passed."""
+    """Probability of a statement that was not judged, so that it is neither dropped nor passed."""
     isotonic: tuple[tuple[float, float], ...] | None = None
-    """Calibration where labels were many: points (the logistic regression's probability, the calibrated one), both
-    rising, joined by straight lines and level beyond the ends. None: the regression is calibrated itself (Platt)."""
+    """Calibration where there were many labels: points (the regression's probability, the calibrated one), both rising,
+    joined by straight lines and constant beyond the ends. None: the regression itself is the calibration (Platt)."""
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -123,17 +129,16 @@ class AnswerClassifier(_Linear):
     def probability(
         self, statements: Sequence[float | None], features: Mapping[str, float] | None = None
     ) -> float | None:
-        """Chance that the answer is faithful; None when there is neither a judged statement nor a signal it knows."""
+        """Probability that the answer is faithful; None with neither a judged statement nor a feature it knows."""
         known = {n: v for n, v in (features or {}).items() if n in self.names}
         if all(p is None for p in statements) and not known:
             return None
-        logit = self.logit({**aggregates(statements, self.unjudged), **known})
-        p = to_probability(max(-LOGIT_LIMIT, min(LOGIT_LIMIT, logit)))
+        p = to_probability(_clipped(self.logit({**aggregates(statements, self.unjudged), **known})))
         return p if self.isotonic is None else interpolate(self.isotonic, p)
 
 
 def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
-    """The height at ``x`` of the line through ``points``, which are in order of x; level beyond the ends."""
+    """The height at ``x`` of the line through ``points``, which are in order of x; constant beyond the ends."""
     at = bisect_right(points, x, key=lambda point: point[0])
     if at in (0, len(points)):
         return points[min(at, len(points) - 1)][1]
@@ -142,7 +147,7 @@ def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dict[str, float]:
-    """`AGGREGATES` of the statements' logits; none of them where no statement was judged.
+    """`AGGREGATES` of the statements' logits; none where no statement was judged.
 
     ``soft_weakest`` is ``−log mean exp(−logit)``: near the weakest, and unchanged when every statement is repeated.
     """
@@ -164,37 +169,35 @@ class Classifier(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     statement: StatementClassifier | None
-    """None where answers are judged by features of the whole answer alone."""
+    """None where only features of the whole answer are used."""
     answer: AnswerClassifier
     threshold: float = Field(ge=0, le=1)
     """An answer passes at this probability or above."""
     statement_threshold: float = Field(default=0.5, ge=0, le=1)
     """A statement counts as supported at this probability or above."""
     review_range: tuple[float, float] | None = None
-    """An answer goes to a person when ``review_range[0] <= probability < review_range[1]``; the threshold lies within. None: no review_range
-    was fitted."""
+    """``needs_review`` is set when ``review_range[0] <= probability < review_range[1]``; holds the threshold. None: no
+    range was fitted."""
 
     @model_validator(mode="after")
-    def _band_around_threshold(self) -> Self:
-        if (
-            self.review_range is not None
-            and not 0 <= self.review_range[0] <= self.threshold <= self.review_range[1] <= 1
-        ):
+    def _range_around_threshold(self) -> Self:
+        low, high = self.review_range or (0.0, 1.0)
+        if not 0 <= low <= self.threshold <= high <= 1:
             raise ValueError(
-                f"review_range {self.review_range} has to hold the threshold {self.threshold} and lie in [0, 1]"
+                f"review_range ({low}, {high}) has to hold the threshold {self.threshold} and lie in [0, 1]"
             )
         return self
 
     def needs_review(self, probability: float) -> bool | None:
-        """Whether an answer of that probability is too close to call; None when the classifier has no review_range."""
+        """Whether a person should look at an answer of that probability; None without a `review_range`."""
         return None if self.review_range is None else self.review_range[0] <= probability < self.review_range[1]
 
     def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
-        """One probability per statement; None where it has no features, or there is no statement classifier."""
+        """One probability per statement; None for one without features, and without a statement classifier."""
         return [None if s is None or self.statement is None else self.statement.probability(s) for s in statements]
 
     def probability(
         self, statements: Sequence[Mapping[str, float] | None], answer: Mapping[str, float] | None = None
     ) -> float | None:
-        """Probability of an answer from its statements' features and its own."""
+        """Probability of an answer, from its statements' features and its own."""
         return self.answer.probability(self.statement_probabilities(statements), answer)

@@ -1,4 +1,4 @@
-"""Chunk ids and quotes checked against the context: what is not there is never shown as evidence."""
+"""Chunk ids and quotes checked against the context: what is not in it is never shown as evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tuple[int, ...], int]:
-    """Ids that exist, ascending and once each; and how many named ids do not exist."""
+    """The ids that exist, ascending and once each; and how many different ids do not exist."""
     known = {c.id for c in context}
     ids = list(dict.fromkeys(named))
     return tuple(sorted(i for i in ids if i in known)), sum(i not in known for i in ids)
@@ -25,11 +25,11 @@ def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tup
 def find_quotes(
     quotes: Iterable[str], context: Sequence[Chunk], named: Sequence[int] = ()
 ) -> tuple[tuple[QuoteSpan, ...], int]:
-    """Where each quote stands in the context, once each; and how many quotes stand nowhere.
+    """The span of each quote in the context, once each; and how many quotes the context does not have.
 
-    Case, white space, the forms of quotation marks and dashes, and Unicode's composed and compatibility forms make no
-    difference; neither do the quotation marks around a quote and the punctuation at its end. A quote that would begin
-    or end inside a word or a number is not there. Of several chunks that have it, one of ``named`` is taken first.
+    Ignored are case, white space, the form of quotation marks and dashes, Unicode's composed and compatibility forms,
+    and marks and punctuation around a quote. A quote may not begin or end inside a word or a number. Where several
+    chunks have it, one of ``named`` is taken first.
     """
     quotes = list(quotes)
     if not quotes:
@@ -52,7 +52,7 @@ def find_quotes(
 class _Plain(NamedTuple):
     text: str
     offsets: list[int]
-    """Of each character of ``text``, where in the original it comes from."""
+    """For each character of ``text``, its offset in the original."""
 
 
 _NOTHING = frozenset(["none", "n/a", "no quote"])
@@ -73,7 +73,7 @@ def _plain(text: str) -> _Plain:
 
 
 def _bare(quote: str) -> str:
-    """A quote as it is looked for: plain, without marks around it."""
+    """A quote as it is searched for: plain, without marks around it."""
     return _plain(quote).text.strip(_EDGE)
 
 
@@ -87,7 +87,7 @@ def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
 
 
 def _inside(text: str, at: int) -> bool:
-    """Whether a letter, a word or a number goes on here. Of scripts without capitals some write words unparted."""
+    """Whether a position lies inside a letter, a word or a number. Scripts without capitals may have no spaces."""
     if not 0 < at < len(text):
         return False
     if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before

@@ -1,4 +1,4 @@
-"""Text → sentences, with character offsets that give the text back exactly; answers and contexts alike.
+"""Text → sentences with exact character offsets, for answers and contexts alike; and which of them assert anything.
 
 Sentence boundaries come from `sentencex <https://github.com/wikimedia/sentencex>`_ (MIT, made for Wikipedia's
 languages). On top of it a line break always ends a sentence, so that list items are judged one by one.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HEADING_WORDS = 6
-"""A line of so many words that ends in a colon announces what follows, unless it holds a verb or a quantity."""
+"""A line of at most so many words that ends in a colon is a heading, unless it has a verb or a quantity."""
 _PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
-"""Up to a line's end, or a full stop of Chinese, Japanese or Hindi before a digit, which sentencex passes over."""
+"""Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
 _MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
 _RULES = {"german": "de"}
-"""Languages whose own rules beat the English ones: “am 3. Mai” does not end a sentence. Most do not (“M. Dupont”)."""
+"""Languages for which sentencex does better by their own rules (“am 3. Mai”) than by the English ones (“M. Dupont”)."""
 
 
 class _Phrases(NamedTuple):
@@ -60,9 +60,9 @@ def _stating_verbs() -> frozenset[str]:
     return frozenset(chain.from_iterable(word_lists(language).stating_verbs for language in LANGUAGES))
 
 
-@lru_cache(maxsize=128)  # a record's answer is split up to three times, a document's chunks once per answer
+@lru_cache(maxsize=128)  # an answer is split up to three times, a document once per answer
 def sentences(text: str) -> tuple[Sentence, ...]:
-    """Split ``text`` into sentences; ``text[s.start:s.end] == s.text`` for each, white space lies between them."""
+    """The sentences of ``text``, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
     return tuple(
         Sentence(index=i, start=start, end=start + len(piece), text=piece)
         for i, (start, piece) in enumerate(sentence_texts(text))
@@ -71,7 +71,7 @@ def sentences(text: str) -> tuple[Sentence, ...]:
 
 @lru_cache(maxsize=128)
 def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
-    """The same as offsets and texts."""
+    """The sentences of ``text`` as (offset, text)."""
     if not text.strip():
         return ()
     from sentencex import get_sentence_boundaries
@@ -90,7 +90,7 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 
 
 def _rules(text: str) -> str:
-    """The language whose rules sentencex goes by."""
+    """The code of the language whose rules sentencex uses."""
     return _RULES.get(language_of(text), "en")
 
 
@@ -103,8 +103,8 @@ def _lines(piece: str) -> Iterable[tuple[str, int]]:
 def carries_statement(sentence: str) -> bool:
     """Whether a sentence can assert anything.
 
-    Not so questions, greetings, apologies, headings (“Steps:”, “# Steps”), fences of code, list markers, citations,
-    rules and symbols.
+    Questions, greetings, apologies, headings (“Steps:”), code fences, list markers, citations, horizontal rules and
+    symbols cannot.
     """
     if _FENCE.fullmatch(sentence):
         return False

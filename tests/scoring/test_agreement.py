@@ -326,3 +326,17 @@ def test_the_json_has_answers_on_top() -> None:
     assert set(document["balanced_accuracy"]) == {"value", "low", "high", "why"}
     assert {"n", "coverage", "cohen_kappa", "weighted_kappa"} <= set(document["statements"])
     assert {"n", "precision", "recall", "f1"} <= set(document["evidence"])
+
+
+def test_a_judge_measures_itself(judge_at, tmp_path) -> None:
+    """`Judge.agreement` judges the answers of a labels file, or examples, and measures what it said."""
+    examples = [SPLIT, MERGED]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("\n".join(e.model_dump_json() for e in examples))
+    judge, _ = judge_at(says="Yes", granularity="sentence")
+    found = judge.agreement(file, num_threads=2)
+    assert found.answers is not None
+    assert found.answers.confusion["unfaithful_passed"] == found.answers.n == 2
+    assert found.statements is not None
+    assert (found.statements.n, found.statements.coverage) == (4, 1.0)
+    assert judge.agreement(examples).answers == found.answers

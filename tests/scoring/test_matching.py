@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from faith_dspy.io.labels import parse_example
-from faith_dspy.scoring.matching import statement_labels
+from faith_dspy.scoring.matching import match_statements, statement_labels, word_share
 
 
 def labelled(answer, *statements, **more):
@@ -52,3 +52,20 @@ def test_the_whole_answer_has_the_answers_label():
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
     assert statement_labels(["It rains. It pours."], e) == [False]
     assert statement_labels([], e) == []
+
+
+def test_matches_by_hand():
+    """Literal containment matches all, either way; shared words match in order; too few match nothing."""
+    judged = ["The kettle is blue", "it holds one litre.", "The tram is late. The bus is red."]
+    split, merged = ["The kettle is blue and it holds one litre."], ["The tram is late.", "The bus is red."]
+    assert match_statements(split, judged) == [(0, 1)]
+    assert match_statements(merged, judged) == [(2,), (2,)]
+    # Of kettle, colour, blue two thirds are in the first; of penguins, fly nothing is anywhere.
+    assert match_statements(["The kettle's colour is blue.", "Penguins fly."], judged) == [(0,), ()]
+    assert match_statements(["A"], []) == [()]
+
+
+def test_word_share_by_hand():
+    """Of kettle, blue and round two are in the other text; without content words nothing is missing."""
+    assert word_share("The kettle is blue and round.", "A blue kettle.") == 1 - 1 / 3
+    assert word_share("So it is.", "A blue kettle.") == 1.0
