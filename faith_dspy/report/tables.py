@@ -65,7 +65,7 @@ def _grid(table: Table) -> RenderableType:
     from rich.text import Text
 
     columns = list(zip(table.columns, *table.rows, strict=True))
-    widths = [max(cell_len(cell) for cell in column) for column in columns]
+    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
     of_numbers = [i > 0 and all(_NUMBER.match(cell) for cell in column[1:]) for i, column in enumerate(columns)]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
     others = [w if n else min(w, _LEAST) for w, n in zip(widths[1:], of_numbers[1:], strict=True)]

@@ -1,0 +1,127 @@
+"""A study in Markdown: the judge's card, the descriptions on MLflow's pages, prompts to be read."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.optimize.reporting import tables
+from faith_dspy.report.numbers import estimate
+from faith_dspy.report.tables import Table, markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from faith_dspy.optimize.results import StudyResult, VariantResult
+
+_WEIGHTS = 8
+"""Features on the card."""
+
+
+def card(result: StudyResult) -> str:
+    """``CARD.md`` of the exported judge: what it is, what it is worth, and what it is not."""
+    limits = Table(
+        "What it is not",
+        notes=(
+            "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
+            "`faith-dspy agree LABELS --judge DIR`.",
+        ),
+    )
+    sections = (
+        tables.test_table(result),
+        tables.statements_table(result),
+        tables.verdict(result),
+        tables.classifier_table(result, _WEIGHTS),
+        tables.costs_table(result),
+        limits,
+    )
+    tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash})."
+    return f"# Faithfulness judge\n\n{_how_it_judges(result)} {tuned}\n\n" + markdown(t for t in sections if t)
+
+
+def _how_it_judges(result: StudyResult) -> str:
+    champion = result.variant(result.champion)
+    exported = next((p for p in result.costs if p.exported), None)
+    if exported is not None and not exported.lm_share:
+        return "Judges an answer sentence by sentence, by its lexical features alone; no LM is asked."
+    unit, lm = champion.params["granularity"], champion.params["lm"]
+    text = f"Judges an answer {unit} by {unit} ({champion.description}), with `{lm}`"
+    if exported is not None and exported.escalates_within:
+        text += f", where its lexical features are unsure: {exported.lm_share:.0%} of the answers"
+    if exported is not None and exported.ask_about == "weakest":
+        text += ". It is asked about one statement of an answer, the one with most in it that the context lacks"
+    return text + "."
+
+
+def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
+    """The study's description in MLflow: the result, where to look, then the tables.
+
+    ``model``: its name in the registry, None where it was not registered. ``here``: address of its run on MLflow's pages.
+    """
+    tested = result.tested("champion").agreement
+    sections = (
+        tables.verdict(result),
+        tables.test_table(result),
+        tables.statements_table(result),
+        tables.groups_table(result),
+        tables.variants_table(result),
+        tables.costs_table(result),
+    )
+    in_code = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
+    return (
+        f"**★ {result.champion}**: balanced accuracy {estimate(tested.balanced_accuracy)} on {tested.n} answers of the "
+        f"testset.\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"
+        f"Judge: `{result.judge_dir}`, also under *Artifacts* in `judge/`.{in_code}"
+    )
+
+
+def _links(result: StudyResult, model: str | None, here: str) -> str:
+    """To what opens in place on MLflow's pages."""
+    found = {
+        "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
+        "test": f"{here}/artifacts/test.png",
+        "every test answer": f"{here}/artifacts/test/champion/predictions.json",
+        "the judge": f"{here}/artifacts/judge/CARD.md",
+        "traces": f"{here}/traces",
+    }
+    if result.costs:
+        found["cost and quality"] = f"{here}/artifacts/costs.png"
+    if model:
+        found["model"] = f"#/models/{model}"
+    return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items())
+
+
+def variant_markdown(v: VariantResult) -> str:
+    """A variant's description in MLflow, one line."""
+    if v.agreement is None:
+        return f"{v.description}. **{v.status}**: {v.note}"
+    a = v.agreement
+    text = f"{v.description}. dev: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
+    if v.judged:
+        prompt, completion = v.usage.computed_tokens / v.judged, v.usage.output_tokens / v.judged
+        text += f"; {prompt:.0f} prompt tokens (not cached) and {completion:.0f} completion tokens an answer"
+    return text + "."
+
+
+def prompts_markdown(prompts: Mapping[str, Any]) -> str:
+    """Instructions and demos of each predictor."""
+    lines = []
+    for name, prompt in prompts.items():
+        lines += [f"# {name}", "", str(prompt.get("instructions", "")), ""]
+        for i, demo in enumerate(prompt.get("demos", ()), 1):
+            lines += [f"## Example {i}", "", *(f"- {key}: {as_text(value)}" for key, value in demo.items()), ""]
+    return "\n".join(lines)
+
+
+def prompts_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What compiling changed, as a unified diff; empty where nothing was compiled."""
+    if not before:
+        return ""
+    sides = (prompts_markdown(side).splitlines() for side in (before, after))
+    return "\n".join(difflib.unified_diff(*sides, "before compiling", "after compiling", lineterm="", n=100))
+
+
+def as_text(value: Any) -> str:
+    """A demo's field as it is read."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

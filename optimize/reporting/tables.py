@@ -1,0 +1,300 @@
+"""A study's tables, computed once. Terminal, Markdown and HTML only render them.
+
+A column is one line of its table's dictionary here. Tables that have nothing to show are None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number, percent, points
+from faith_dspy.report.tables import MARK, Table, table_of
+from faith_dspy.schema import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from faith_dspy.optimize.checks import Diagnosis, GroupResult
+    from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult, VariantResult
+    from faith_dspy.scoring.agreement import Agreement
+
+INTERVALS = "In brackets 95 % intervals."
+_VISIBLE = 0.005
+"""A weight that is not written as .00."""
+
+
+def study_tables(result: StudyResult) -> list[Table]:
+    """All tables, the most important last, as one reads a terminal."""
+    tables = (
+        variants_table(result),
+        costs_table(result),
+        groups_table(result),
+        test_table(result),
+        statements_table(result),
+        verdict(result),
+        spent(result),
+    )
+    return [t for t in tables if t is not None]
+
+
+def variants_table(result: StudyResult) -> Table:
+    """What was tried, on the devset."""
+    columns = {
+        "variant": lambda v: _marked(v.name, v.name == result.champion),
+        "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
+        "AUROC": lambda v: number(v.agreement.auroc.value),
+        "κ": lambda v: number(v.agreement.cohen_kappa.value),
+        "LM only:\nAUROC": lambda v: number(v.lm_only.auroc.value) if v.lm_only else NONE,
+        "prompt\ntokens": lambda v: each(v.usage.computed_tokens, v.judged),
+        "s": lambda v: each(v.usage.seconds, v.judged),
+    }
+    return table_of(
+        "Variants on dev: to choose by, not agreement with people",
+        columns,
+        [v for v in result.variants if v.agreement is not None],
+        caption="Cross-fitted. LM only: without lexical features. Prompt tokens that were not cached, and seconds, "
+        f"for each answer. {INTERVALS}",
+        notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.agreement is None),
+    )
+
+
+class _Tested(NamedTuple):
+    """A row of the test table."""
+
+    name: str
+    agreement: Agreement
+    usage: Usage
+    n: int
+    """Answers that cost ``usage``; 0 where no LM was asked."""
+
+
+def test_table(result: StudyResult) -> Table:
+    """The champion, the untuned judge, the baselines and people, on the testset."""
+    rows = [
+        _Tested(_judge_name(t.name), t.agreement, t.usage, 0 if t.kind == "baseline" else t.agreement.n)
+        for t in result.test
+    ]
+    if result.ceiling is not None:
+        rows.append(_Tested("people", result.ceiling, Usage(), 0))
+    columns = {
+        "judge": lambda r: r.name,
+        "scored": lambda r: f"{r.agreement.coverage:.0%}",
+        "balanced\naccuracy": lambda r: estimate(r.agreement.balanced_accuracy),
+        "AUROC": lambda r: estimate(r.agreement.auroc),
+        "Cohen's κ": lambda r: estimate(r.agreement.cohen_kappa),
+        "prompt\ntokens": lambda r: each(r.usage.computed_tokens, r.n),
+        "s": lambda r: each(r.usage.seconds, r.n),
+    }
+    people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
+    return table_of(
+        f"Agreement with people on {result.test[0].agreement.n} answers of the testset",
+        columns,
+        rows,
+        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, majority: "
+        f"baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
+    )
+
+
+def statements_table(result: StudyResult) -> Table | None:
+    """Agreement on statements and evidence, on the testset; None where neither was labelled."""
+    rows = [t for t in result.test if t.statements is not None or t.evidence is not None]
+    if not rows:
+        return None
+    columns = {
+        "judge": lambda t: _judge_name(t.name),
+        "n": lambda t: str(t.statements.n) if t.statements else NONE,
+        "balanced\naccuracy": lambda t: estimate(t.statements and t.statements.balanced_accuracy),
+        "AUROC": lambda t: estimate(t.statements and t.statements.auroc),
+        "Cohen's κ": lambda t: estimate(t.statements and t.statements.cohen_kappa),
+        "evidence F1": lambda t: estimate(t.evidence),
+    }
+    caption = f"n: labelled statements. Evidence: the chunk ids named. {INTERVALS}"
+    return table_of("Agreement on statements and evidence", columns, rows, caption=caption)
+
+
+def verdict(result: StudyResult) -> Table:
+    """What may be said of the champion, a sentence each."""
+    notes = [capitalised(c.sentence) for c in result.comparisons.values()]
+    lexical = result.comparisons.get("lexical-baseline")
+    if lexical is not None and lexical.verdict != "better":
+        notes.append("Not shown better than the lexical baseline: on these labels the LM is not worth its cost.")
+    notes += result.notes
+    if not result.finished:
+        notes.append("Stopped early: the champion is the best of the variants that were finished.")
+    if result.optimism is not None:
+        notes.append(f"{result.optimism.sentence} Only the test is agreement with people.")
+    if result.diagnosis is not None:
+        notes += [f"Needs review, on test: {r.sentence}" for p, r in result.diagnosis.review_range.items() if p == "test"]
+        if result.diagnosis.groups is not None:
+            notes.append(result.diagnosis.groups.sentence)
+    if result.registered:
+        notes.append(result.registered)
+    return Table("Verdict", notes=tuple(notes))
+
+
+def costs_table(result: StudyResult) -> Table | None:
+    """The cost–quality table, the cheapest first; None where there is no choice."""
+    if len(result.costs) < 2:
+        return None
+
+    columns = {
+        "": lambda p: _marked(p.name, p.exported),
+        "n": lambda p: str(p.n),
+        "LM\nasked": lambda p: f"{p.lm_share:.0%}",
+        "balanced\naccuracy": lambda p: estimate(p.balanced_accuracy),
+        "AUROC": lambda p: number(p.auroc.value),
+        "calls": lambda p: f"{p.calls:.1f}",
+        "prompt\ntokens": lambda p: f"{p.computed_tokens:.0f}",
+        "s": lambda p: f"{p.seconds:.1f}",
+    }
+    return table_of(
+        "Cost and quality: to choose by, not agreement with people",
+        columns,
+        result.costs,
+        caption="Cross-fitted on train and dev, other variants on dev. LM asked: share of the answers. Calls, prompt "
+        f"tokens that were not cached, and seconds, for each answer. {INTERVALS}",
+        notes=result.costs_in_words,
+    )
+
+
+def groups_table(result: StudyResult) -> Table | None:
+    """The champion by kind of answer, on the testset; None where all answers are alike."""
+    groups = result.diagnosis and result.diagnosis.groups
+    if not groups or not groups.groups:
+        return None
+
+    def behind(g: GroupResult) -> str:
+        return NONE if g.behind is None or g.p_value is None else f"{100 * g.behind:+.0f} (p = {g.p_value:.2g})"
+
+    columns = {
+        "group": lambda g: f"{g.facet}: {g.name}",
+        "n": lambda g: str(g.n),
+        "balanced\naccuracy": lambda g: estimate(g.agreement and g.agreement.balanced_accuracy),
+        "AUROC": lambda g: number(g.agreement.auroc.value) if g.agreement else NONE,
+        "against\nthe rest": behind,
+        "people": lambda g: number(g.ceiling.balanced_accuracy.value) if g.ceiling else NONE,
+    }
+    return table_of(
+        "The champion by kind of answer, on the testset",
+        columns,
+        groups.groups,
+        caption="Dashes: too few answers of a label. Against the rest: points of balanced accuracy, with p corrected "
+        f"for all groups. People: balanced accuracy of one annotator against the others. {INTERVALS}",
+    )
+
+
+def classifier_table(result: StudyResult, most: int | None = None) -> Table | None:
+    """What the classifier uses, the strongest feature first; None without a classifier."""
+    weights = [
+        (f"{name} (answer)" if stage == "answer" and result.classifier.get("statement") else name, weight)
+        for stage in ("statement", "answer")
+        if (found := result.classifier.get(stage))
+        for name, weight in zip(found["names"], found["weights"], strict=True)
+        if abs(weight) >= _VISIBLE
+    ]
+    if not weights:
+        return None
+    weights.sort(key=lambda item: -abs(item[1]))
+    return table_of(
+        "What the classifier uses",
+        {"feature": lambda w: w[0], "weight": lambda w: f"{w[1]:+.2f}"},
+        weights[:most],
+        caption="Weight: log-odds of support for each standard deviation of the feature.",
+        notes=tuple(_diagnosis_in_words(result.diagnosis)) if result.diagnosis else (),
+    )
+
+
+def _diagnosis_in_words(d: Diagnosis) -> list[str]:
+    t, s = d.threshold, d.shortcuts
+    out = [
+        f"The threshold is {number(t.threshold)}, for the operating point “{t.operating_point}”. Cross-fitted, it stops "
+        f"{percent(t.recall_unfaithful)} of the unfaithful answers and passes {percent(t.recall_faithful)} of the "
+        "faithful." + (f" {t.note}" if t.note else "")
+    ]
+    out += [
+        f"Calibration error ({part}): {estimate(c.before)} of the LM's own probability, {estimate(c.after)} of the "
+        "classifier's."
+        for part, c in d.calibration.items()
+    ]
+    out += [f"Needs review ({part}): {r.sentence}" for part, r in d.review_range.items()]
+    alone = ", ".join(f"{name} alone {estimate(e)}" for name, e in s.alone.items())
+    out.append(
+        f"Length is not evidence: the classifier's AUROC is {estimate(s.auroc)}, among answers of about the same length "
+        f"{estimate(s.within)}; {alone}."
+    )
+    return out
+
+
+def ablation_table(result: StudyResult) -> Table | None:
+    """What the classifier loses without a feature; None where that was not measured."""
+    if result.diagnosis is None or not result.diagnosis.ablation:
+        return None
+    columns = {
+        "without": lambda a: a.without,
+        "AUROC lost": lambda a: points(a.auroc),
+        "balanced\naccuracy lost": lambda a: points(a.balanced_accuracy),
+    }
+    caption = f"In points, cross-fitted on train and dev. {INTERVALS}"
+    return table_of("What the classifier loses without a feature", columns, result.diagnosis.ablation, caption=caption)
+
+
+def instructions_table(v: VariantResult) -> Table | None:
+    """The instructions of the bank that a variant tried; None where it searched none."""
+    if not v.search:
+        return None
+    columns = {
+        "instruction": lambda s: str(s["name"]),
+        "n": lambda s: str(s["n"]),
+        "AUROC": lambda s: number(s["auroc"]),
+        "balanced\naccuracy": lambda s: number(s["balanced_accuracy"]),
+    }
+    return table_of("Instructions that were tried", columns, v.search, caption="On n labelled statements of train.")
+
+
+def predictions_table(rows: Sequence[PredictionRow]) -> dict[str, Any]:
+    """One judge's answers as `mlflow.log_table` writes them, its worst mistakes first."""
+
+    def order(r: PredictionRow) -> tuple[int, float]:
+        rank = 2 if r.predicted == r.label else 1 if r.predicted is None else 0
+        return rank, -abs((0.5 if r.probability is None else r.probability) - r.label)
+
+    words = {True: "faithful", False: "unfaithful"}
+    columns: dict[str, Callable[[PredictionRow], Any]] = {
+        "right": lambda r: NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO",
+        "people": lambda r: words[r.label],
+        "judge": lambda r: f"unscored: {r.unscored or 'no verdict'}" if r.predicted is None else words[r.predicted],
+        "probability": lambda r: None if r.probability is None else round(r.probability, 3),
+        "answer": lambda r: r.answer,
+        "statements": lambda r: "\n".join(_statement(s) for s in r.statements),
+        "question": lambda r: r.question,
+        "id": lambda r: r.id,
+        "group": lambda r: r.group,
+    }
+    data = [[cell(r) for cell in columns.values()] for r in sorted(rows, key=order)]
+    return {"columns": list(columns), "data": data}
+
+
+def _statement(s: StatementRow) -> str:
+    label = "" if s.label is None else f", people: {'supported' if s.label else 'not supported'}"
+    confidence = "" if s.confidence is None else f" {number(s.confidence)}"
+    return f"[{s.verdict or 'unjudged'}{confidence}{label}] {s.text}"
+
+
+def spent(result: StudyResult) -> Table:
+    """What the study cost."""
+    u = result.usage
+    kept = f" ({result.replayed} of them kept from before and not paid again)" if result.replayed else ""
+    sentence = (
+        f"{result.seconds / 60:.1f} minutes: {u.calls} calls{kept}, {u.prompt_tokens} prompt tokens, {u.cached_tokens} of "
+        f"them cached, and {u.output_tokens} completion tokens."
+    )
+    return Table("What the study spent", notes=(sentence,))
+
+
+def _marked(name: str, champion: bool) -> str:
+    return MARK + name if champion else name
+
+
+def _judge_name(name: str) -> str:
+    """The baselines stand in a narrow column."""
+    return _marked(name.removesuffix("-baseline"), name == "champion")
