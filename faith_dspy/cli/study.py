@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, stdout
+from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, print_tables
 
 app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
 
@@ -62,7 +62,7 @@ def compare(
     """
     from faith_dspy.optimize.tracking.archive import last_studies, read_record
     from faith_dspy.optimize.tracking.studies import compare_studies
-    from faith_dspy.report.studies import studies_view
+    from faith_dspy.optimize.tracking.studies_tables import studies_tables
 
     found = [read_record(s, tracking_uri) for s in sources or ()]
     if experiment is not None:
@@ -72,7 +72,7 @@ def compare(
     if as_json:
         print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
     else:
-        stdout().print(studies_view(compared))
+        print_tables(studies_tables(compared))
 
 
 @app.command("rollback")
@@ -89,9 +89,9 @@ def rollback(tracking_uri: TrackingURI = None) -> None:
 
 def print_study(result: Any) -> None:
     """A study's tables on stdout."""
-    from faith_dspy.report.study import study_view
+    from faith_dspy.optimize.reporting.tables import study_tables
 
-    stdout().print(study_view(result))
+    print_tables(study_tables(result))
 
 
 def study_json(result: Any) -> Any:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.checks import ThresholdChoice
+from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, wilson
 from faith_dspy.scoring.thresholds import threshold_for_recall
@@ -21,6 +22,8 @@ from faith_dspy.scoring.thresholds import threshold_for_recall
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from faith_dspy.optimize.checks import Difference
+    from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Bools, Floats
 
 
@@ -163,3 +166,24 @@ def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None
     smooth[~allowed] = -np.inf
     best = np.flatnonzero(smooth >= smooth.max() - 1e-12)
     return float(thresholds[best[len(best) // 2]])
+
+
+def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement, auroc: Difference) -> str:
+    """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
+    sides = (champion, untuned)
+    stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
+    text = (
+        f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} of "
+        f"the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
+    )
+    if point.kind == "cost" and point.value is not None:
+        costs = [
+            (point.value * a.confusion["unfaithful_passed"] + a.confusion["faithful_failed"]) / max(1, a.scored)
+            for a in sides
+        ]
+        text += (
+            f" The mean cost of an answer, in faithful answers stopped, is {costs[0]:.2f} (untuned: {costs[1]:.2f})."
+        )
+    if auroc.value is not None:
+        text += f" AUROC, which no threshold changes, differs by {points(auroc)} points from the untuned judge's."
+    return text

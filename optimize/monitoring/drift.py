@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.optimize.checks import Comparison
-from faith_dspy.optimize.reporting.wording import points
 from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.report.numbers import points
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import need
 

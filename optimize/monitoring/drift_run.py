@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.monitoring.drift import History, Look, Watched, sentences
-from faith_dspy.optimize.reporting.wording import figure
 from faith_dspy.optimize.tracking.columns import NOTE
 from faith_dspy.optimize.tracking.store import quiet, reason, shown
+from faith_dspy.report.numbers import estimate
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def note(found: Watched) -> str:
     """The look in Markdown: alarms first."""
     a = found.now.agreement
     lines = [*(f"- **Alarm:** {alarm}" for alarm in found.alarms)] or ["No alarm."]
-    lines += ["", f"{found.now.at}, look {found.step + 1}: balanced accuracy {figure(a.balanced_accuracy)} on {a.n} "
+    lines += ["", f"{found.now.at}, look {found.step + 1}: balanced accuracy {estimate(a.balanced_accuracy)} on {a.n} "
                   f"answers, {a.coverage:.0%} scored."]  # fmt: skip
     lines += [f"- {sentence}" for sentence in sentences(found)]
     return "\n".join([*lines, "", "What flipped: `flips.json` under *Artifacts*."])

@@ -99,7 +99,8 @@ def _probability_axes(fig: Any, ax: Any) -> Any:
 def _roc(judges: Mapping[str, Sequence[PredictionRow]]) -> Any | None:
     """How well each judge ranks faithful answers above unfaithful ones."""
     known = {
-        name: [(int(r.label), r.probability) for r in rows if r.probability is not None] for name, rows in judges.items()
+        name: [(int(r.label), r.probability) for r in rows if r.probability is not None]
+        for name, rows in judges.items()
     }
     known = {name: found for name, found in known.items() if len({y for y, _ in found}) == 2}
     if not known:
@@ -155,14 +156,22 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
         return None
     fig, ax = _axes(8, 4.2, "Cost and quality: cross-fitted, to choose by")
     values = [p.balanced_accuracy.value or 0.0 for p in known]
-    front = [(p.computed_tokens, v) for i, (p, v) in enumerate(zip(known, values, strict=True)) if v > max(values[:i], default=0)]
+    front = [
+        (p.computed_tokens, v)
+        for i, (p, v) in enumerate(zip(known, values, strict=True))
+        if v > max(values[:i], default=0)
+    ]
     ax.step(*zip(*front, strict=True), where="post", color=GREY, linewidth=1)
     for i, (p, value) in enumerate(zip(known, values, strict=True), 1):
         marker, colour = ("*", BLUE) if p.exported else ("D", RED) if p.cheapest else ("o", DARK)
         said = " (exported)" if p.exported else " (cheapest not shown worse)" if p.cheapest else ""
         label = f"{i}  {p.name}{said}"
-        ax.plot(p.computed_tokens, value, marker, color=colour, markersize=12 if p.exported else 6, mec="white", label=label)
-        ax.annotate(str(i), (p.computed_tokens, value), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+        ax.plot(
+            p.computed_tokens, value, marker, color=colour, markersize=12 if p.exported else 6, mec="white", label=label
+        )
+        ax.annotate(
+            str(i), (p.computed_tokens, value), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+        )
     ax.set(xlabel="prompt tokens an answer, without those cached", ylabel="balanced accuracy")
     ax.margins(x=0.1, y=0.25)
     fig.legend(loc="outside right upper", frameon=False, fontsize=8)
@@ -170,7 +179,9 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
 
 
 def _axes(width: float, height: float, title: str) -> tuple[Any, Any]:
-    figure = need("matplotlib.figure", "Plots of a study").Figure(figsize=(width, height), dpi=120, layout="constrained")
+    figure = need("matplotlib.figure", "Plots of a study").Figure(
+        figsize=(width, height), dpi=120, layout="constrained"
+    )
     ax = figure.subplots()
     ax.set_title(title, fontsize=10, loc="left", color=DARK)
     ax.spines[["top", "right"]].set_visible(False)

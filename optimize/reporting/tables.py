@@ -124,7 +124,9 @@ def verdict(result: StudyResult) -> Table:
     if result.optimism is not None:
         notes.append(f"{result.optimism.sentence} Only the test is agreement with people.")
     if result.diagnosis is not None:
-        notes += [f"Needs review, on test: {r.sentence}" for p, r in result.diagnosis.review_range.items() if p == "test"]
+        notes += [
+            f"Needs review, on test: {r.sentence}" for p, r in result.diagnosis.review_range.items() if p == "test"
+        ]
         if result.diagnosis.groups is not None:
             notes.append(result.diagnosis.groups.sentence)
     if result.registered:

@@ -8,11 +8,10 @@ from faith_dspy.artifact import save_judge
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, operating_point_sentence
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
-from faith_dspy.optimize.reporting.card import write_card
-from faith_dspy.optimize.reporting.wording import operating_point_sentence
+from faith_dspy.optimize.reporting.markdown import card
 from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
 from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
 from faith_dspy.optimize.select.comparison import Side, compare
@@ -269,7 +268,7 @@ def export(judge: Judge, contest: Contest, result: StudyResult, out: Path) -> No
         (o.example.question, list(o.example.context), o.example.answer, o.raw_judgment)
         for o in [*handed_on[:1], *settled, *handed_on[1:]][:3]
     ]
-    save_judge(judge, out, card=write_card(result), reference=reference)
+    save_judge(judge, out, card=card(result), reference=reference)
     result.judge_dir = str(out)
 
 

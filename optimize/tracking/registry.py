@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
-from faith_dspy.optimize.reporting.wording import figure, points
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.tracking.archive import read_study
 from faith_dspy.optimize.tracking.store import existing, quiet, reason, shown
+from faith_dspy.report.numbers import estimate, points
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def register(client: Any, experiment_id: str, run_id: str, result: StudyResult, 
         "study_id": result.study_id,
         "variant": result.champion,
         "labels_file": result.labels_file,
-        "test_balanced_accuracy": figure(result.tested("champion").agreement.balanced_accuracy),
+        "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
         "promoted": f"{'yes' if found.promoted else 'no'}: {found.why}",
     }
     with _process_at(client.tracking_uri):

@@ -13,8 +13,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.reporting import notes, plots
 from faith_dspy.optimize.reporting.learned import write_learned
+from faith_dspy.optimize.reporting.markdown import prompts_diff, prompts_markdown, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
+from faith_dspy.optimize.reporting.tables import predictions_table
 from faith_dspy.optimize.tracking import columns
 from faith_dspy.optimize.tracking.columns import MAIN, MORE, NOTE
 from faith_dspy.optimize.tracking.registry import MODEL, register
@@ -133,11 +135,11 @@ class MlflowTracker:
         tags |= _OPENED
         if v.prompts:
             tags["prompts_digest"] = digest(v.prompts)
-        run_id = self._create(tags, v.name, notes.variant(v), start)
+        run_id = self._create(tags, v.name, variant_markdown(v), start)
         if v.prompts:
             self._client.log_dict(run_id, v.prompts, "prompts/prompts.json")
-            self._client.log_text(run_id, notes.prompts(v.prompts), "prompts/prompts.md")
-        if changed := notes.prompt_diff(v.seed_prompts, v.prompts):
+            self._client.log_text(run_id, prompts_markdown(v.prompts), "prompts/prompts.md")
+        if changed := prompts_diff(v.seed_prompts, v.prompts):
             self._client.log_text(run_id, changed, "prompts/diff.txt")
         metrics = {
             **columns.agreement("dev", v.agreement, (*MAIN, *MORE)),
@@ -150,10 +152,7 @@ class MlflowTracker:
         }
         self._log(run_id, metrics, v.params)
         if v.agreement is not None:
-            self._judged(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "")
-            self._figure(
-                run_id, plots.weights(v.weights, f"{v.name}: what its classifier goes by"), "plots/weights.png"
-            )
+            self._judged(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "", v.weights)
         self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _conclude(self, result: StudyResult) -> None:
@@ -185,20 +184,10 @@ class MlflowTracker:
         if result.costs:
             tags["cheapest"] = next(p.name for p in result.costs if p.cheapest)
         here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
-        tags[NOTE] = notes.study(result, self._model, here)[:_MAX_TAG]
+        tags[NOTE] = study_markdown(result, self._model, here)[:_MAX_TAG]
         self._log(self.run_id, metrics, tags=tags)
-        dev = [(v.name, v.agreement.balanced_accuracy) for v in result.variants if v.agreement]
-        chart = plots.intervals(dev, "Variants on dev: to choose by, not agreement with people", result.champion)
-        self._figure(self.run_id, chart, "dev.png")
-        test = [(t.name, t.agreement.balanced_accuracy) for t in result.test]
-        test += [("people", result.ceiling.balanced_accuracy)] if result.ceiling else []
-        chart = plots.intervals(test, f"On {result.test[0].agreement.n} answers never seen", "champion")
-        self._figure(self.run_id, chart, "test.png")
-        chart = plots.frontier(result.costs)
-        self._figure(self.run_id, chart, "frontier.png")
-        for part, check in (result.diagnosis.calibration if result.diagnosis else {}).items():
-            chart = plots.calibration_change(check, f"Calibration before and after, {part}")
-            self._figure(self.run_id, chart, f"calibration-{part}.png")
+        for name, figure in study_figures(result).items():
+            self._client.log_figure(self.run_id, figure, name)
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
         slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
         self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), "study.json")
@@ -219,22 +208,26 @@ class MlflowTracker:
         query = f"tags.`{_PARENT}` = '{self.run_id}'"
         return list(self._client.search_runs([self._store.experiment_id], query))
 
-    def _judged(self, run_id: str, rows: Sequence[PredictionRow], a: Agreement, title: str, folder: str) -> None:
+    def _judged(
+        self,
+        run_id: str,
+        rows: Sequence[PredictionRow],
+        a: Agreement,
+        title: str,
+        folder: str,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
         """Every answer as JSON lines and as a table that MLflow's page opens, and two pictures of them."""
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
         self._client.log_text(run_id, lines, f"{folder}predictions.jsonl")
         path = f"{folder}predictions.json"
         # Not `log_table`: it appends to the table of the study's last run.
-        self._client.log_text(run_id, json.dumps(notes.table(rows), ensure_ascii=False), path)
+        self._client.log_text(run_id, json.dumps(predictions_table(rows), ensure_ascii=False), path)
         tables = json.loads(self._client.get_run(run_id).data.tags.get(_TABLES, "[]"))
         if all(t["path"] != path for t in tables):
             self._log(run_id, tags={_TABLES: json.dumps([*tables, {"path": path, "type": "table"}])})
-        self._figure(run_id, plots.confusion(a, title), f"{folder}plots/confusion.png")
-        self._figure(run_id, plots.calibration(rows, a.ece, title), f"{folder}plots/calibration.png")
-
-    def _figure(self, run_id: str, figure: Any | None, path: str) -> None:
-        if figure is not None:
-            self._client.log_figure(run_id, figure, path)
+        for name, figure in judge_figures(rows, a, title, weights).items():
+            self._client.log_figure(run_id, figure, f"{folder}plots/{name}")
 
     def _create(self, tags: Mapping[str, str], name: str, note: str, start: int | None = None) -> str:
         source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL", NOTE: note[:_MAX_TAG]}
