@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+from rich.console import Console
+
+from faith_dspy.optimize import results
+from faith_dspy.optimize.checks import (
+    Ablated,
+    CalibrationCheck,
+    CostPoint,
+    Diagnosis,
+    Difference,
+    ReviewRangeCheck,
+    ShortcutCheck,
+    ThresholdChoice,
+)
+from faith_dspy.optimize.diagnostics.groups import by_group
+from faith_dspy.optimize.diagnostics.reliability import bins
+from faith_dspy.optimize.reporting.markdown import card, prompts_diff, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
+from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
+from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.optimism import selection
+from faith_dspy.optimize.tracking.archive import record
+from faith_dspy.optimize.tracking.studies import compare_studies
+from faith_dspy.optimize.tracking.studies_tables import studies_tables
+from faith_dspy.report.tables import terminal
+from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.statistics import Estimate
+
+USAGE = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)
+SOME = Estimate(value=0.75, low=0.6, high=0.9)
+LOST = Difference(value=0.034, low=-0.01, high=0.08)
+
+
+def rows(right: int) -> tuple[PredictionRow, ...]:
+    """Forty answers of two sources, the first ``right`` of the second source's twenty judged right."""
+    out = []
+    for i in range(40):
+        label, ok = i % 2 == 0, i < 20 + right
+        out.append(
+            PredictionRow(
+                id=str(i), group=str(i), part="test", label=label, predicted=label is ok,
+                probability=0.81 if label is ok else 0.23, answer="One two three.",
+                tags={"source": "[bold]a source with a very long name[/bold]" if i < 20 else "wiki"},
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+def agreement(part: tuple[PredictionRow, ...]) -> Any:
+    """As a study measures it."""
+    labels, predicted = [r.label for r in part], [r.predicted for r in part]
+    return measure(labels, predicted, [r.probability for r in part], n_resamples=50)
+
+
+def diagnosis(part: tuple[PredictionRow, ...]) -> Diagnosis:
+    """Everything a diagnosis can hold."""
+    probabilities, labels = [r.probability or 0.0 for r in part], [r.label for r in part]
+    found = tuple(bins(probabilities, labels))
+    return Diagnosis(
+        threshold=ThresholdChoice(operating_point="balanced", threshold=0.4, balanced_accuracy=SOME,
+                                  recall_unfaithful=SOME, recall_faithful=SOME),
+        review_range={"test": ReviewRangeCheck(low=0.3, high=0.5, sure=0.9, inside=0.2, passed_right=SOME,
+                                               stopped_right=SOME, balanced_accuracy=SOME, sentence="20% of them.")},
+        calibration={"test": CalibrationCheck(method="platt", n=40, before=SOME, after=SOME, bins_before=found,
+                                              bins_after=found)},
+        shortcuts=ShortcutCheck(alone={"words": SOME}, correlation={}, auroc=SOME, within=SOME, thirds=()),
+        ablation=(Ablated(without="novel_words", features=("novel_words",), balanced_accuracy=LOST, auroc=LOST,
+                          log_loss=LOST),),
+        groups=by_group(part, n_resamples=50),
+    )  # fmt: skip
+
+
+def point(name: str, tokens: float, **marks: Any) -> CostPoint:
+    """A way to judge at this price."""
+    return CostPoint(name=name, n=400, balanced_accuracy=SOME, auroc=SOME, lm_share=0.5, calls=1.2, output_tokens=1,
+                     computed_tokens=tokens, seconds=1.5, difference=LOST, **marks)  # fmt: skip
+
+
+def study(seed: int = 0, **changes: Any) -> StudyResult:
+    """A finished study with everything a table shows."""
+    test = tuple(
+        results.TestResult(name=n, kind=k, agreement=agreement(rows(r)), usage=USAGE, predictions=rows(r),
+                           statements=agreement(rows(r)) if k != "baseline" else None,
+                           evidence=SOME if n == "champion" else None)
+        for n, k, r in (("champion", "lm", 12 + seed), ("untuned", "untuned", 8), ("lexical-baseline", "baseline", 9))
+    )  # fmt: skip
+    variants = (
+        *(
+            VariantResult(name=n, kind="lm", description="by sentence", params={"granularity": "sentence", "lm": "local"},
+                          agreement=agreement(rows(r)), selection_score=r / 20, predictions=rows(r), usage=USAGE,
+                          judged=40)
+            for n, r in (("sentence-bootstrap", 12), ("sentence", 10))
+        ),
+        VariantResult(name="sentence-gepa", kind="lm", description="by sentence", params={}, status="skipped",
+                      note="the 4 minutes for trying variants were over"),
+    )  # fmt: skip
+    sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in test]
+    labels = [r.label for r in test[0].predictions]
+    comparisons = {t.name: compare(labels, sides[0], side, n_resamples=50)
+                   for t, side in zip(test[1:], sides[1:], strict=True)}  # fmt: skip
+    whole = StudyResult(
+        study_id=f"51d{seed}", labels_file="some-labels.jsonl", label_set_hash="81f2aa77", seed=seed, budget="standard",
+        lm={"name": "openai/a-model-with-a-long-name"}, split={}, variants=variants, champion="sentence-bootstrap",
+        test=test, comparisons=comparisons, usage=USAGE, seconds=4000, diagnosis=diagnosis(test[0].predictions),
+        costs=(point("lexical features alone", 0, cheapest=True),
+               point("sentence-bootstrap, LM asked about 25 % of the answers", 51, exported=True, reference=True)),
+        optimism=selection(variants, "sentence-bootstrap", tie=0.01, n_resamples=50), ceiling=agreement(rows(18)),
+        classifier={"statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}}, judge_dir="judges/l",
+    )  # fmt: skip
+    return whole.model_copy(update=changes)
+
+
+def shown(tables: Any) -> str:
+    """What an 80-column terminal shows; no line is longer."""
+    out = io.StringIO()
+    Console(file=out, width=80, force_terminal=False).print(terminal(tables))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    return out.getvalue()
+
+
+def test_a_study_in_eighty_columns():
+    """Every number is whole; only names that are too long are cut."""
+    text = shown(study_tables(study()))
+    words = " ".join(text.split())
+    assert "Worst of the 2 groups that could be measured: source 'wiki'" in words
+    assert "Chosen among 2" in words
+    assert "sentence-gepa: skipped, the 4 minutes for trying variants were over." in words
+    assert "★ sentence-bootstrap, LM" in text
+    assert "source: [bold]a source" in text
+    for line in text.splitlines():
+        assert line.count("[") - line.count("[bold]") == len(re.findall(r"\.\d\d \[-?[.\d]+, -?[.\d]+\]", line)), line
+
+
+def test_the_test_table_has_all_judges():
+    """Champion, untuned judge, baselines and people in one table, with answers scored and intervals."""
+    table = next(t for t in study_tables(study()) if t.title.startswith("Agreement with people"))
+    assert [row[0] for row in table.rows] == ["★ champion", "untuned", "lexical", "people"]
+    assert table.rows[0][1] == "100%"
+    assert re.fullmatch(r"\.80 \[\.\d\d, \.\d\d\]", table.rows[0][2])  # 16 of 20 on either side
+    assert table.rows[2][-2:] == ("–", "–")  # a baseline costs nothing
+    assert "people: one annotator" in table.caption
+
+
+def test_a_study_that_was_stopped_says_so():
+    """The variants that were not tried stand nowhere, so a sentence does; calls that cost nothing are counted apart."""
+    words = " ".join(shown(study_tables(study(finished=False, replayed=3))).split())
+    assert "Stopped early" in words
+    assert "(3 of them kept from before and not paid again)" in words
+    assert "Stopped early" not in shown(study_tables(study()))
+
+
+def test_the_card_says_what_the_judge_is_worth():
+    """How it judges, agreement, verdict, weights, cost, and what it is not; nothing is left of Python."""
+    text = card(study())
+    assert text.startswith("# Faithfulness judge\n\nJudges an answer sentence by sentence (by sentence), with `local`.")
+    titles = re.findall("^## (.*)$", text, re.MULTILINE)
+    assert titles == [
+        "Agreement with people on 40 answers of the testset",
+        "Agreement on statements and evidence",
+        "Verdict",
+        "What the classifier uses",
+        "Cost and quality: to choose by, not agreement with people",
+        "What it is not",
+    ]
+    assert "| novel_words | -0.60 |" in text
+    assert "The threshold is .40, for the operating point “balanced”" in text
+    assert "None" not in text
+    alone = point("lexical features alone", 0, exported=True).model_copy(update={"lm_share": 0.0})
+    assert "no LM is asked" in card(study(costs=(alone,)))
+
+
+def test_the_description_on_mlflow_begins_with_the_result():
+    """Then come links to what opens in place, and the same tables."""
+    text = study_markdown(study(), "faithfulness", "#/runs/1")
+    assert text.startswith("**★ sentence-bootstrap**: balanced accuracy .80 [")
+    assert "[cost and quality](#/runs/1/artifacts/costs.png)" in text
+    assert "### Verdict" in text
+    assert "models:/faithfulness@champion" in text
+    assert "models:/" not in study_markdown(study(), None, "#/runs/1")
+    assert "balanced accuracy .80" in variant_markdown(study().variants[0])
+    assert "**skipped**: the 4 minutes" in variant_markdown(study().variants[2])
+
+
+def test_a_prompt_diff_shows_what_compiling_changed():
+    """Nothing where nothing was compiled."""
+    before, after = ({"verify": {"instructions": text, "demos": []}} for text in ("Old.", "New."))
+    assert "-Old.\n+New." in prompts_diff(before, after)
+    assert prompts_diff({}, after) == ""
+
+
+def test_predictions_stand_with_the_worst_mistakes_first():
+    """Wrong before unscored before right; the surer the judge, the earlier."""
+    one = rows(20)[0].model_dump()
+    found = [
+        PredictionRow(**one | {"id": i, "label": True, "predicted": p, "probability": s})
+        for i, p, s in (("right", True, 0.9), ("unsure", False, 0.4), ("none", None, None), ("sure", False, 0.1))
+    ]
+    table = predictions_table(found)
+    column = table["columns"].index("id")
+    assert [row[column] for row in table["data"]] == ["sure", "unsure", "none", "right"]
+
+
+def test_figures_are_drawn_of_what_is_there():
+    """One figure for each thing to show, without pyplot's list of open figures."""
+    from matplotlib import pyplot
+
+    result = study()
+    assert set(study_figures(result)) == {"dev.png", "test.png", "roc.png", "costs.png", "calibration-test.png"}
+    champion = result.tested("champion")
+    made = judge_figures(champion.predictions, champion.agreement, "champion", {"lm": 1.2, "novel_words": -0.6})
+    assert set(made) == {"confusion.png", "calibration.png", "weights.png"}
+    for figure in [*made.values(), *study_figures(result).values()]:
+        figure.savefig(io.BytesIO())
+    assert pyplot.get_fignums() == []
+    bare = study(costs=(), diagnosis=None)
+    assert set(study_figures(bare)) == {"dev.png", "test.png", "roc.png"}
+    unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.predictions)
+    assert set(judge_figures(unscored, agreement(unscored), "none")) == {"confusion.png"}
+
+
+def test_studies_in_eighty_columns():
+    """Every figure of the comparison is whole, and seeds give their spread."""
+    found = [record(study(seed), f"judges/some-labels-seed-{seed}") for seed in (0, 1)]
+    text = shown(studies_tables(compare_studies(found)))
+    words = " ".join(text.split())
+    assert "81f2aa" in text
+    assert "study 1 is not shown to be better than study 2" in words.lower()
+    assert "2 seeds of some-labels.jsonl" in words
+    assert "Study 1: sentence-bootstrap, " in words
