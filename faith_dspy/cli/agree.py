@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from faith_dspy.cli.options import (
     LM,
     APIBase,
-    Json,
     JudgeSource,
+    Json,
+    Labels,
+    Minimum,
     Options,
     TrackingURI,
+    fail,
     judge_of,
     print_json,
-    stdout,
+    print_tables,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.judge import Judge
+    from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.schema import Judgment, LabelledExample
 
 
 def agree(
-    labels: Annotated[Path, typer.Argument(help="Labels file.")],
+    labels: Labels,
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
@@ -30,15 +40,13 @@ def agree(
         Path | None,
         typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
     ] = None,
-    minimum: Annotated[
-        float | None, typer.Option("--min", help="Exit 1 when balanced accuracy is below this.", min=0, max=1)
-    ] = None,
+    minimum: Minimum = None,
     track: Annotated[
         bool,
         typer.Option(
             "--track",
-            help="Keep this look in MLflow, and compare it with the last and the first. --tracking-uri and "
-            "--experiment say so, too.",
+            help="Record the result in MLflow, and compare it with the last and the first one. Implied by "
+            "--tracking-uri and --experiment.",
         ),
     ] = False,
     max_drift: Annotated[
@@ -58,13 +66,13 @@ def agree(
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on.
 
-    With --unlabelled also the share of faithful answers in that traffic, by prediction-powered inference from the few
-    labels and the judge's scores; LABELS must then be a random sample of the same traffic.
+    With --unlabelled, also estimate the share of faithful answers in that traffic, by prediction-powered inference from
+    the few labels and the judge's scores; LABELS must then be a random sample of the same traffic.
 
-    With --track it is a watch, to be run on a schedule against the same anchor LABELS: agreement, coverage and drift
-    become lines of one MLflow run, the verdicts that flipped since the last time are listed, and it exits 1 with a
-    sentence that says why when balanced accuracy is below --min, when the judge has become worse than the last or the
-    first time (paired, 95 %), or when scores or coverage drift. A hosted LM is asked anew each time, not the cache.
+    With --track, monitor a judge in use: run it on a schedule with the same LABELS. Agreement, coverage and drift become
+    lines of one MLflow run, and verdicts that flipped since the last time are listed. It exits 1 and says why when
+    balanced accuracy is below --min, when the judge has become worse than the last or the first time (paired, 95 %), or
+    when scores or coverage drift. A hosted LM is asked again each time; its cached replies are not used.
 
     Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
 
@@ -72,11 +80,8 @@ def agree(
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
     from faith_dspy.io.labels import label_set_hash, read_labels
-    from faith_dspy.lm import metered
-    from faith_dspy.report.study import agreement_view
-    from faith_dspy.report.terminal import TerminalView
 
-    examples = read_labels(labels)
+    examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     labels_hash = label_set_hash(examples)
     the_judge = judge_of(judge, lm, api_base, options)
     run = None
@@ -84,55 +89,49 @@ def agree(
         from faith_dspy.optimize.monitoring.drift_run import WatchRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
-        run = WatchRun(
-            connect(tracking_uri, experiment or EXPERIMENT), judge or the_judge.lm_name, labels.name, labels_hash
-        )
+        store = connect(tracking_uri, experiment or EXPERIMENT)
+        run = WatchRun(store, judge or the_judge.lm_name, labels.name, labels_hash)
+        for its_lm in the_judge.lms:
+            # Behind a name on the network another LM may stand by now; the embedded one is its file.
+            its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
     the_judge.preflight()
-    for its_lm in the_judge.lms if run is not None else ():
-        # Behind a name on the network another LM may stand by now; the embedded one is its file.
-        its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
-    from faith_dspy.optimize.monitoring.drift import below, look, sentences, watched
-    from faith_dspy.optimize.select.evaluate import agreement, evidence, judged_rows, usage_of, verify
+    from faith_dspy.optimize.monitoring.drift import below, look, watched
+    from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
+    from faith_dspy.report.agreement import agreement_tables
+    from faith_dspy.report.tables import Table
+    from faith_dspy.schema import Usage
+    from faith_dspy.scoring.agreement import measure_agreement
 
-    with TerminalView().task("judging", len(examples)) as advance, metered():
-        seen = verify(the_judge, examples, advance)
-    rows, ranking = judged_rows(seen, the_judge)
-    found = agreement(rows, ranking)
-    named = evidence(seen, the_judge)
-    usage = usage_of(seen)
-    document = {
-        **found.model_dump(mode="json"),
-        **({"evidence_f1": named.model_dump(mode="json")} if named else {}),
+    judgments = _judged(the_judge, examples, "judging")
+    found = measure_agreement(examples, judgments)
+    usage = sum((j.usage for j in judgments), Usage())
+    document = found.to_json() | {
         "usage": usage.model_dump(),
         "label_set_hash": labels_hash,
         "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == labels_hash,
     }
-    share, more = None, []
+    tables = agreement_tables(found, usage, len(examples))
+    if document["tuned_on_these_labels"]:
+        warning = "The judge was tuned on these labels: this is not its agreement with people."
+        tables.append(Table("Warning", notes=(warning,)))
+    traffic: list[float | None] = []
     if unlabelled is not None:
         from faith_dspy.optimize.monitoring.prevalence import faithful_share
 
         others = read_labels(unlabelled, require_label=False)
-        with TerminalView().task("judging the unlabelled", len(others)) as advance:
-            more = judged_rows(verify(the_judge, others, advance), the_judge)[1]
-        share = faithful_share([r.label for r in rows], ranking, more)
+        traffic = [j.ranking for j in _judged(the_judge, others, "judging the unlabelled")]
+        share = faithful_share([bool(e.label) for e in examples], [j.ranking for j in judgments], traffic)
         document["traffic"] = share.model_dump(mode="json")
-    alarms, changes = below(found, minimum), []
+        tables.append(traffic_table(share))
+    assert found.answers is not None  # every label says something about the answer
+    alarms = below(found.answers, minimum)
     if run is not None:
-        seen_now = look(rows, ranking, found, the_judge.fingerprint, more)
-        change = watched(seen_now, run.before, minimum=minimum, max_drift=max_drift)
-        alarms, changes = change.alarms, sentences(change) or ["The first look: there is nothing to compare it with."]
+        scores = [j.ranking for j in judgments]
+        now = look(_rows(examples, judgments), scores, found.answers, the_judge.fingerprint, traffic)
+        change = watched(now, run.before, minimum=minimum, max_drift=max_drift)
+        alarms = change.alarms
         document["watch"] = change.model_dump(mode="json", exclude={"now"}) | {"run_id": run.run_id}
-    document["alarms"] = alarms
-    if as_json:
-        print_json(document)
-    else:
-        tuned = bool(document["tuned_on_these_labels"])
-        stdout().print(agreement_view(found, usage, share, evidence=named, tuned_on_these=tuned))
-        if run is not None:
-            from faith_dspy.report.watch import watch_view
-
-            stdout().print(watch_view(changes, change.flips))
-    if run is not None:
+        tables += drift_tables(change)
         n = len(examples)
         run.add(
             change,
@@ -140,11 +139,37 @@ def agree(
                 "computed_tokens_per_answer": usage.computed_tokens / n,
                 "output_tokens_per_answer": usage.output_tokens / n,
                 "seconds_per_answer": usage.seconds / n,
-                "evidence_f1": named.value if named else None,
-                "traffic_faithful_share": share.share.powered.value if share else None,
+                "evidence_f1": found.evidence.f1.value if found.evidence else None,
+                "traffic_faithful_share": document["traffic"]["share"]["powered"]["value"] if traffic else None,
             },
         )
-    for alarm in alarms:
-        typer.echo(f"alarm: {alarm}", err=True)
-    if alarms:
-        raise typer.Exit(1)
+    document["alarms"] = alarms
+    if as_json:
+        print_json(document)
+    else:
+        print_tables(tables)
+    fail(alarms)
+
+
+def _rows(examples: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> list[PredictionRow]:
+    """What drift compares."""
+    from faith_dspy.optimize.results import PredictionRow
+
+    return [
+        PredictionRow(id=e.id, group=e.group_key, part="test", label=bool(e.label), predicted=j.faithful,
+                      probability=j.probability, answer=e.answer)
+        for e, j in zip(examples, judgments, strict=True)
+    ]  # fmt: skip
+
+
+def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
+    """Judgments of the examples, with a progress bar."""
+    from faith_dspy.lm import metered
+    from faith_dspy.report.terminal import TerminalView
+
+    out = []
+    with TerminalView().task(what, len(examples)) as advance, metered():
+        for judgment in judge.stream({"question": e.question, "context": e.context, "answer": e.answer} for e in examples):
+            out.append(judgment)
+            advance(1)
+    return out

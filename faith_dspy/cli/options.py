@@ -77,13 +77,6 @@ def check_writable(path: Path | None, option: str) -> None:
         raise InputError(f"{option} {path}: {what}; expected a file in an existing folder.")
 
 
-def stdout() -> Any:
-    """A console for tables."""
-    from rich.console import Console
-
-    return Console()
-
-
 def print_tables(tables: Iterable[Table]) -> None:
     """Tables on stdout."""
     from rich.console import Console
