@@ -10,8 +10,8 @@ import typer
 from faith_dspy.cli.options import (
     LM,
     APIBase,
-    JudgeSource,
     Json,
+    JudgeSource,
     Labels,
     Minimum,
     Options,
@@ -69,7 +69,7 @@ def agree(
     With --unlabelled, also estimate the share of faithful answers in that traffic, by prediction-powered inference from
     the few labels and the judge's scores; LABELS must then be a random sample of the same traffic.
 
-    With --track, monitor a judge in use: run it on a schedule with the same LABELS. Agreement, coverage and drift become
+    With --track, monitor a judge in use: run it on a schedule with the same LABELS. Agreement, coverage and drift are
     lines of one MLflow run, and verdicts that flipped since the last time are listed. It exits 1 and says why when
     balanced accuracy is below --min, when the judge has become worse than the last or the first time (paired, 95 %), or
     when scores or coverage drift. A hosted LM is asked again each time; its cached replies are not used.
@@ -167,9 +167,10 @@ def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> lis
     from faith_dspy.lm import metered
     from faith_dspy.report.terminal import TerminalView
 
+    records = ({"question": e.question, "context": e.context, "answer": e.answer} for e in examples)
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream({"question": e.question, "context": e.context, "answer": e.answer} for e in examples):
+        for judgment in judge.stream(records):
             out.append(judgment)
             advance(1)
     return out

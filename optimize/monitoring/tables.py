@@ -10,7 +10,7 @@ from faith_dspy.report.tables import Table, table_of
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.monitoring.drift import Watched
-    from faith_dspy.optimize.monitoring.prevalence import Prevalence
+    from faith_dspy.optimize.monitoring.prevalence import TrafficReport
 
 _MOST = 20
 """Flips that are shown."""
@@ -36,11 +36,11 @@ def drift_tables(found: Watched) -> list[Table]:
     return tables
 
 
-def traffic_table(share: Prevalence) -> Table:
+def traffic_table(share: TrafficReport) -> Table:
     """The share of faithful answers in the traffic."""
     s = share.share
     sentence = (
-        f"{estimate(s.powered)} of the traffic is faithful ({estimate(s.labels_only)} from the labels alone), estimated "
-        f"from {s.labelled} labels and {s.unlabelled} unlabelled answers."
+        f"{estimate(s.powered)} of the traffic is faithful ({estimate(s.labels_only)} from the labels alone), "
+        f"estimated from {s.labelled} labels and {s.unlabelled} unlabelled answers."
     )
     return Table("Traffic", notes=(sentence, share.sentence))

@@ -24,8 +24,8 @@ def card(result: StudyResult) -> str:
     limits = Table(
         "What it is not",
         notes=(
-            "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
-            "`faith-dspy agree LABELS --judge DIR`.",
+            "It stands in for the people who labelled its set, on answers like those. On other traffic measure it "
+            "again: `faith-dspy agree LABELS --judge DIR`.",
         ),
     )
     sections = (
@@ -57,7 +57,7 @@ def _how_it_judges(result: StudyResult) -> str:
 def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
     """The study's description in MLflow: the result, where to look, then the tables.
 
-    ``model``: its name in the registry, None where it was not registered. ``here``: address of its run on MLflow's pages.
+    ``model``: its name in the registry, None where it was not registered. ``here``: address of its run in MLflow.
     """
     tested = result.tested("champion").agreement
     sections = (
@@ -118,8 +118,8 @@ def prompts_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What compiling changed, as a unified diff; empty where nothing was compiled."""
     if not before:
         return ""
-    sides = (prompts_markdown(side).splitlines() for side in (before, after))
-    return "\n".join(difflib.unified_diff(*sides, "before compiling", "after compiling", lineterm="", n=100))
+    a, b = (prompts_markdown(side).splitlines() for side in (before, after))
+    return "\n".join(difflib.unified_diff(a, b, "before compiling", "after compiling", lineterm="", n=100))
 
 
 def as_text(value: Any) -> str:

@@ -132,7 +132,7 @@ def _weights(weights: Mapping[str, float], title: str) -> Any | None:
 
 def _intervals(found: Mapping[str, Estimate], title: str, highlight: str) -> Any | None:
     """A line for each judge: its value and 95 % interval."""
-    known = [(name, e) for name, e in reversed(found.items()) if e.value is not None]
+    known = [(name, e) for name, e in reversed(list(found.items())) if e.value is not None]
     if not known:
         return None
     fig, ax = _axes(6.4, 1.2 + 0.36 * len(known), title)

@@ -90,8 +90,8 @@ def test_table(result: StudyResult) -> Table:
         f"Agreement with people on {result.test[0].agreement.n} answers of the testset",
         columns,
         rows,
-        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, majority: "
-        f"baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
+        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, "
+        f"majority: baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
     )
 
 
@@ -209,9 +209,9 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
 def _diagnosis_in_words(d: Diagnosis) -> list[str]:
     t, s = d.threshold, d.shortcuts
     out = [
-        f"The threshold is {number(t.threshold)}, for the operating point “{t.operating_point}”. Cross-fitted, it stops "
-        f"{percent(t.recall_unfaithful)} of the unfaithful answers and passes {percent(t.recall_faithful)} of the "
-        "faithful." + (f" {t.note}" if t.note else "")
+        f"The threshold is {number(t.threshold)}, for the operating point “{t.operating_point}”. Cross-fitted, it "
+        f"stops {percent(t.recall_unfaithful)} of the unfaithful answers and passes {percent(t.recall_faithful)} "
+        "of the faithful." + (f" {t.note}" if t.note else "")
     ]
     out += [
         f"Calibration error ({part}): {estimate(c.before)} of the LM's own probability, {estimate(c.after)} of the "
@@ -221,8 +221,8 @@ def _diagnosis_in_words(d: Diagnosis) -> list[str]:
     out += [f"Needs review ({part}): {r.sentence}" for part, r in d.review_range.items()]
     alone = ", ".join(f"{name} alone {estimate(e)}" for name, e in s.alone.items())
     out.append(
-        f"Length is not evidence: the classifier's AUROC is {estimate(s.auroc)}, among answers of about the same length "
-        f"{estimate(s.within)}; {alone}."
+        f"Length is not evidence: the classifier's AUROC is {estimate(s.auroc)}, among answers of about the same "
+        f"length {estimate(s.within)}; {alone}."
     )
     return out
 
@@ -287,8 +287,8 @@ def spent(result: StudyResult) -> Table:
     u = result.usage
     kept = f" ({result.replayed} of them kept from before and not paid again)" if result.replayed else ""
     sentence = (
-        f"{result.seconds / 60:.1f} minutes: {u.calls} calls{kept}, {u.prompt_tokens} prompt tokens, {u.cached_tokens} of "
-        f"them cached, and {u.output_tokens} completion tokens."
+        f"{result.seconds / 60:.1f} minutes: {u.calls} calls{kept}, {u.prompt_tokens} prompt tokens, {u.cached_tokens} "
+        f"of them cached, and {u.output_tokens} completion tokens."
     )
     return Table("What the study spent", notes=(sentence,))
 

@@ -53,8 +53,8 @@ def studies_tables(compared: Studies) -> list[Table]:
             "Champions, each on its own testset",
             reached,
             numbered,
-            caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of one "
-            "annotator against the others. Prompt tokens that were not cached, for each answer. In brackets 95 % "
+            caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of "
+            "one annotator against the others. Prompt tokens that were not cached, for each answer. In brackets 95 % "
             "intervals.",
         ),
         Table("Verdict", notes=tuple(verdicts)),

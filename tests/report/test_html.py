@@ -406,7 +406,7 @@ def choose(page: Browser, field: str, value: str) -> list[str]:
 
 
 def test_filter_search_and_sort(show: Callable[..., Browser]) -> None:
-    """Answers are filtered by raw_verdict, reason and verdict, searched in every text, and sorted with unscored last."""
+    """Answers are filtered by outcome, reason and verdict, searched in every text, and sorted with unscored last."""
 
     def record(key: str) -> dict[str, Any]:
         return {"id": key, "question": f"About {key}", "context": [f"Chunk of {key.upper()}."], "answer": "A is B."}

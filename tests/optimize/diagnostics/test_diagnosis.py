@@ -7,7 +7,6 @@ from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.diagnostics.ablation import ablate
 from faith_dspy.optimize.diagnostics.reliability import bins, calibration_check
 from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
-from faith_dspy.optimize.reporting.plots import calibration_change
 from faith_dspy.text.features import length_features
 
 
@@ -89,8 +88,6 @@ def test_calibration_before_and_after_by_hand() -> None:
     assert found is not None
     assert found.n == 20
     assert (found.before.value, found.after.value) == pytest.approx((0.4, 0.0))
-    legend = calibration_change(found, "champion on test").axes[0].get_legend().get_texts()
-    assert [t.get_text()[:15] for t in legend][1:] == ["before, ECE 0.4", "after, ECE 0.00"]
 
 
 def test_no_probability_no_calibration() -> None:

@@ -161,4 +161,4 @@ def test_agree_on_a_schedule(
     assert (code, found["watch"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
     assert len(found["watch"]["flips"]) == 12
     assert not found["watch"]["other_version"]
-    assert "alarm: worse than the last time" in err
+    assert "failed: worse than the last time" in err

@@ -35,7 +35,7 @@ BEFORE, AFTER = [0.4, 0.6, 0.9, 0.1], [0.8, None, 0.7, 0.95]
 
 
 def study() -> StudyResult:
-    """The untuned judge is wrong about the first two; the champion is right about the first, unscored and wrong on the others."""
+    """Untuned: wrong about the first two. Champion: right about the first and third, unscored, wrong about the last."""
     variants = [
         VariantResult(
             name=name, kind=kind, description="", params={"optimizer": optimizer}, predictions=rows(p, "dev"),

@@ -93,9 +93,9 @@ def study(seed: int = 0, **changes: Any) -> StudyResult:
     )  # fmt: skip
     variants = (
         *(
-            VariantResult(name=n, kind="lm", description="by sentence", params={"granularity": "sentence", "lm": "local"},
-                          agreement=agreement(rows(r)), selection_score=r / 20, predictions=rows(r), usage=USAGE,
-                          judged=40)
+            VariantResult(name=n, kind="lm", description="by sentence",
+                          params={"granularity": "sentence", "lm": "local"}, agreement=agreement(rows(r)),
+                          selection_score=r / 20, predictions=rows(r), usage=USAGE, judged=40)
             for n, r in (("sentence-bootstrap", 12), ("sentence", 10))
         ),
         VariantResult(name="sentence-gepa", kind="lm", description="by sentence", params={}, status="skipped",
@@ -223,6 +223,17 @@ def test_figures_are_drawn_of_what_is_there():
     assert set(study_figures(bare)) == {"dev.png", "test.png", "roc.png"}
     unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.predictions)
     assert set(judge_figures(unscored, agreement(unscored), "none")) == {"confusion.png"}
+
+
+def test_the_plot_of_costs_names_every_point():
+    """Points are numbered by cost; the legend says which one is exported and which the cheapest that will do."""
+    figure = study_figures(study())["costs.png"]
+    assert [t.get_text() for t in figure.axes[0].texts] == ["1", "2"]
+    legend = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert legend == [
+        "1  lexical features alone (cheapest not shown worse)",
+        "2  sentence-bootstrap, LM asked about 25 % of the answers (exported)",
+    ]
 
 
 def test_studies_in_eighty_columns():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from faith_dspy.optimize.checks import CostPoint, Difference
-from faith_dspy.optimize.reporting import plots
 from faith_dspy.optimize.results import PredictionRow
 from faith_dspy.optimize.select.pareto import MARGIN, Candidate, as_read, difference, frontier, in_words, words_first
 from faith_dspy.schema import Usage
@@ -190,17 +189,3 @@ def test_forms_of_earlier_studies_asked_about_what_is_novel():
     for form, which in ((True, "novel"), (False, "all")):
         saved = point("p", form=form).model_dump(exclude={"ask_about"})
         assert CostPoint(**saved).ask_about == which
-
-
-def test_the_plot_marks_champion_and_cheapest():
-    """Both panels number every point, the list beside them says which is which; without points there is no plot."""
-    found = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
-    figure = plots.frontier([p.model_copy(update={"exported": p.reference}) for p in found])
-    *panels, names = figure.axes
-    numbers = [{n for t in ax.texts for n in t.get_text().split(", ")} for ax in panels]
-    assert numbers == [{str(i) for i in range(1, len(found) + 1)}] * 2
-    listed = names.texts[0].get_text().split("\n")
-    assert [line.rstrip(" ★◆") for line in listed[: len(found)]] == [f"{i}  {p.name}" for i, p in enumerate(found, 1)]
-    champion, cheapest = (next(line for line in listed if mark in line) for mark in "★◆")
-    assert ("sentence" in champion, next(p.name for p in found if p.cheapest) in cheapest) == (True, True)
-    assert plots.frontier([]) is None
