@@ -74,12 +74,12 @@ def import_(
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
-    from faith_dspy.optimize.data.tables import parse_columns, read_foreign
+    from faith_dspy.optimize.data.tables import import_labels, parse_columns
     from faith_dspy.optimize.data.votes import parse_words
     from faith_dspy.optimize.tracking.feedback import write_labels
 
     check_writable(out, "--out")
-    found = read_foreign(file, kind, parse_columns(columns or ()), parse_words(values or ()))
+    found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
     write_labels(found.rows, out)
     typer.echo(f"{out}: {found.sentence}", err=True)
 

@@ -7,11 +7,21 @@ judgments = judge.batch(records(mlflow.search_traces(return_type="list")))
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, in_short
+from faith_dspy.errors import InputError
 from faith_dspy.integrations import datum
-from faith_dspy.integrations.traces import ASKED, FINDERS, SAID, Span, documents_of, records_of, text_of
+from faith_dspy.integrations.traces import (
+    ANSWER_KEYS,
+    FINDERS,
+    QUESTION_KEYS,
+    Span,
+    documents_of,
+    read_span,
+    records_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,11 +60,11 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
             return found
     if outputs is None:
         return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
-    answer = text_of(outputs, SAID)
+    answer = text_of(outputs, ANSWER_KEYS)
     if named is None and isinstance(inputs, Mapping) and isinstance(inputs.get("messages"), list):
         return {"conversation": [*inputs["messages"], {"role": "assistant", "content": answer}]}
     asked = {k: v for k, v in inputs.items() if k not in _CONTEXT} if isinstance(inputs, Mapping) else inputs
-    question = text_of(asked, ASKED) if asked else None
+    question = text_of(asked, QUESTION_KEYS) if asked else None
     try:
         return datum.record({"question": question, "context": named, "answer": answer})
     except InputError as exc:
@@ -80,14 +90,8 @@ def spans(trace: Trace) -> list[Span]:
             f"a trace is {type(trace).__name__}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
             'mlflow.search_traces(return_type="list") gives it'
         )
-    return [_read(span, trace.info.trace_id) for span in trace.data.spans]
-
-
-def _read(span: Any, trace_id: str) -> Span:
-    try:
-        return _span(span, trace_id)
-    except Exception as exc:  # noqa: BLE001 - inputs and outputs may hold anything
-        return Span(trace_id, str(span.span_id), None, str(span.name), 0, error=f"trace {trace_id}: {in_short(exc)}")
+    trace_id = trace.info.trace_id
+    return [read_span(partial(_span, s, trace_id), trace_id, str(s.span_id), str(s.name)) for s in trace.data.spans]
 
 
 def _span(span: Any, trace_id: str) -> Span:

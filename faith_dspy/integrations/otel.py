@@ -14,10 +14,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faith_dspy.errors import InputError, in_short
-from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
+from faith_dspy.errors import InputError
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, read_span, records_of
 
 _OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
+_DOCUMENTS = ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents", "output.value")
+_GIVEN = ("llm.input_messages", "gen_ai.input.messages", "gen_ai.prompt")
+_WROTE = ("llm.output_messages", "gen_ai.output.messages", "gen_ai.completion")
+"""Where a span has documents and messages: of each the first attribute that is there."""
 _FORMAT = (
     "Expected spans: OTLP JSON (resourceSpans), objects with name, context and attributes as span exporters or Phoenix "
     "write them, ReadableSpan objects, or an InMemorySpanExporter."
@@ -60,13 +64,9 @@ def spans(source: Any) -> list[Span]:
 
 
 def _read(convert: Callable[[Any], dict[str, Any]], raw: Any) -> Span:
-    """A span in the form that ``convert`` gives; one that cannot be read says why, and stops no other."""
-    try:
-        return _span(convert(raw))
-    except Exception as exc:  # noqa: BLE001 - attributes may hold anything
-        said = raw if isinstance(raw, Mapping) else {}
-        trace = said.get("traceId") or _at(said, "context.trace_id") or said.get("context.trace_id") or "unknown"
-        return Span(_id(trace), "", None, str(said.get("name", "")), 0, error=f"trace {_id(trace)}: {in_short(exc)}")
+    fields = raw if isinstance(raw, Mapping) else {}
+    trace = fields.get("traceId") or _at(fields, "context.trace_id") or fields.get("context.trace_id") or "unknown"
+    return read_span(lambda: _span(convert(raw)), _id(trace), name=str(fields.get("name", "")))
 
 
 def _documents(path: Path) -> list[Any]:
@@ -167,75 +167,60 @@ def _span(raw: Mapping[str, Any]) -> Span:
     if not isinstance(context, Mapping) or not context.get("span_id"):
         raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
     attributes = dict(attributes) if isinstance(attributes, Mapping) else {}
-    events = [(e.get("name"), e.get("attributes") or {}) for e in raw.get("events") or () if isinstance(e, Mapping)]
-    events = [(name, tree(values)) for name, values in events]
+    events = [(str(e.get("name")), tree(e.get("attributes") or {})) for e in _list(raw.get("events"))]
     for name, values in events:
-        if name == "gen_ai.client.inference.operation.details":
-            attributes["gen_ai"] = {**values.get("gen_ai", {}), **_at(attributes, "gen_ai", {})}
-            for side in ("input", "output"):
-                if side in values.get("gen_ai", {}):
-                    attributes["gen_ai"][side] = values["gen_ai"][side]
+        if name == "gen_ai.client.inference.operation.details":  # attributes that were moved into an event
+            attributes["gen_ai"] = {**_at(attributes, "gen_ai", {}), **values.get("gen_ai", {})}
+    operation = str(_at(attributes, "gen_ai.operation.name"))
     kind = str(
-        _at(attributes, "openinference.span.kind")
-        or raw.get("span_kind")
-        or _OPERATIONS.get(str(_at(attributes, "gen_ai.operation.name")), "UNKNOWN")
+        _at(attributes, "openinference.span.kind") or raw.get("span_kind") or _OPERATIONS.get(operation, "UNKNOWN")
     ).upper()
     messages, replies = _messages(attributes, events)
-    output = _at(attributes, "output.value")
-    if kind == "TOOL":
-        # What stands in a tool's messages is its arguments; its result is its output.
+    name, output = raw.get("name"), _at(attributes, "output.value")
+    if kind == "TOOL":  # its messages hold its arguments, its output the result
+        name = _first(attributes, "gen_ai.tool.name", "tool.name") or name
         output = output if output is not None else _at(attributes, "gen_ai.tool.call.result")
-        if output is None:
-            output = next((m.get("content", m.get("parts")) for m in replies), None)
+        output = output if output is not None else next((m["content"] or m.get("parts") for m in replies), None)
         messages, replies = [], []
-    name = _at(attributes, "gen_ai.tool.name") or _at(attributes, "tool.name") if kind == "TOOL" else None
-    documents: tuple[tuple[str, str], ...] = ()
-    if kind in FINDERS:
-        documents = next(
-            (
-                found
-                for path in ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents", "output")
-                if (found := documents_of(_at(attributes, path + (".value" if path == "output" else ""))))
-            ),
-            (),
-        )
+    found = (documents_of(_at(attributes, path)) for path in _DOCUMENTS) if kind in FINDERS else ()
     parent = raw.get("parent_id") or None
     return Span(
         trace_id=_id(context.get("trace_id")),
         id=_id(context["span_id"]),
         parent_id=_id(parent) if parent else None,
-        name=str(name or raw.get("name") or ""),
+        name=str(name or ""),
         start=_nanoseconds(raw.get("start_time")),
         kind=kind,
         input=_at(attributes, "input.value"),
         output=output,
-        documents=documents,
+        documents=next((documents for documents in found if documents), ()),
         messages=tuple(messages),
         replies=tuple(replies),
     )
 
 
-def _messages(attributes: Any, events: list[tuple[Any, dict[str, Any]]]) -> tuple[list[Any], list[Any]]:
-    """What a model was given and what it wrote, in whichever convention is used."""
-    given = [_openinference(m) for m in _list(_at(attributes, "llm.input_messages"))]
-    wrote = [_openinference(m) for m in _list(_at(attributes, "llm.output_messages"))]
-    given = given or _list(_at(attributes, "gen_ai.input.messages")) or _list(_at(attributes, "gen_ai.prompt"))
-    wrote = wrote or _list(_at(attributes, "gen_ai.output.messages")) or _list(_at(attributes, "gen_ai.completion"))
+def _messages(
+    attributes: Mapping[str, Any], events: list[tuple[str, dict[str, Any]]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages a model was given and those it wrote, in whichever convention the span uses."""
+    given = [_message(m) for m in _list(_first(attributes, *_GIVEN))]
+    wrote = [_message(m) for m in _list(_first(attributes, *_WROTE))]
     for name, values in events:
         if name == "gen_ai.choice":
-            said = loads(values.get("message"))
-            wrote.append(dict(said) if isinstance(said, Mapping) and "content" in said else {"content": said})
-        elif str(name).startswith("gen_ai.") and str(name).endswith(".message"):
-            role = str(name).split(".")[1]
-            said = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
-            given.append({"role": role, "tool_call_id": values.get("id"), **said})
+            message = loads(values.get("message"))
+            is_message = isinstance(message, Mapping) and "content" in message
+            wrote.append(dict(message) if is_message else {"content": message})
+        elif name.startswith("gen_ai.") and name.endswith(".message"):
+            content = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
+            given.append({"role": name.split(".")[1], "tool_call_id": values.get("id"), **content})
     system = loads(_at(attributes, "gen_ai.system_instructions"))
     if system and not any(m.get("role") == "system" for m in given):
         given.insert(0, {"role": "system", "content": system})
     return [{"role": "user", **m} for m in given], [{**m, "role": "assistant"} for m in wrote]
 
 
-def _openinference(entry: Any) -> dict[str, Any]:
+def _message(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without OpenInference's wrappers; one of the GenAI conventions is none the worse for it."""
     inner = entry.get("message")
     message = dict(inner if isinstance(inner, Mapping) else entry)
     blocks = [c.get("message_content", c) for c in _list(message.pop("contents", None))]
@@ -246,6 +231,10 @@ def _openinference(entry: Any) -> dict[str, Any]:
 def _list(value: Any) -> list[Any]:
     found = loads(value)
     return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
+
+
+def _first(attributes: Mapping[str, Any], *paths: str) -> Any:
+    return next((found for path in paths if (found := _at(attributes, path))), None)
 
 
 def _at(node: Any, path: str, default: Any = None) -> Any:

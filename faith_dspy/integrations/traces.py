@@ -1,7 +1,7 @@
-"""From the spans of a trace, whatever wrote them, to a record that a judge takes.
+"""From the spans of a trace, whatever wrote them, to a record for a judge.
 
-`faith_dspy.integrations.otel` and `faith_dspy.integrations.mlflow_traces` read spans; what they mean for a judgment is
-said here, once: ``records(…)`` of either gives mappings with ``question``, ``context`` and ``answer``, one a trace.
+`faith_dspy.integrations.otel` and `faith_dspy.integrations.mlflow_traces` read spans; this module makes records of
+them: mappings with ``question``, ``context`` and ``answer``, one per trace.
 """
 
 from __future__ import annotations
@@ -14,16 +14,27 @@ from faith_dspy.errors import InputError, in_short
 from faith_dspy.io.conversation import as_text, from_conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 FINDERS = ("RETRIEVER", "RERANKER")
-"""Kinds of spans whose documents are context; what a TOOL span returned is context too."""
-ASKED = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
-SAID = ("answer", "response", "output", "result", "text", "content", "message", "messages", "choices", "output_text")
+"""Kinds of spans whose documents are context; the output of a TOOL span is context too."""
+QUESTION_KEYS = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
+ANSWER_KEYS = (
+    "answer",
+    "response",
+    "output",
+    "result",
+    "text",
+    "content",
+    "message",
+    "messages",
+    "choices",
+    "output_text",
+)
 
 
 class Span(NamedTuple):
-    """What a judgment needs to know of a span."""
+    """What a record is made from."""
 
     trace_id: str
     id: str
@@ -43,14 +54,22 @@ class Span(NamedTuple):
     replies: tuple[Mapping[str, Any], ...] = ()
     """The messages it wrote."""
     error: str | None = None
-    """Why it cannot be read. Its trace cannot be judged then: what the span says may be missing."""
+    """Why it cannot be read. Its trace is not judged then, as a part of the context may be missing."""
+
+
+def read_span(read: Callable[[], Span], trace_id: str, span_id: str = "", name: str = "") -> Span:
+    """The span that ``read`` returns; if it raises, a span with the ``error``, so that the other traces are read."""
+    try:
+        return read()
+    except Exception as exc:  # noqa: BLE001 - attributes, inputs and outputs may hold anything
+        return Span(trace_id, span_id, None, name, 0, error=f"trace {trace_id}: {in_short(exc)}")
 
 
 def records_of(spans: Iterable[Span]) -> list[dict[str, Any]]:
-    """One record per trace that says anything, in the order of their first spans.
+    """One record per trace that holds any text, in the order of their first spans.
 
-    Of a trace that cannot be read the record is ``id`` and ``error``: a judge leaves it unscored with that reason, and
-    the others are judged. Raises `InputError` when no trace is left.
+    A trace that cannot be read becomes a record with ``id`` and ``error``, which a judge leaves unscored with that
+    reason. Raises `InputError` when no trace is left.
     """
     traces: dict[str, list[Span]] = {}
     for span in spans:
@@ -69,49 +88,50 @@ def records_of(spans: Iterable[Span]) -> list[dict[str, Any]]:
 
 
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
-    unread = next((s.error for s in spans if s.error), None)
-    if unread is not None:
-        return {"id": spans[0].trace_id, "error": unread}
-    try:
-        return record(spans)
-    except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
-        return {"id": spans[0].trace_id, "error": f"trace {spans[0].trace_id}: {in_short(exc)}"}
+    trace_id = spans[0].trace_id
+    error = next((s.error for s in spans if s.error), None)
+    if error is None:
+        try:
+            return record(spans)
+        except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
+            error = f"trace {trace_id}: {in_short(exc)}"
+    return {"id": trace_id, "error": error}
 
 
 def record(spans: Sequence[Span]) -> dict[str, Any]:
     """Question, context and answer of one trace, its spans in the order they began.
 
-    Question and answer are what went into and came out of the root span; where it does not say, of the last span in
-    which a model replied. The context is all that was there before the answer: documents retrieved, what tools
-    returned, and the messages that model was given (those that mostly repeat documents and results are left out: the
-    texts already stand for themselves). Each chunk's ``source`` names its span or turn.
+    Question and answer are input and output of the root span or, where that has none, of the last span in which a
+    model replied. The context is everything before the answer: retrieved documents, tool results, and the messages
+    that model was given. Messages that mostly repeat documents and results are left out, as those are chunks already.
+    Each chunk's ``source`` names its span or turn.
     """
     ids = {s.id for s in spans}
     root = next((s for s in spans if s.parent_id not in ids), spans[0])
-    writers = [s for s in spans if s.kind != "TOOL" and _spoken(s.replies)]
+    writers = [s for s in spans if s.kind != "TOOL" and _reply_text(s.replies)]
     writer = writers[-1] if writers else root
-    answer = _spoken(root.replies) or text_of(root.output, SAID) or _spoken(writer.replies)
+    answer = _reply_text(root.replies) or text_of(root.output, ANSWER_KEYS) or _reply_text(writer.replies)
     chunks = []
     for span in spans:
         if span.kind in FINDERS:
             for name, text in span.documents:
                 chunks.append({"text": text, "source": f"span {span.id}: {span.kind.lower()} {span.name}, {name}"})
-        elif span.kind == "TOOL" and (text := returned(span.output)):
+        elif span.kind == "TOOL" and (text := tool_text(span.output)):
             chunks.append({"text": text, "source": f"span {span.id}: tool {span.name}"})
     chunks = list({c["text"]: c for c in reversed(chunks) if c["text"].strip()}.values())[::-1]
     found = [c["text"].strip() for c in chunks]
     given = next((s.messages for s in (writer, root, *reversed(spans)) if s.messages), ())
     asked, before, _ = from_conversation([*given, {"role": "assistant", "content": answer}])
-    # A turn of which half is documents or results is a prompt built from them, or a result sent back to the model.
+    # A message that is half documents or results is a prompt built from them, or a result sent back to the model.
     chunks += [c for c in before if 2 * sum(len(f) for f in found if f in c["text"]) < len(c["text"].strip())]
     if root.messages:
         question = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
     else:
-        question = text_of(root.input, ASKED) or asked
+        question = text_of(root.input, QUESTION_KEYS) or asked
     return {"id": root.trace_id, "question": question, "context": chunks, "answer": answer}
 
 
-def _spoken(replies: Sequence[Mapping[str, Any]]) -> str:
+def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:
     said = (from_conversation([{**r, "role": "assistant"}])[2] for r in replies)
     return "\n".join(text for text in said if text)
 
@@ -126,14 +146,14 @@ def loads(value: Any) -> Any:
     return value
 
 
-def returned(value: Any) -> str:
-    """What a tool returned: the texts of its content blocks, else as it stands."""
+def tool_text(value: Any) -> str:
+    """The text of a tool's output: the texts of its content blocks, else the output as it is."""
     text = as_text(loads(value))
     return value if isinstance(value, str) and text[:1] in ("{", "[") else text
 
 
 def text_of(value: Any, keys: Sequence[str]) -> str:
-    """The text in an input or output that may be a mapping: under the first of the keys, else all of it as JSON."""
+    """The text of an input or output: in a mapping under the first of the keys, else all of it as JSON."""
     parsed = loads(value)
     found = _under(parsed, keys)
     return found if found is not None else value if isinstance(value, str) else as_text(parsed)

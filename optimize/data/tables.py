@@ -1,6 +1,6 @@
-"""Other people's labels as a labels file: tables, lines of JSON, and exports of annotation tools.
+"""Import labels from tables and from the exports of annotation tools, as rows of a labels file.
 
-``table``         CSV, TSV, JSON, JSON lines or Parquet, a row an answer (HaluBench, RAGTruth and the like)
+``table``         CSV, TSV, JSON, JSON lines or Parquet, one row per answer (HaluBench, RAGTruth and the like)
 ``label-studio``  the JSON export of Label Studio
 ``argilla``       the records of an Argilla data set, as JSON
 """
@@ -11,9 +11,10 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.errors import InputError, LabelsError, MissingExtraError
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
 from faith_dspy.optimize.data.votes import best_rating, majority, meaning
@@ -36,11 +37,11 @@ FIELDS = {
     "split": ("split",),
     "annotators": ("annotators",),
 }
-"""Fields of a labels file, and the columns taken for them where no other is named; the first that is there counts."""
+"""Fields of a labels file, and the columns they are read from by default; the first that exists counts."""
 
 
 def parse_columns(settings: Iterable[str]) -> dict[str, str]:
-    """Columns written as ``answer=response``: field of the labels file, then column; dots reach into objects."""
+    """Parse ``answer=response``: field of the labels file, then column; dots reach into objects."""
     columns = {}
     for setting in settings:
         field, equals, column = (part.strip() for part in setting.partition("="))
@@ -53,48 +54,45 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def read_foreign(
+def import_labels(
     path: Path, kind: str = "table", columns: Mapping[str, str] | None = None, words: Mapping[str, bool] | None = None
 ) -> Pulled:
-    """Labelled answers of a file of another kind (`KINDS`), as lines of a labels file.
+    """The labelled answers of a file (``kind``: one of `KINDS`), as rows of a labels file.
 
-    ``columns``: field → column; ``words``: what labels mean that are neither yes/no, true/false, a verdict nor a
-    rating. A label that is a list of spans (objects with ``start`` and ``end``, as in RAGTruth) marks what is not
-    supported: no span is a faithful answer, and sentences that touch one are labelled not supported.
+    ``columns``: field → column. ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a
+    rating. A label that is a list of spans (objects with ``start`` and ``end``, as in RAGTruth) marks unsupported
+    text: an answer without a span is faithful, and a sentence that overlaps one is labelled not supported.
 
-    `InputError` names the row and what it lacks, or the label words whose meaning is not known.
+    `InputError` names the row and what is wrong with it, or the label words of unknown meaning.
     """
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
-    columns, words = columns or {}, words or {}
-    found = [KINDS[kind](row, columns) for row in _rows(path)]
+    found = [KINDS[kind](row, columns or {}) for row in _read_rows(path)]
     if not found:
         raise LabelsError(f"{path}: has no rows.")
-    top = best_rating(v for row in found for v in [row.get("faithful"), *_people(row).values()] if not _spans(v))
-    rows, split = [], []
+    labels = [row.pop("faithful", None) for row in found]
+    people = [_people(row) for row in found]
+    spans = [_spans(label) for label in labels]
+    single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
+    top = best_rating([*single, *(v for votes in people for v in votes.values())])
     unknown: Counter[str] = Counter()
-    for i, row in enumerate(found, 1):
-        where = f"{path}, row {i}"
-        given, people = row.pop("faithful", None), _people(row)
-        if given is None and not people:
-            continue
-        spans = _spans(given)
-        if spans is not None:
-            label: bool | None = not spans
-            row["statements"] = _statements(str(row.get("answer", "")), spans)
-        elif given is not None:
-            label = meaning(given, words, top)
-            unknown.update([str(given)] if label is None else [])
-        else:
-            votes = [(v, meaning(v, words, top)) for v in people.values()]
-            unknown.update(str(v) for v, m in votes if m is None)
-            label = majority(m for _, m in votes)
-            if label is None:
-                split.append(str(row.get("id", i)))
-                continue
-        row["faithful"] = label
-        if label is not None:
-            parse_example(row, where=where)  # raises, and says what is wrong with it
+
+    def is_faithful(label: Any) -> bool | None:
+        known = meaning(label, words or {}, top)
+        unknown.update([str(label)] if known is None else [])
+        return known
+
+    rows, split = [], []
+    for i, (row, label, votes, marked) in enumerate(zip(found, labels, people, spans, strict=True), 1):
+        if marked is not None:
+            row |= {"faithful": not marked, "statements": _statements(str(row.get("answer", "")), marked)}
+        elif label is not None:
+            row["faithful"] = is_faithful(label)
+        elif votes:
+            row["faithful"] = majority([is_faithful(v) for v in votes.values()])
+            split += [str(row.get("id", i))] if row["faithful"] is None else []
+        if row.get("faithful") is not None:
+            parse_example(row, where=f"{path}, row {i}")  # raises, and says what is wrong with it
             rows.append(row)
     if unknown:
         named = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
@@ -125,20 +123,20 @@ def _table(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]
 
 
 def _label_studio(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """A task: what is shown is ``data``; each annotation is one person's. ``faithful`` names the choice, or any."""
+    """A task: ``data`` holds the texts, each annotation is one person's. ``columns["faithful"]`` names the choice."""
     named = columns.get("faithful")
     people = {}
     for i, annotation in enumerate(row.get("annotations") or ()):
         for result in annotation.get("result") or ():
-            said = result.get("value") or {}
-            choice = (said.get("choices") or [said.get("rating")])[0]
+            value = result.get("value") or {}
+            choice = (value.get("choices") or [value.get("rating")])[0]
             if choice is not None and named in (None, result.get("from_name")):
                 people[str(annotation.get("completed_by", f"person {i + 1}"))] = choice
     return _annotated({"id": row.get("id"), **(row.get("data") or {})}, columns, people)
 
 
 def _argilla(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """A record: what is shown is ``fields``; ``responses`` are by question. ``faithful`` names the question, or any."""
+    """A record: ``fields`` hold the texts, ``responses`` people's labels. ``columns["faithful"]`` names the question."""
     named = columns.get("faithful")
     people = {
         str(r.get("user_id", f"person {i + 1}")): r["value"]
@@ -146,12 +144,12 @@ def _argilla(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, An
         for i, r in enumerate(responses or ())
         if named in (None, question) and isinstance(r, Mapping) and r.get("value") is not None
     }
-    shown = {"id": row.get("id"), **(row.get("metadata") or {}), **(row.get("fields") or {})}
-    return _annotated(shown, columns, people)
+    texts = {"id": row.get("id"), **(row.get("metadata") or {}), **(row.get("fields") or {})}
+    return _annotated(texts, columns, people)
 
 
-def _annotated(shown: Mapping[str, Any], columns: Mapping[str, str], people: Mapping[str, Any]) -> dict[str, Any]:
-    out = _table(shown, {k: v for k, v in columns.items() if k != "faithful"})
+def _annotated(texts: Mapping[str, Any], columns: Mapping[str, str], people: Mapping[str, Any]) -> dict[str, Any]:
+    out = _table(texts, {k: v for k, v in columns.items() if k != "faithful"})
     out.pop("faithful", None)
     return {**out, "annotators": dict(people)} if people else out
 
@@ -163,48 +161,44 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]
 }
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     suffix = path.suffix.lower()
     if suffix in (".jsonl", ".ndjson"):
         return [row for _, row in read_jsonl(path)]
     if not path.is_file():
         raise LabelsError(f"{path}: is not a file; expected CSV, TSV, JSON, JSON lines or Parquet.")
-    if suffix == ".json":
-        try:
-            read = json.loads(path.read_text(encoding="utf-8-sig"))
-        except ValueError as exc:
-            raise LabelsError(f"{path}: not JSON ({exc}).") from exc
-        rows = next((v for v in read.values() if isinstance(v, list)), None) if isinstance(read, dict) else read
-        if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-            raise LabelsError(f"{path}: expected a list of objects.")
-        return rows
-    if suffix not in (".csv", ".tsv", ".parquet"):
+    if suffix not in (".json", ".csv", ".tsv", ".parquet"):
         raise LabelsError(f"{path}: ends in {suffix or 'nothing'}; expected .csv, .tsv, .json, .jsonl or .parquet.")
-    pandas = need("pandas", f"Reading {suffix} files")
     try:
-        if suffix == ".parquet":
-            frame = pandas.read_parquet(path)
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
         else:
-            frame = pandas.read_csv(path, dtype=str, sep="\t" if suffix == ".tsv" else ",")
+            pandas = need("pandas", f"Reading {suffix} files")
+            by_suffix = {".csv": partial(pandas.read_csv, dtype=str), ".tsv": partial(pandas.read_table, dtype=str)}
+            rows = json.loads(by_suffix.get(suffix, pandas.read_parquet)(path).to_json(orient="records"))
+    except MissingExtraError:
+        raise
     except Exception as exc:
         raise LabelsError(f"{path}: cannot be read ({str(exc).strip().splitlines()[0]}).") from exc
-    return [{k: v for k, v in row.items() if not _empty(v)} for row in json.loads(frame.to_json(orient="records"))]
-
-
-def _empty(value: Any) -> bool:
-    return value is None or value == ""
+    if isinstance(rows, dict):  # {"data": […]}
+        rows = next((v for v in rows.values() if isinstance(v, list)), None)
+    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+        raise LabelsError(f"{path}: expected a list of objects.")
+    if suffix == ".json":
+        return rows
+    return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 
 def _at(row: Any, column: str) -> Any:
     """The value of a column, or, with dots, inside an object."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
-    classifier, _, rest = column.partition(".")
-    return _at(row.get(classifier), rest) if rest and isinstance(row, Mapping) else None
+    first, _, rest = column.partition(".")
+    return _at(row.get(first), rest) if rest and isinstance(row, Mapping) else None
 
 
 def _parsed(value: Any) -> Any:
-    """Lists that stand in a cell as text, in JSON or as Python writes them."""
+    """A list written as text in a cell, in JSON or as a Python literal; anything else as it is."""
     if isinstance(value, str) and value.strip()[:1] == "[":
         for read in (json.loads, ast.literal_eval):
             try:
@@ -224,7 +218,7 @@ def _people(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spans(value: Any) -> list[Mapping[str, Any]] | None:
-    """A label that is a list of spans; None for any other."""
+    """The spans of a label that is a list of spans; None for any other label."""
     found = _parsed(value)
     if isinstance(found, list) and all(isinstance(s, Mapping) and {"start", "end"} <= s.keys() for s in found):
         return found
@@ -235,8 +229,7 @@ def _statements(answer: str, spans: Sequence[Mapping[str, Any]]) -> list[dict[st
     out = []
     for s in sentences(answer):
         if carries_statement(s.text):
-            touched = any(int(x["start"]) < s.end and s.start < int(x["end"]) for x in spans)
-            out.append(
-                {"text": s.text, "verdict": (Verdict.NOT_SUPPORTED if touched else Verdict.FULLY_SUPPORTED).value}
-            )
+            overlaps = any(int(x["start"]) < s.end and s.start < int(x["end"]) for x in spans)
+            verdict = Verdict.NOT_SUPPORTED if overlaps else Verdict.FULLY_SUPPORTED
+            out.append({"text": s.text, "verdict": verdict.value})
     return out

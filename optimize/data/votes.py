@@ -1,4 +1,4 @@
-"""What several people said of one answer, as one label."""
+"""Several people's labels of one answer as one label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def parse_words(settings: Iterable[str]) -> dict[str, bool]:
-    """Label words written as ``grounded=true``, ``made up=false``: what each means."""
+    """Parse the meaning of label words, written as ``grounded=true``, ``made up=false``."""
     words = {}
     for setting in settings:
         word, equals, truth = (part.strip() for part in setting.rpartition("="))
@@ -25,17 +25,17 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
 
 
 def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
-    """Whether a label means faithful: by ``words``, else as `faith_dspy.scoring.annotators.vote` reads it; None if neither."""
+    """Whether a label means faithful: by ``words``, else as `annotators.vote` reads it; None if neither knows it."""
     return words.get(str(label).strip().casefold(), vote(label, top))
 
 
 def best_rating(labels: Iterable[Any]) -> float:
-    """The highest rating among labels, at least 1: of ratings, it alone means faithful."""
+    """The highest rating among labels, at least 1; only that rating means faithful."""
     return max([1.0, *(r for label in labels if (r := rating(label)) is not None)])
 
 
 def majority(votes: Iterable[bool | None]) -> bool | None:
-    """What more than half of those say who say anything; None at a tie, or when nobody does."""
-    told = [v for v in votes if v is not None]
-    margin = 2 * sum(told) - len(told)
+    """The label of more than half of the votes that are not None; None at a tie, or without votes."""
+    given = [v for v in votes if v is not None]
+    margin = 2 * sum(given) - len(given)
     return None if margin == 0 else margin > 0

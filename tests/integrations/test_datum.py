@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy import JudgeConfig
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.datum import record, records
 
@@ -89,7 +88,6 @@ def test_verdict_scores(recorded):
         assert found.score == score
 
 
-@pytest.mark.skipif("strict_mode" not in JudgeConfig.model_fields, reason="the option 'strict_mode' is not there yet")
 def test_strict_mode(recorded):
     """axion's strict mode: no evidence counts −1, so that one of two supported is (1 − 1) / 2 = 0 instead of .5."""
     datum = {
@@ -102,7 +100,6 @@ def test_strict_mode(recorded):
         assert found.score == score
 
 
-@pytest.mark.skipif("reasoning" not in JudgeConfig.model_fields, reason="the option 'reasoning' is not there yet")
 @pytest.mark.parametrize("granularity", ["sentence", "answer"])
 def test_reasoning(judge_at, granularity):
     """continuous-eval's reasoning, by statement and by whole answer."""

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from cases import SUBJECTS
 
-from faith_dspy import JudgeConfig
 from faith_dspy.integrations.rag_evals import agrade, grade
 
 
@@ -57,7 +56,6 @@ def test_prompt_of_ones_own(judge_at):
     assert "Prices must match to the cent." in server.requests[0]["messages"][0]["content"]
 
 
-@pytest.mark.skipif("reasoning" not in JudgeConfig.model_fields, reason="the option 'reasoning' is not there yet")
 def test_reasoning_is_kept(judge_at):
     """What the judge was asked to give as a reason is in the grade."""
     judge, _ = judge_at(says="No The context names no price.", reasoning="after")
@@ -65,7 +63,6 @@ def test_reasoning_is_kept(judge_at):
     assert "The context names no price." in statement.reasoning
 
 
-@pytest.mark.skipif("strictness" not in JudgeConfig.model_fields, reason="the option 'strictness' is not there yet")
 def test_strict_and_lenient_reading(judge_at):
     """The lenient reading asks otherwise than the strict one."""
     asked = []

@@ -34,7 +34,7 @@ def test_an_lm_that_cannot_be_made_fails_no_row(tmp_path):
     assert "There is no model file at" in found[0]["detail"]
 
 
-def test_a_dial_the_lm_refuses_fails_no_row(judge_at):
+def test_an_option_the_lm_refuses_fails_no_row(judge_at):
     """An LM that tells no probabilities, where they are asked for, is an error for a caller and a reason in a row."""
     judge, server = judge_at(confidence="probability")
     server.tells = False

@@ -249,3 +249,11 @@ def test_five_levels(judge_at, reply, level):
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
+
+
+def test_criteria(judge_at):
+    """The user's own words are part of the prompt, as with Strands' system prompt."""
+    judge, server = judge_at(criteria="You check answers of a shop's clerk.")
+    case = EvaluationData(input="?", actual_output="It is blue.", metadata={"context": ["It is blue."]})
+    FaithfulnessEvaluator(judge).evaluate(case)
+    assert "You check answers of a shop's clerk." in server.requests[0]["messages"][0]["content"]

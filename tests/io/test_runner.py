@@ -158,17 +158,17 @@ def test_a_foreign_output_is_left_alone(judge_at, tmp_path, row):
     assert out.read_bytes() == row
 
 
-def test_other_dials_are_noticed(judge_at, tmp_path):
+def test_other_options_are_noticed(judge_at, tmp_path):
     """Rows judged with other options, or by another LM, are neither mixed with new ones nor taken for theirs."""
     judge, server = judge_at()
     source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
     run(judge, source, out)
     before = out.read_bytes()
     out.write_bytes(before.split(b"\n")[0] + b"\n")
-    other_dials, _ = judge_at(server, strictness="lenient")
+    other_options, _ = judge_at(server, strictness="lenient")
     other_lm = judge.copy()
     other_lm._given = "openai/other"
-    for other in (other_dials, other_lm):
+    for other in (other_options, other_lm):
         with pytest.raises(InputError, match="line 1 was judged by another judge or with other options"):
             run(other, source, out)
     run(judge_at(server)[0], source, out)

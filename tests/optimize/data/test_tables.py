@@ -10,7 +10,7 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.data.tables import parse_columns, read_foreign
+from faith_dspy.optimize.data.tables import import_labels, parse_columns
 from faith_dspy.optimize.data.votes import parse_words
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_a_table_in_any_file(tmp_path: Path, suffix: str) -> None:
             frame.to_parquet(path)
         case _:
             frame.to_json(path, orient="records", lines=suffix == "jsonl")
-    assert read_foreign(path, words=WORDS).rows == [
+    assert import_labels(path, words=WORDS).rows == [
         {"id": "1", "question": "What?", "context": ["A kettle."], "answer": "A kettle.", "faithful": True},
         {"id": "2", "question": "What?", "context": ["A cup."], "answer": "A mug.", "faithful": False},
     ]
@@ -55,7 +55,7 @@ def test_spans(tmp_path: Path) -> None:
         },
         {"response": "It is blue.", "source_info": "It is blue!", "labels": []},
     ]
-    first, second = read_foreign(_json(tmp_path / "r.json", *rows), columns=parse_columns(["answer=response"])).rows
+    first, second = import_labels(_json(tmp_path / "r.json", *rows), columns=parse_columns(["answer=response"])).rows
     assert [s["verdict"] for s in first["statements"]] == ["fully_supported", "not_supported"]
     assert (first["faithful"], second["faithful"]) == (False, True)
 
@@ -65,7 +65,7 @@ def test_lists_in_cells(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     frame = {"contexts": ["['A cup.', 'It is red.']"], "answer": ["A cup."], "annotators": ['["yes", "no", "yes"]']}
     pandas.DataFrame(frame).to_csv(path, index=False)
-    (row,) = read_foreign(path).rows
+    (row,) = import_labels(path).rows
     assert (row["context"], row["faithful"]) == (["A cup.", "It is red."], True)
 
 
@@ -79,7 +79,7 @@ def test_label_studio(tmp_path: Path) -> None:
         ]
         return {"id": i, "data": {"text": "A mug.", "document": f"Cup {i}."}, "annotations": annotations}
 
-    found = read_foreign(
+    found = import_labels(
         _json(tmp_path / "ls.json", task(1, "Yes", "No", "No"), task(2, "Yes", "No"), task(3)), "label-studio"
     )
     assert found.rows == [
@@ -99,7 +99,7 @@ def test_argilla(tmp_path: Path) -> None:
             "style": [{"value": "yes", "user_id": "u1"}],
         },
     }
-    (row,) = read_foreign(_json(tmp_path / "a.json", record), "argilla", {"faithful": "faithful"}).rows
+    (row,) = import_labels(_json(tmp_path / "a.json", record), "argilla", {"faithful": "faithful"}).rows
     assert (row["faithful"], row["annotators"]) == (False, {"u1": "no", "u2": "no"})
 
 
@@ -116,7 +116,7 @@ def test_argilla(tmp_path: Path) -> None:
 def test_what_cannot_be_imported(tmp_path: Path, rows: list[Any], columns: dict[str, str], message: str) -> None:
     """The error names what is wrong and what to say instead."""
     with pytest.raises(InputError, match=message):
-        read_foreign(_json(tmp_path / "t.json", *rows), columns=columns)
+        import_labels(_json(tmp_path / "t.json", *rows), columns=columns)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("no.csv", "is not a file"),
     ):
         with pytest.raises(LabelsError, match=message):
-            read_foreign(tmp_path / name)
+            import_labels(tmp_path / name)
     with pytest.raises(InputError, match="'prodigy' is no format; expected one of table, label-studio, argilla"):
-        read_foreign(tmp_path / "t.json", "prodigy")
+        import_labels(tmp_path / "t.json", "prodigy")
     with pytest.raises(InputError, match="'reply' maps no column; expected FIELD=COLUMN"):
         parse_columns(["reply"])
 
