@@ -3,8 +3,8 @@
     from faith_dspy.integrations.datum import records
     judgments = judge.batch(records(dataset))
 
-Takes what continuous-eval, axion, RAGAS, DeepEval and rag_evals call question, context and answer, in mappings or in
-the libraries' own objects (read by attribute, so that none of them needs to be installed).
+Reads the names that continuous-eval, axion, RAGAS, DeepEval and rag_evals use for question, context and answer, from
+mappings or the libraries' own objects (by attribute, so that none of them needs to be installed).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMES = {
     ),
     "answer": ("answer", "response", "actual_output", "generated_answer", "output"),
 }
-"""What each part may be called; the first that is there counts (DeepEval's ``context`` is the ideal one)."""
+"""Names of each field; the first that exists counts. DeepEval's ``context`` is the ideal one, so it is last."""
 
 
 def records(data: Iterable[Any]) -> list[dict[str, Any]]:
@@ -37,8 +37,8 @@ def records(data: Iterable[Any]) -> list[dict[str, Any]]:
 def record(datum: Any) -> dict[str, Any]:
     """``question``, ``context`` and ``answer`` of one datum, and its ``id`` if it has one.
 
-    Chunks may be texts, or objects with ``page_content``, ``content`` or ``text``. Raises `InputError` where there is
-    nothing that could be the answer.
+    Chunks may be texts, or objects with ``page_content``, ``content`` or ``text``. Raises `InputError` if no field has
+    a name for the answer.
     """
     found = {part: _first(datum, names) for part, names in NAMES.items()}
     if found["answer"] is None:

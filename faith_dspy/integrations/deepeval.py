@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import MissingExtraError
 from faith_dspy.integrations.datum import record
-from faith_dspy.integrations.explanation import explain, pass_mark, value
+from faith_dspy.integrations.explanation import explain, value
 
 try:
     from deepeval.metrics import BaseMetric
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class FaithfulnessMetric(BaseMetric):
     """A judge for `LLMTestCase`: ``actual_output`` against ``retrieval_context`` (else ``context``).
 
-    The score is the tuned judge's probability, an untuned one's score. ``threshold`` None is the judge's own threshold:
-    then it passes what the judge calls faithful.
+    The score is the probability of a tuned judge, the score of an untuned one. Without ``threshold`` the judge's own
+    counts: an answer passes if the judge calls it faithful.
 
-    An unscored answer has no score and ``error`` says why; it has not passed. ``skipped`` would be wrong: DeepEval
-    drops skipped metrics from its report, so that nobody would see that the answer was not judged.
+    An unscored answer has no score, does not pass, and ``error`` says why. It is not ``skipped``, as DeepEval drops
+    skipped metrics from its report and nobody would see that the answer was not judged.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class FaithfulnessMetric(BaseMetric):
     ) -> None:
         # DeepEval copies a metric by passing its attributes of these names to a new one.
         self.judge = judge
-        self.threshold = pass_mark(judge) if threshold is None else threshold
+        self.threshold = _threshold_of(judge) if threshold is None else threshold
         self.include_reason = include_reason
         self.async_mode = async_mode
         self.evaluation_model = judge.lm_name
         self.judgment: Judgment | None = None
-        """What was found of the last test case."""
+        """The judgment of the last test case."""
 
     def measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
         """Judge a test case; sets ``score``, ``reason``, ``success``, ``error`` and the tokens used."""
@@ -60,7 +60,7 @@ class FaithfulnessMetric(BaseMetric):
         """Whether the last test case passed; False when it could not be scored."""
         if self.score is None or self.error is not None or self.judgment is None:
             self.success = False
-        elif self.threshold == pass_mark(self.judge):
+        elif self.threshold == _threshold_of(self.judge):
             self.success = bool(self.judgment.faithful)
         else:
             self.success = self.score >= self.threshold
@@ -83,3 +83,12 @@ class FaithfulnessMetric(BaseMetric):
 def _record(test_case: LLMTestCase) -> dict[str, Any]:
     found = record({**vars(test_case), "actual_output": test_case.actual_output or ""})
     return {k: found[k] for k in ("question", "context", "answer")}
+
+
+def _threshold_of(judge: Judge) -> float:
+    """The score from which the judge passes an answer: fitted by tuning, else ``threshold``, else all statements."""
+    if judge.classifier is not None:
+        return judge.classifier.threshold
+    if judge.config.threshold is not None:
+        return judge.config.threshold
+    return 0.5 if judge.config.verdicts == "five_level" else 1.0

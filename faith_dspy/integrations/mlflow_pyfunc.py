@@ -1,8 +1,10 @@
 """An exported judge as an MLflow model: JSON and this file instead of a pickle.
 
 MLflow copies this file into the model ("models from code") beside the exported folder and runs it to load the model, so
-it must stand alone but for the packages it imports. The LM's key and address come from the environment; FAITH_DSPY_LM
-there replaces the LM the judge was tuned on. `SERVING.md` shows requests and replies.
+it depends on nothing but the packages it imports. The LM's key and address come from the environment; FAITH_DSPY_LM
+replaces the LM the judge was tuned on. `SERVING.md` shows requests and replies.
+
+``model_config`` may hold ``api_base`` (the LM's address) and ``replies_in_memory`` (see `limit_replies_in_memory`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class FaithfulnessModel(PythonModel):
     def load_context(self, context: Any) -> None:
         """Load the exported judge; its LM is not contacted before the first prediction."""
         folder = Path(context.artifacts["judge"])
-        # While a model is being saved MLflow tries its example on the folder as exported: no LM is paid for that.
+        # While a model is being saved MLflow runs its example on the folder as exported: that must not call the LM.
         saved = (folder.parents[1] / "MLmodel").exists()
         if not saved:
             return
@@ -40,11 +42,11 @@ class FaithfulnessModel(PythonModel):
         """One row per row, in order."""
         if self.judge is None:
             return []
-        said = {**PARAMS, **(params or {})}
+        options = {**PARAMS, **(params or {})}
         records = (row.model_dump() for row in model_input)
-        found = list(judge_rows(self.judge, records, said["threads"] or None, said["calls_per_second"] or None))
+        found = list(judge_rows(self.judge, records, options["threads"] or None, options["calls_per_second"] or None))
         # MLflow takes the signature from the annotation; Spark and data frames want plain dictionaries.
-        return cast("list[JudgedRow]", [{"judgment": row} for row in found] if said["nested"] else found)
+        return cast("list[JudgedRow]", [{"judgment": row} for row in found] if options["nested"] else found)
 
 
 set_model(FaithfulnessModel())

@@ -123,30 +123,24 @@ class FaithfulnessScorer(MlflowJudge):
 
     def feedback(self, judgment: Judgment) -> list[Feedback]:
         """A judgment as MLflow's assessments."""
-        source = AssessmentSource("LLM_JUDGE", self._named())
-        scored = judgment.unscored is None
-        error = None
+        place = f"faith_dspy {self.judge.lm_name}" if isinstance(self._source, Judge) else str(self._source)
+        source = AssessmentSource("LLM_JUDGE", place)
+
+        def one(suffix: str, value: Any, **fields: Any) -> Feedback:
+            return Feedback(name=self.name + suffix, value=value, source=source, **fields)
+
+        why = {"rationale": explain(judgment), "metadata": _metadata(judgment)}
         if judgment.unscored is not None:
             error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
-
-        def one(suffix: str, **fields: Any) -> Feedback:
-            return Feedback(name=self.name + suffix, source=source, **fields)
-
-        found = [
-            one("", value=value(judgment), error=error, rationale=explain(judgment), metadata=_metadata(judgment)),
-            one("/scored", value=scored),
-        ]
-        if scored:
-            found.insert(1, one("/faithful", value=judgment.faithful))
-        for i, s in enumerate(judgment.statements if scored else ()):
+            return [one("", None, error=error, **why), one("/scored", False)]
+        found = [one("", value(judgment), **why), one("/faithful", judgment.faithful), one("/scored", True)]
+        for i, s in enumerate(judgment.statements):
             if self._statements == "all" or (self._statements == "unsupported" and not s.is_supported):
-                verdict = s.verdict.value if s.verdict else "unjudged"
-                found.append(one("/statement", value=verdict, rationale=_why(s), metadata=_of_statement(i, s)))
+                reason = s.reason or s.error
+                rationale = f"{s.text} – {reason}" if reason else s.text
+                metadata = _statement_metadata(i, s)
+                found.append(one("/statement", metadata["verdict"], rationale=rationale, metadata=metadata))
         return found
-
-    def _named(self) -> str:
-        """The assessment's source: the place of the judge, or its LM."""
-        return f"faith_dspy {self.judge.lm_name}" if isinstance(self._source, Judge) else str(self._source)
 
     @property
     def instructions(self) -> str:
@@ -160,11 +154,12 @@ class FaithfulnessScorer(MlflowJudge):
 
     def get_input_fields(self) -> list[JudgeField]:
         """Question, answer and context, from a row or from a trace."""
-        return [
-            JudgeField(name="inputs", description="The question, and the context if it is not in the trace"),
-            JudgeField(name="outputs", description="The answer"),
-            JudgeField(name="expectations", description="The context, if it is neither in inputs nor in the trace"),
-        ]
+        fields = {
+            "inputs": "The question, and the context if it is not in the trace",
+            "outputs": "The answer",
+            "expectations": "The context, if it is neither in inputs nor in the trace",
+        }
+        return [JudgeField(name=name, description=text) for name, text in fields.items()]
 
     @property
     def kind(self) -> ScorerKind:
@@ -230,20 +225,22 @@ def _metadata(judgment: Judgment) -> dict[str, str]:
     """The judgment as strings, with its cost under the keys that MLflow's pages show."""
     u = judgment.usage
     fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "needs_review", "unscored"})
-    shown = {k: v if isinstance(v, str) else json.dumps(v) for k, v in fields.items() if v is not None}
-    shown |= {
-        "verdicts": json.dumps(judgment.verdict_counts),
-        "statements": json.dumps([_of_statement(i, s) for i, s in enumerate(judgment.statements)], ensure_ascii=False),
-        "calls": str(u.calls),
-        "cached_tokens": str(u.cached_tokens),
-        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: str(u.prompt_tokens),
-        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: str(u.output_tokens),
+    statements = [_statement_metadata(i, s) for i, s in enumerate(judgment.statements)]
+    fields |= {
+        "verdicts": judgment.verdict_counts,
+        "statements": statements,
+        "calls": u.calls,
+        "cached_tokens": u.cached_tokens,
+        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: u.prompt_tokens,
+        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: u.output_tokens,
+        AssessmentMetadataKey.JUDGE_COST: u.dollars,
     }
-    return shown if u.dollars is None else {**shown, AssessmentMetadataKey.JUDGE_COST: str(u.dollars)}
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in fields.items()}
+    return {k: text for k, text in texts.items() if text != "null"}
 
 
-def _of_statement(i: int, s: StatementVerdict) -> dict[str, str]:
-    shown = {
+def _statement_metadata(i: int, s: StatementVerdict) -> dict[str, str]:
+    fields = {
         "statement": s.text,
         "index": str(i),
         "verdict": s.verdict.value if s.verdict else "unjudged",
@@ -251,9 +248,4 @@ def _of_statement(i: int, s: StatementVerdict) -> dict[str, str]:
         "confidence": "" if s.confidence is None else f"{s.confidence:.4f}",
         "supporting_chunk_ids": ", ".join(map(str, s.supporting_chunk_ids)),
     }
-    return {k: v for k, v in shown.items() if v}
-
-
-def _why(s: StatementVerdict) -> str:
-    said = s.reason or s.error
-    return f"{s.text} – {said}" if said else s.text
+    return {k: v for k, v in fields.items() if v}

@@ -124,42 +124,42 @@ def _in_memory(span: Any) -> dict[str, Any]:
     }
 
 
-def tree(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes by their dotted names as nested mappings, numbered ones as lists. Missing values (None, NaN) go.
+def tree(value: Any) -> Any:
+    """Attributes with dotted names as nested mappings, numbered ones as lists. Missing values (None, NaN) are left out.
 
-    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. A name that has a value and parts keeps its value
-    under the empty name.
+    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. A name that has both a value and parts keeps its
+    value under the empty name.
     """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return [tree(v) for v in value]
+    if not isinstance(value, Mapping):
+        return value
     out: dict[str, Any] = {}
-    for key, value in flat.items():
-        value = value.tolist() if hasattr(value, "tolist") else value
-        if value is None or value != value:
+    for key, inner in value.items():
+        inner = tree(inner)
+        if inner is None or inner != inner:
             continue
         node = out
         *path, leaf = str(key).split(".")
         for part in path:
-            inner = node.get(part)
-            if not isinstance(inner, dict):
-                inner = {} if inner is None else {"": inner}
-                node[part] = inner
-            node = inner
+            below = node.get(part)
+            node[part] = below if isinstance(below, dict) else {} if below is None else {"": below}
+            node = node[part]
         if isinstance(node.get(leaf), dict):
-            node[leaf].update(value if isinstance(value, Mapping) else {"": value})
+            node[leaf].update(inner if isinstance(inner, dict) else {"": inner})
         else:
-            node[leaf] = value
-    grown = _grown(out)
-    return grown if isinstance(grown, dict) else {"": grown}
+            node[leaf] = inner
+    return _with_lists(out)
 
 
-def _grown(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if any("." in str(k) for k in value):
-            return tree(value)
-        inner = {k: _grown(v) for k, v in value.items()}
-        if inner and all(str(k).isdigit() for k in inner):
-            return [inner[k] for k in sorted(inner, key=int)]
-        return inner
-    return [_grown(v) for v in value] if isinstance(value, list | tuple) else value
+def _with_lists(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    inner = {k: _with_lists(v) for k, v in node.items()}
+    if inner and all(k.isdigit() for k in inner):
+        return [inner[k] for k in sorted(inner, key=int)]
+    return inner
 
 
 def _span(raw: Mapping[str, Any]) -> Span:
@@ -176,7 +176,8 @@ def _span(raw: Mapping[str, Any]) -> Span:
         _at(attributes, "openinference.span.kind") or raw.get("span_kind") or _OPERATIONS.get(operation, "UNKNOWN")
     ).upper()
     messages, replies = _messages(attributes, events)
-    name, output = raw.get("name"), _at(attributes, "output.value")
+    name: Any = raw.get("name")
+    output = _at(attributes, "output.value")
     if kind == "TOOL":  # its messages hold its arguments, its output the result
         name = _first(attributes, "gen_ai.tool.name", "tool.name") or name
         output = output if output is not None else _at(attributes, "gen_ai.tool.call.result")
@@ -220,7 +221,7 @@ def _messages(
 
 
 def _message(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without OpenInference's wrappers; one of the GenAI conventions is none the worse for it."""
+    """A message without OpenInference's wrappers; a message of the GenAI conventions stays the same."""
     inner = entry.get("message")
     message = dict(inner if isinstance(inner, Mapping) else entry)
     blocks = [c.get("message_content", c) for c in _list(message.pop("contents", None))]

@@ -1,20 +1,20 @@
-"""Grading as in rag_evals: per statement whether it is supported, by which chunks; the score is supported / all.
+"""Grading as in rag_evals: whether each statement is supported, and by which chunks; the score is supported / all.
 
     from faith_dspy.integrations.rag_evals import grade
     grade(question, answer, context_chunks, judge=judge).overall_score
 
-Needs no package. Reasoning, strict or lenient reading, prompt and granularity are options of the judge.
+Needs no package. Reasoning, strictness, criteria and granularity are options of the judge.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment
 
 
 class GradedStatement(BaseModel):
@@ -32,7 +32,7 @@ class GradedStatement(BaseModel):
 
 
 class Grade(BaseModel):
-    """What was found of one answer."""
+    """The grade of one answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,17 +40,25 @@ class Grade(BaseModel):
     overall_score: float | None = Field(default=None, ge=0, le=1)
     """Supported statements over all; None when the answer could not be scored."""
     unscored: str | None = None
-    """Why there is no score; an empty answer is not worth 0."""
+    """Why there is no score; an empty answer does not score 0."""
     refused_chunk_ids: int = 0
-    """Ids the LM named that are no chunk's."""
+    """Chunk ids the LM named that do not exist."""
 
 
 def grade(question: str | None, answer: str, context_chunks: list[Any], *, judge: Judge) -> Grade:
     """Grade one answer. ``context_chunks``: texts, `Chunk` objects or mappings with ``text``, in order of their ids.
 
-    Ids that do not exist are refused: they are in no statement, and counted.
+    Chunk ids that do not exist are counted and left out.
     """
-    judgment = judge(question=question, context=context_chunks, answer=answer)
+    return _grade(judge(question=question, context=context_chunks, answer=answer))
+
+
+async def agrade(question: str | None, answer: str, context_chunks: list[Any], *, judge: Judge) -> Grade:
+    """As `grade`, without blocking the event loop."""
+    return _grade(await judge.acall(question=question, context=context_chunks, answer=answer))
+
+
+def _grade(judgment: Judgment) -> Grade:
     statements = tuple(
         GradedStatement(
             statement=s.text,
@@ -60,18 +68,11 @@ def grade(question: str | None, answer: str, context_chunks: list[Any], *, judge
         )
         for s in judgment.statements
     )
+    score, unscored = judgment.score, None
     if judgment.unscored is not None:
-        reason = f"{judgment.unscored.value}: {judgment.detail or 'no more is known'}"
-        return Grade(statements=statements, unscored=reason, refused_chunk_ids=judgment.dropped_chunk_ids)
-    supported = sum(bool(s.is_supported) for s in statements)
+        unscored = f"{judgment.unscored.value}: {judgment.detail or 'no more is known'}"
+    elif statements:  # without statements the judge's policy decides the score
+        score = sum(bool(s.is_supported) for s in statements) / len(statements)
     return Grade(
-        statements=statements,
-        # Without statements the judge's policy says what the answer is worth.
-        overall_score=supported / len(statements) if statements else judgment.score,
-        refused_chunk_ids=judgment.dropped_chunk_ids,
+        statements=statements, overall_score=score, unscored=unscored, refused_chunk_ids=judgment.dropped_chunk_ids
     )
-
-
-async def agrade(question: str | None, answer: str, context_chunks: list[Any], *, judge: Judge) -> Grade:
-    """As `grade`, without blocking the event loop."""
-    return await asyncio.to_thread(grade, question, answer, context_chunks, judge=judge)

@@ -1,6 +1,6 @@
-"""Answers and judgments as rows of tables: what a served judge and Spark take and give.
+"""Answers and judgments as rows of tables, for a served judge and for Spark.
 
-Every judgment is a row, whatever happened: a bad record, or an LM that is not there, is an unscored row that says why.
+Every record becomes a row: a bad record, or a failed LM, becomes an unscored row with the reason.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
 
 PARAMS = {"nested": False, "threads": 0, "calls_per_second": 0.0}
-"""What a request to a served judge can say beside its rows: each row under ``judgment``, as `RESULT_TYPE` wants it;
-answers judged at the same time; most LM calls a second. 0: the judge's default, no limit."""
+"""Parameters of a request to a served judge: whether each row is nested under ``judgment``, as `RESULT_TYPE` needs it;
+answers judged at the same time (0: the judge's default); limit of LM calls a second (0: none)."""
 
 
 EXAMPLE = [
@@ -34,7 +34,7 @@ EXAMPLE = [
 
 
 class Row(BaseModel):
-    """One answer to judge. What is missing comes back as an unscored row, so that it fails no other."""
+    """One answer to judge. All fields are optional, so that a row without an answer fails no other row."""
 
     question: str | None = None
     context: list[str] | None = None
@@ -42,7 +42,7 @@ class Row(BaseModel):
 
 
 class VerdictCounts(BaseModel):
-    """Statements per verdict, over all that were asked about."""
+    """Statements per verdict."""
 
     fully_supported: int = 0
     partially_supported: int = 0
@@ -53,7 +53,7 @@ class VerdictCounts(BaseModel):
 
 
 class JudgedRow(BaseModel):
-    """What is found of one answer; ``score`` to ``needs_review`` are None when ``unscored`` says why."""
+    """The judgment of one answer; ``score`` to ``needs_review`` are None when it is unscored."""
 
     score: float | None = None
     faithful: bool | None = None
@@ -62,7 +62,7 @@ class JudgedRow(BaseModel):
     needs_review: bool | None = None
     unscored: str | None = None
     detail: str | None = None
-    """In words, why it is unscored."""
+    """Why it is unscored, in words."""
     verdict_counts: VerdictCounts = VerdictCounts()
     statements: str = "[]"
     """JSON: a list of statements with verdict, chunk ids, quotes, confidence."""
@@ -75,17 +75,17 @@ def judge_rows(
     threads: int | None = None,
     calls_per_second: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A `JudgedRow` as a dictionary for each record, in order, read as they are needed. Nothing about them raises.
+    """A `JudgedRow` as a dictionary for each record, in order; records are read as they are needed. Never raises.
 
-    ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: most LM calls.
+    ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: limit of LM calls.
     """
     from faith_dspy.lm import Limits, metered
 
     try:
         judge.ready()
-    except FaithDspyError as exc:  # all else that goes wrong with a record is a judgment already
-        nothing = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
-        yield from (row_of(nothing) for _ in records)
+    except FaithDspyError as exc:  # everything else that goes wrong is an unscored judgment already
+        failed = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
+        yield from (row_of(failed) for _ in records)
         return
     with metered(Limits(calls_per_second=calls_per_second)):
         yield from map(row_of, judge.stream(records, threads))
@@ -100,7 +100,7 @@ def row_of(judgment: Judgment) -> dict[str, Any]:
 
 
 def ddl(model: type[BaseModel]) -> str:
-    """A model as Spark spells the type of a struct: ``struct<score double, …>``."""
+    """A model as a Spark type: ``struct<score double, …>``."""
     return f"struct<{', '.join(f'{name} {_ddl(hint)}' for name, hint in get_type_hints(model).items())}>"
 
 
@@ -114,5 +114,5 @@ def _ddl(hint: Any) -> str:
 
 RESULT_TYPE = f"struct<judgment {ddl(JudgedRow)}>"
 """For ``mlflow.pyfunc.spark_udf(…, result_type=RESULT_TYPE, params={"nested": True})``: one field, ``judgment``, that
-holds a `JudgedRow`. Side by side instead of nested, MLflow 3.17 turns null texts into 'nan' and null booleans into
-false as soon as another row of the batch has a value."""
+holds a `JudgedRow`. Without nesting, MLflow 3.17 turns null texts into 'nan' and null booleans into false as soon as
+another row of the batch has a value."""

@@ -1,7 +1,7 @@
 """Judge a file of records of any size: streamed, in order, and resumed where an earlier run stopped.
 
 The output has one row per record. A row's ``record`` is the hash of its input line and ``judge`` the fingerprint of
-the judge and its options, so that a run knows which records an output file already holds; ``line`` is the line's number.
+the judge and its options, so that a run knows which records an output file already holds; ``line`` is the line number.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _label_studio(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[st
 
 
 def _argilla(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """A record: ``fields`` hold the texts, ``responses`` people's labels. ``columns["faithful"]`` names the question."""
+    """A record: ``fields`` hold the texts, ``responses`` the labels. ``columns["faithful"]`` names the question."""
     named = columns.get("faithful")
     people = {
         str(r.get("user_id", f"person {i + 1}")): r["value"]
