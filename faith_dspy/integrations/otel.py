@@ -168,8 +168,8 @@ def _span(raw: Mapping[str, Any]) -> Span:
         raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
     attributes = dict(attributes) if isinstance(attributes, Mapping) else {}
     events = [(str(e.get("name")), tree(e.get("attributes") or {})) for e in _list(raw.get("events"))]
-    for name, values in events:
-        if name == "gen_ai.client.inference.operation.details":  # attributes that were moved into an event
+    for event, values in events:
+        if event == "gen_ai.client.inference.operation.details":  # attributes that were moved into an event
             attributes["gen_ai"] = {**_at(attributes, "gen_ai", {}), **values.get("gen_ai", {})}
     operation = str(_at(attributes, "gen_ai.operation.name"))
     kind = str(
