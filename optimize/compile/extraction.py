@@ -1,4 +1,4 @@
-"""Extraction compiled on labels of its own: people's statements where they wrote some, else the answers' labels."""
+"""Compiling extraction: on people's own statements where they wrote some, else by the answers' labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.optimize.compile.instruction_search import paired
+from faith_dspy.optimize.compile.metric import mean_gain
 from faith_dspy.scoring.matching import match_in_order, word_share
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.program.faithfulness import FaithfulnessProgram
-    from faith_dspy.schema import LabelledExample
+    from faith_dspy.schema import LabelledExample, RawVerdict
 
 GOOD = 0.75
-"""Score from which a reply may stand as a demo."""
+"""Score from which on a reply may become a demo."""
 
 ALTERNATIVES = (
     "You take an answer apart into statements that can be checked one by one.\n\n"
@@ -42,25 +42,26 @@ class Extractor(dspy.Module):
 
 
 def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Example]:
-    """Answers whose people's statements cover every sentence and are not just its sentences, as DSPy examples.
+    """Answers that people took apart into statements, as DSPy examples.
 
-    ``statements`` are numbered as the LM is asked to number them, ``told`` are the same without numbers.
+    Left out are answers whose statements are just their sentences, or do not cover every sentence. ``statements`` are
+    numbered as the LM is asked to number them, ``texts`` are the same without numbers.
     """
     out = []
     for e in examples:
         pieces = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
-        told = [" ".join(s.text.split()) for s in e.statements]
-        if not told or set(told) <= {" ".join(p.split()) for p in pieces}:
+        texts = [" ".join(s.text.split()) for s in e.statements]
+        if not texts or set(texts) <= {" ".join(p.split()) for p in pieces}:
             continue
-        at = match_in_order(told, pieces)
+        at = match_in_order(texts, pieces)
         if {i for i in at if i is not None} != set(range(len(pieces))):
             continue
         out.append(
             dspy.Example(
                 question=e.question or "",
                 sentences=pieces,
-                statements=[f"{i + 1} {text}" for i, text in zip(at, told, strict=True) if i is not None],
-                told=told,
+                statements=[f"{i + 1} {text}" for i, text in zip(at, texts, strict=True) if i is not None],
+                texts=texts,
             ).with_inputs("question", "sentences")
         )
     return out
@@ -76,7 +77,7 @@ def extraction_metric(
     the LM's statements without a content word that neither answer nor question has.
     """
     said = [] if pred is None else _texts(pred.get("statements") or [])
-    covered = [max((min(word_share(t, s), word_share(s, t)) for s in said), default=0.0) for t in gold.told]
+    covered = [max((min(word_share(t, s), word_share(s, t)) for s in said), default=0.0) for t in gold.texts]
     known = " ".join([gold.question, *gold.sentences])
     invented = [s for s in said if word_share(s, known) < 1]
     coverage = sum(covered) / len(covered)
@@ -85,7 +86,7 @@ def extraction_metric(
     if trace is not None:
         return score >= GOOD
     if pred_name is not None or pred_trace is not None:
-        missed = [t for t, c in zip(gold.told, covered, strict=True) if c < GOOD]
+        missed = [t for t, c in zip(gold.texts, covered, strict=True) if c < GOOD]
         words = [f"Found {coverage:.0%} of the people's statements."]
         words += [f"Missing: {t}" for t in missed[:3]]
         words += [f"Not in the answer: {s}" for s in invented[:3]]
@@ -94,14 +95,14 @@ def extraction_metric(
 
 
 def choose_prompt(
-    program: FaithfulnessProgram, examples: Sequence[LabelledExample], done: Callable[[], None]
+    program: FaithfulnessProgram, examples: Sequence[LabelledExample], advance: Callable[[int], None]
 ) -> tuple[str, str]:
-    """The extraction instruction under which the program agrees best with the answers' labels, and why.
+    """The extraction instruction with which the program agrees best with the answers' labels, and a note on it.
 
-    Agreement is the class-weighted probability that the weakest statement has of the answer's label. The seed prompt
+    Agreement is the class-weighted probability that the weakest statement gives to the answer's label. The seed prompt
     stays unless another is better by more than the paired standard error by context.
     """
-    size = {ok: sum(e.label is ok for e in examples) for ok in (True, False)}
+    size = {label: sum(e.label is label for e in examples) for label in (True, False)}
     assert program.extract is not None
     seed = program.extract.signature.instructions
     scores: dict[str, list[float]] = {}
@@ -110,26 +111,25 @@ def choose_prompt(
         tried.extract.signature = tried.extract.signature.with_instructions(text)
         scores[text] = []
         for e in examples:
-            seen = tried(context=e.context, answer=e.answer, question=e.question)
-            weakest = min((_support(f) for f in seen.raw_verdicts), default=0.5)
+            prediction = tried(context=e.context, answer=e.answer, question=e.question)
+            weakest = min((_support(v) for v in prediction.raw_verdicts), default=0.5)
             right = weakest if e.label else 1 - weakest
             scores[text].append(right * len(examples) / (2 * size[bool(e.label)]))
-            done()
+            advance(1)
     best = max(scores, key=lambda text: sum(scores[text]))
-    won, error = paired(
-        [a - b for a, b in zip(scores[best], scores[seed], strict=True)], [e.context_key for e in examples]
-    )
-    kept = seed if won <= error else best
-    words = "seed prompt kept" if kept == seed else "another prompt chosen"
-    return kept, f"extraction: {words} on {len(examples)} labelled answers ({won:+.2f} ± {error:.2f})"
+    gains = [a - b for a, b in zip(scores[best], scores[seed], strict=True)]
+    gain, error = mean_gain(gains, [e.context_key for e in examples])
+    chosen = best if gain > error else seed
+    outcome = "seed prompt kept" if chosen == seed else "another prompt chosen"
+    return chosen, f"extraction: {outcome} on {len(examples)} labelled answers ({gain:+.2f} ± {error:.2f})"
 
 
-def _support(raw_verdict: Any) -> float:
+def _support(raw_verdict: RawVerdict) -> float:
     if raw_verdict.verdict is None:
         return 0.5
-    return (
-        float(raw_verdict.verdict.is_supported) if raw_verdict.probability is None else float(raw_verdict.probability)
-    )
+    if raw_verdict.probability is None:
+        return float(raw_verdict.verdict.is_supported)
+    return raw_verdict.probability
 
 
 def _texts(lines: Sequence[str]) -> list[str]:

@@ -1,13 +1,15 @@
-"""The bank of seed instructions searched without any LM that proposes: every one is asked, the labels choose."""
+"""Search the bank of seed instructions: each one is asked, and labels choose. No LM proposes anything."""
 
 from __future__ import annotations
 
-import math
 import random
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import ConfigError
-from faith_dspy.optimize.compile.task import Figure, Found, Stage, Task, balanced
+from faith_dspy.optimize.compile.examples import balanced
+from faith_dspy.optimize.compile.metric import mean_gain
+from faith_dspy.optimize.compile.stage import Stage
+from faith_dspy.optimize.compile.task import CompiledStage, InstructionResult, Task
 from faith_dspy.program.signatures import BANK
 from faith_dspy.program.verifier import Verifier
 from faith_dspy.scoring.thresholds import balanced_threshold
@@ -17,109 +19,79 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 MIN_ANSWERED = 0.8
-"""Share of the statements an instruction has to get a label for, to be compared with others."""
+"""Share of the statements for which an instruction must get a label to be compared with others."""
 
 
-class Asked:
-    """What the LM answered, per instruction: log-odds of support of the same labelled statements."""
-
-    def __init__(
-        self, logits: dict[str, list[float]], labels: Sequence[bool], groups: Sequence[str], seed: int
-    ) -> None:
-        self.logits, self.labels, self.groups = logits, list(labels), list(groups)
-        keys = sorted(set(groups))
-        random.Random(seed).shuffle(keys)
-        self._fold = {key: i % FOLDS for i, key in enumerate(keys)}
-
-    def credits(self, name: str) -> list[float]:
-        """Per statement n / (2 · n of its class) if the verdict agrees, else 0: their mean is the balanced accuracy.
-
-        The cut a statement is judged by was found on the statements of other contexts.
-        """
-        scores = self.logits[name]
-        n, positive = len(self.labels), sum(self.labels)
-        size = {True: positive, False: n - positive}
-        fold = [self._fold[g] for g in self.groups]
-        out = [0.0] * n
-        for k in set(fold):
-            others = [i for i in range(n) if fold[i] != k]
-            known = [self.labels[i] for i in others]
-            cut = balanced_threshold(known, [scores[i] for i in others]) if len(set(known)) == 2 else 0.0
-            for i in range(n):
-                if fold[i] == k and (scores[i] >= cut) is self.labels[i]:
-                    out[i] = n / (2 * size[self.labels[i]])
-        return out
-
-    def gain(self, name: str, over: str) -> tuple[float, float]:
-        """Balanced accuracy won by asking ``name`` instead of ``over``, and its paired standard error by context."""
-        won = [a - b for a, b in zip(self.credits(name), self.credits(over), strict=True)]
-        return paired(won, self.groups)
-
-    def figure(self, name: str) -> Figure:
-        """AUROC, and balanced accuracy with cross-fitted cuts."""
-        from sklearn.metrics import roc_auc_score
-
-        auroc = float(roc_auc_score(self.labels, self.logits[name]))
-        return Figure(name, auroc, sum(self.credits(name)) / len(self.labels), len(self.labels))
-
-
-def paired(won: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
-    """Mean of paired differences, and its standard error with whole groups as the sample (Cameron & Miller 2015)."""
-    mean = sum(won) / len(won)
-    by_group: dict[str, float] = {}
-    for group, w in zip(groups, won, strict=True):
-        by_group[group] = by_group.get(group, 0.0) + w - mean
-    return mean, math.sqrt(sum(s * s for s in by_group.values())) / len(won)
-
-
-def search(task: Task) -> Found:
+def search(task: Task) -> CompiledStage:
     """The verifier with the instruction that agrees best with people.
 
-    A few dozen statements tell little, and most instructions say much the same. So the present one stays unless another
-    is better by more than the paired standard error.
+    A few dozen statements show little, and most instructions ask much the same. So the present one stays unless
+    another is better by more than the paired standard error.
     """
-    asked = ask(task)
-    chosen = choose(asked, task.config.instruction)
-    config = task.config.model_copy(update={"instruction": chosen})
-    figures = [asked.figure(name) for name in asked.logits]
-    note = f"asks {chosen}, of {len(asked.logits)} instructions tried"
-    return Found(Stage(Verifier(config)), tuple(figures), note)
+    from sklearn.metrics import roc_auc_score
+
+    logits, labels, contexts = ask_bank(task)
+    credits = {name: balanced_credits(values, labels, contexts, task.seed) for name, values in logits.items()}
+    present = task.config.instruction
+    best = max((n for n in credits if n != present), key=lambda n: sum(credits[n]), default=present)
+    gain, error = mean_gain([a - b for a, b in zip(credits[best], credits[present], strict=True)], contexts)
+    chosen = best if gain > error else present
+    results = tuple(
+        InstructionResult(name, float(roc_auc_score(labels, values)), sum(credits[name]) / len(labels), len(labels))
+        for name, values in logits.items()
+    )
+    verifier = Verifier(task.config.model_copy(update={"instruction": chosen}))
+    return CompiledStage(Stage(verifier), results, f"asks {chosen}, of {len(logits)} instructions tried")
 
 
-def ask(task: Task) -> Asked:
-    """Every instruction asked about the same statements, document by document, so that prefix caches hold it."""
+def ask_bank(task: Task) -> tuple[dict[str, list[float]], list[bool], list[str]]:
+    """Log-odds of support by instruction, and labels and contexts of the same statements.
+
+    All instructions are asked about one statement, and all statements of one context, before the next, so that the
+    server's prefix cache holds the context. An instruction that the LM often leaves unanswered is no candidate; the
+    others are compared on the statements that all of them answered.
+    """
     rows = balanced(task.train, task.effort.compare_on, task.seed)
     rows.sort(key=lambda r: (r.context, r.statement))
     names = list(dict.fromkeys((task.config.instruction, *BANK)))
     stages = {
         name: Stage(Verifier(task.config.model_copy(update={"instruction": name, "cite": False}))) for name in names
     }
-    told: list[dict[str, float]] = []
+    answers: list[dict[str, float]] = []
     for row in rows:
-        told.append({})
+        answers.append({})
         for name in names:
-            seen = stages[name](**row.inputs())
-            task.metric(row, seen)
-            if (logit := seen.get("logit")) is not None:
-                told[-1][name] = logit
-    # What an LM cannot answer is no candidate; the others are compared on the same statements or not at all.
-    names = [n for n in names if n == names[0] or sum(n in t for t in told) >= MIN_ANSWERED * len(rows)]
-    kept = [(r, t) for r, t in zip(rows, told, strict=True) if all(n in t for n in names)]
+            prediction = stages[name](**row.inputs())
+            task.metric(row, prediction)
+            if (logit := prediction.get("logit")) is not None:
+                answers[-1][name] = logit
+    names = [n for n in names if n == names[0] or sum(n in a for a in answers) >= MIN_ANSWERED * len(rows)]
+    kept = [(r, a) for r, a in zip(rows, answers, strict=True) if all(n in a for n in names)]
     labels = [r.supported for r, _ in kept]
     if min(sum(labels), len(labels) - sum(labels)) < 2:
         raise ConfigError(
             f"search compares instructions on statements that all of them answered: of {len(rows)} there are "
             f"{sum(labels)} supported and {len(labels) - sum(labels)} unsupported; at least 2 of each are needed."
         )
-    logits = {n: [t[n] for _, t in kept] for n in names}
-    return Asked(logits, labels, ["\n".join(r.context) for r, _ in kept], task.seed)
+    return {n: [a[n] for _, a in kept] for n in names}, labels, ["\n".join(r.context) for r, _ in kept]
 
 
-def choose(asked: Asked, default: str) -> str:
-    """The default instruction, or a better one."""
-    others = [name for name in asked.logits if name != default]
-    if not others:
-        return default
-    best = max(others, key=lambda name: sum(asked.credits(name)))
-    won, error = asked.gain(best, default)
-    return best if won > error else default
+def balanced_credits(logits: Sequence[float], labels: Sequence[bool], groups: Sequence[str], seed: int) -> list[float]:
+    """Per statement n / (2 · n of its class) if the verdict agrees, else 0: their mean is the balanced accuracy.
+
+    The threshold for a statement is fitted on the statements of other groups, in `FOLDS` folds.
+    """
+    keys = sorted(set(groups))
+    random.Random(seed).shuffle(keys)
+    fold_of = {key: i % FOLDS for i, key in enumerate(keys)}
+    n, positive = len(labels), sum(labels)
+    size = {True: positive, False: n - positive}
+    credits = [0.0] * n
+    for fold in set(fold_of.values()):
+        others = [i for i in range(n) if fold_of[groups[i]] != fold]
+        known = [labels[i] for i in others]
+        threshold = balanced_threshold(known, [logits[i] for i in others]) if len(set(known)) == 2 else 0.0
+        for i in range(n):
+            if fold_of[groups[i]] == fold and (logits[i] >= threshold) is labels[i]:
+                credits[i] = n / (2 * size[labels[i]])
+    return credits

@@ -1,37 +1,53 @@
-"""Optimizers by name: each takes a `Task` and gives back the stage it compiled."""
+"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`; `Optimizer` states the contract."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.adapters import ChatAdapter
+from dspy.teleprompt.gepa import InstructionProposer
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
+from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, MissingExtraError
 from faith_dspy.lm import MeteredLM, preflight
+from faith_dspy.optimize.compile.examples import balanced, short
 from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed
-from faith_dspy.optimize.compile.proposers import gepa, mipro, simba
-from faith_dspy.optimize.compile.task import Effort as Effort
-from faith_dspy.optimize.compile.task import Found, Task, balanced, quiet, short
+from faith_dspy.optimize.compile.task import CompiledStage, Optimizer, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-POOL = 40
+BOOTSTRAP_FROM = 40
 """Statements that demos are bootstrapped from."""
 MAX_FAILED = 0.5
-"""Share of the LM's answers that may fail; with more, what was compared is luck."""
+"""Share of the LM's answers that may fail; beyond it, the comparison would be luck."""
+MIN_PROPOSER_TOKENS = 1024
+"""Output tokens a proposer needs; a lower limit is raised."""
+MINIBATCH = 35
+"""Examples MIPROv2 tries a candidate on before the best are tried on all."""
+REFLECT_ON = 3
+"""Statements GEPA reflects on at a time."""
+FORM = (
+    "Write the instruction in two parts with one blank line between them. The first says what to mind when statements "
+    "are checked against a context. The second, the last paragraph, is put after the statement: it asks the question "
+    "in one or two sentences and names the labels to answer with, exactly as they are now."
+)
 
 
-def labelled(task: Task) -> Found:
-    """Few-shot with people's own labels: no LM calls, and no use of dev."""
+def labelled_few_shot(task: Task) -> CompiledStage:
+    """Demos with people's own labels: no LM calls, and no use of dev."""
     demos = balanced(short(task.train), task.effort.demos, task.seed)
-    return Found(dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=demos, sample=False))
+    few_shot = dspy.LabeledFewShot(k=len(demos))
+    return CompiledStage(few_shot.compile(task.student, trainset=demos, sample=False))
 
 
-def bootstrap(task: Task) -> Found:
-    """Few-shot with random search: sets of demos that the LM itself judges right, compared on dev."""
+def bootstrap(task: Task) -> CompiledStage:
+    """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on dev."""
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=task.metric,
         max_bootstrapped_demos=task.effort.demos,
@@ -39,80 +55,173 @@ def bootstrap(task: Task) -> Found:
         num_candidate_programs=task.effort.candidates,
         num_threads=task.threads,
     )
-    return Found(
-        optimizer.compile(
-            task.student,
-            trainset=balanced(short(task.train), POOL, task.seed),
-            valset=balanced(task.dev, task.effort.compare_on, task.seed),
-        )
+    trainset = balanced(short(task.train), BOOTSTRAP_FROM, task.seed)
+    valset = balanced(task.dev, task.effort.compare_on, task.seed)
+    return CompiledStage(optimizer.compile(task.student, trainset=trainset, valset=valset))
+
+
+def mipro(task: Task) -> CompiledStage:
+    """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE on dev."""
+    if find_spec("optuna") is None:  # MIPROv2 itself finds out after it has paid for bootstrapping and proposals
+        raise MissingExtraError("optuna", "tune", "The optimizer mipro")
+    valset = balanced(task.dev, task.effort.compare_on, task.seed)
+    candidates = task.effort.candidates + 2  # the first is the seed instruction, the first set of demos is empty
+    optimizer = dspy.MIPROv2(
+        metric=task.metric,
+        prompt_model=_proposer(task),
+        task_model=dspy.settings.lm,
+        max_bootstrapped_demos=task.effort.demos,
+        max_labeled_demos=task.effort.demos,
+        auto=None,
+        num_candidates=candidates,
+        num_threads=task.threads,
+        seed=task.seed + 1,  # it takes 0 for no seed at all
     )
+    compiled = optimizer.compile(
+        task.student,
+        trainset=balanced(short(task.train), task.effort.compare_on, task.seed),
+        valset=valset,
+        num_trials=2 * candidates,
+        minibatch=len(valset) > MINIBATCH,
+        minibatch_size=min(MINIBATCH, len(valset)),
+        program_aware_proposer=False,  # the source code of our adapter would not help to judge
+    )
+    return CompiledStage(compiled)
 
 
-OPTIMIZERS: dict[str, Callable[[Task], Found]] = {
-    "labelled": labelled,
-    "bootstrap": bootstrap,
-    "search": search,
-    "mipro": mipro,
-    "simba": simba,
-    "gepa": gepa,
+def gepa(task: Task) -> CompiledStage:
+    """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single statements, Pareto-compared on dev.
+
+    It runs without a ``log_dir``: DSPy's cache of replies makes a second run as free as resuming one, and cannot return
+    the result of other data.
+    """
+
+    def metric(gold: Any, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None) -> Any:
+        # GEPA passes a trace where it compares scores; with one the metric would say right or wrong.
+        return task.metric(gold, pred, None, pred_name, pred_trace)
+
+    valset = balanced(task.dev, task.effort.compare_on, task.seed)
+    proposer = _RememberingProposer(adapter=ChatAdapter(), additional_instructions=FORM)
+    optimizer = dspy.GEPA(
+        metric=metric,
+        max_metric_calls=(task.effort.candidates + 1) * (len(valset) + 2 * REFLECT_ON),
+        reflection_minibatch_size=REFLECT_ON,
+        reflection_lm=_proposer(task),
+        instruction_proposer=proposer,
+        skip_perfect_score=False,  # a score is weighted by its class: 1 is nothing special
+        warn_on_score_mismatch=False,
+        num_threads=task.threads,
+        seed=task.seed,
+    )
+    compiled = optimizer.compile(task.student, trainset=list(task.train), valset=valset)
+    if proposer.error and not proposer.proposed:
+        raise proposer.error
+    return CompiledStage(compiled)
+
+
+class _RememberingProposer(InstructionProposer):
+    """GEPA's own proposer, which remembers its last error: GEPA goes on without proposals and reports nothing."""
+
+    proposed = 0
+    error: Exception | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            texts = super().__call__(*args, **kwargs)
+        except Exception as exc:
+            self.error = exc
+            raise
+        self.proposed += 1
+        return texts
+
+
+def _proposer(task: Task) -> Any:
+    """The proposing LM with room for a whole instruction, and at a temperature at which proposals differ."""
+    settings: dict[str, Any] = {}
+    if "temperature" in task.proposer.kwargs:
+        settings["temperature"] = 1.0
+    if (task.proposer.kwargs.get("max_tokens") or MIN_PROPOSER_TOKENS) < MIN_PROPOSER_TOKENS:
+        settings["max_tokens"] = MIN_PROPOSER_TOKENS
+    return task.proposer.copy(**settings)
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "labelled": Optimizer(labelled_few_shot),
+    "bootstrap": Optimizer(bootstrap),
+    "search": Optimizer(search, verdicts_only=True),
+    "mipro": Optimizer(mipro, proposes=True),
+    "gepa": Optimizer(gepa, proposes=True),
 }
-"""Each takes a `Task` and returns what it `Found`."""
 
-PROPOSING = ("mipro", "simba", "gepa")
-"""Those that have an LM write instructions."""
+PROPOSING = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.proposes)
+"""Optimizers for which an LM writes instructions."""
 
 
-def check_optimizer(name: str) -> None:
-    """`ConfigError` when there is no such optimizer."""
+def get_optimizer(name: str) -> Optimizer:
+    """The optimizer of that name; `ConfigError` when there is none."""
     if name not in OPTIMIZERS:
         raise ConfigError(f"there is no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]
 
 
-def compile_stage(name: str, task: Task) -> Found:
-    """A compiled copy of the task's student, ready to be put into a judge.
+def compile_stage(name: str, task: Task) -> CompiledStage:
+    """Run the optimizer of that name on a copy of the task's student.
 
-    `ConfigError` when there is no such optimizer or it cannot be run on this, `LMUnavailableError` when the proposer's
-    endpoint is not there – before any call – or the judged LM fails in more than `MAX_FAILED` of its answers.
+    `ConfigError` when there is no such optimizer or it cannot run on this task. `LMUnavailableError` when the
+    proposer's endpoint is down – before any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
-    check_optimizer(name)
+    optimizer = get_optimizer(name)
     proposer = task.proposer or dspy.settings.lm
-    if name in PROPOSING and isinstance(task.proposer, MeteredLM):
+    if optimizer.proposes and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
-    count = {"asked": 0, "failed": 0, "errors": 0}
-    last: list[str] = []
+    asked = without_verdict = 0
+    errors: list[str] = []
 
-    def metric(gold: Any, pred: Any, *rest: Any, **more: Any) -> Any:
-        count["asked"] += 1
-        error = pred.get("error") if pred is not None else "no prediction"
-        count["failed"] += bool(error) or ("verdict" in gold and failed(pred))
+    def counted_metric(gold: Any, pred: Any, *rest: Any, **more: Any) -> Any:
+        nonlocal asked, without_verdict
+        asked += 1
+        error = "no prediction" if pred is None else pred.get("error")
         if error:
-            count["errors"] += 1
-            last[:] = [error]
+            errors.append(error)
+        without_verdict += bool(error) or ("verdict" in gold and failed(pred))
         return task.metric(gold, pred, *rest, **more)
 
-    given = task._replace(student=task.student.deepcopy(), metric=metric, proposer=proposer)
+    def check_lm() -> None:
+        if len(errors) > MAX_FAILED * asked:
+            raise LMUnavailableError(
+                f"{name}: {len(errors)} of {asked} answers of the LM failed, the last with: {errors[-1]}. "
+                "Check the endpoint and run again; what was answered is kept."
+            )
+
+    given = task._replace(student=task.student.deepcopy(), metric=counted_metric, proposer=proposer)
     try:
-        # Proposals are long replies in fields of their own: DSPy's adapter, not the compact one.
-        with dspy.context(adapter=ChatAdapter()), quiet():
-            found = OPTIMIZERS[name](given)
+        # Proposals are long replies in several fields: DSPy's adapter, not the compact one.
+        with dspy.context(adapter=ChatAdapter()), _quiet():
+            compiled = optimizer.compile(given)
     except Exception as exc:
-        _raise_if_dead(name, count, last)
-        if isinstance(exc, FaithDspyError) or name not in PROPOSING:
+        check_lm()
+        if isinstance(exc, FaithDspyError) or not optimizer.proposes:
             raise
         # DSPy passes on whatever the proposer's endpoint or its reply caused.
-        told = " ".join(str(exc).split())[:200].rstrip(" .:")
+        why = " ".join(str(exc).split())[:200].rstrip(" .:")
         raise ConfigError(
-            f"{name} cannot be run here. {proposer.model}, which was to propose instructions, ended it with "
-            f"{type(exc).__name__}: {told}. Give another LM for proposals, or take the optimizer search, which needs "
-            "none."
+            f"{name} cannot run here. {proposer.model}, which was to propose instructions, ended it with "
+            f"{type(exc).__name__}: {why}. Give another LM for proposals, or use the optimizer search, which needs none."
         ) from exc
-    _raise_if_dead(name, count, last)
-    return found._replace(asked=count["asked"], failed=count["failed"])
+    check_lm()
+    return compiled._replace(asked=asked, failed=without_verdict)
 
 
-def _raise_if_dead(name: str, count: dict[str, int], last: list[str]) -> None:
-    if last and count["errors"] > MAX_FAILED * count["asked"]:
-        raise LMUnavailableError(
-            f"{name}: {count['errors']} of {count['asked']} answers of the LM failed, the last with: {last[0]}. "
-            "Check the endpoint and run again; what was answered is kept."
-        )
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """DSPy's optimizers print and log as they go, some in their constructors; the study has its own display."""
+    loggers = [logging.getLogger(n) for n in ("dspy.evaluate.evaluate", "dspy.teleprompt")]
+    levels = [log.level for log in loggers]
+    for log in loggers:
+        log.setLevel(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)

@@ -1,4 +1,4 @@
-"""One variant compiled: each stage by an optimizer on labels of its own, its prompts put into the judge."""
+"""Compile a judge: extraction and verification, each by an optimizer on labels of its own."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ import dspy
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, MissingExtraError
+from faith_dspy.optimize.compile.examples import balanced, labelled_texts, statement_examples
 from faith_dspy.optimize.compile.extraction import Extractor, choose_prompt, extraction_examples, extraction_metric
-from faith_dspy.optimize.compile.metric import agreement_metric, statement_examples
-from faith_dspy.optimize.compile.optimizers import check_optimizer, compile_stage
-from faith_dspy.optimize.compile.task import Figure, Found, Stage, Task, balanced
+from faith_dspy.optimize.compile.metric import agreement_metric
+from faith_dspy.optimize.compile.optimizers import compile_stage, get_optimizer
+from faith_dspy.optimize.compile.stage import Stage
+from faith_dspy.optimize.compile.task import CompiledStage, Effort, InstructionResult, Task
+from faith_dspy.program.faithfulness import FaithfulnessProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.compile.task import Effort
-    from faith_dspy.optimize.select.variants import Variant
+    from faith_dspy.optimize.compile.examples import LabelledTexts
     from faith_dspy.schema import LabelledExample
 
-    Pieces = Sequence[tuple[LabelledExample, Sequence[str], Sequence[bool | None]]]
+    Examples = Sequence[LabelledExample]
 
-VERIFICATION_ONLY = ("search",)
-"""Optimizers that know only verdicts."""
 MIN_EXTRACTIONS = 2
-"""Answers with people's own statements, in train and in dev, from which extraction is compiled on them."""
-
+"""Answers with people's own statements that train and dev need each for extraction to be compiled on them."""
 MIN_LABELS = 2
-"""Labels of each kind, in train and in dev, from which verification is compiled."""
+"""Labels of each kind that train and dev need each for verification to be compiled on them."""
 
 
-class Compiled(NamedTuple):
-    """What compiling a variant found."""
+class CompiledJudge(NamedTuple):
+    """What compiling returns."""
 
-    instruction: str
-    """Name of what the judge asks now; it stands in its config, too."""
-    figures: tuple[Figure, ...]
+    judge: Judge
+    """A new judge with the compiled prompts, and the chosen instruction in its options."""
+    instructions: tuple[InstructionResult, ...] = ()
     """Of each instruction, where the bank was searched."""
-    notes: tuple[str, ...]
-    """What was found, one line each."""
-    asked: int
+    notes: tuple[str, ...] = ()
+    """The outcome of each stage, a line each."""
+    asked: int = 0
     """Predictions that were compared with labels."""
-    failed: int
+    failed: int = 0
     """Those of them in which the LM failed or gave no label; they are in no figure as a verdict."""
 
 
 def compiled_judge(
     judge: Judge,
-    variant: Variant,
-    train: Pieces,
-    dev: Pieces,
+    optimizer: str,
+    train: Examples,
+    dev: Examples,
     effort: Effort,
     seed: int,
-    advance: Callable[[int], None],
+    *,
     proposer: Any = None,
-) -> Compiled:
-    """Compile the judge's program on labelled pieces of answers, in place. Call it inside `dspy.context(lm=…)`.
+    advance: Callable[[int], None] = lambda _: None,
+) -> CompiledJudge:
+    """A new judge, its program compiled by ``optimizer`` on labelled answers; the judge given stays as it is.
 
-    ``proposer``: the LM that writes instructions; None: the judge's own. Statements the LM extracts are verified as
-    people's own statements where they wrote some, and extraction is compiled on those; where only answers are labelled,
-    its prompt is chosen by the answers' labels, end to end. Where no part of an answer is labelled unsupported,
-    verification is compiled on whole answers.
+    Verification learns from people's statements where the LM extracts statements and people wrote some, else from
+    sentences, and from whole answers where that is the granularity or too few of their parts are labelled. Extraction
+    learns from people's statements; where only answers are labelled, its prompt is chosen by the answers' labels, end
+    to end, and verification stays as it is.
 
-    Raises `ConfigError` where the optimizer cannot be run on these labels or without an LM that can propose,
-    `LMUnavailableError` when an endpoint is not there.
+    ``proposer``: the LM that writes instructions; None: the judge's own. ``advance`` is called for each prediction.
+    Raises `ConfigError` where the optimizer cannot run on these labels or without an LM that can propose, and
+    `LMUnavailableError` when an endpoint is down.
     """
-    assert variant.optimizer is not None
-    check_optimizer(variant.optimizer)
-    window = judge.window
+    granularity = judge.config.granularity
+    extracts = granularity is Granularity.STATEMENT
     task = Task(
         student=Stage(judge.program.verify),
         train=(),
@@ -81,39 +81,104 @@ def compiled_judge(
         proposer=proposer,
         threads=judge.default_threads,
     )
-    parts: list[Found] = []
     try:
-        if judge.config.granularity is Granularity.STATEMENT:
-            if not any(s.verdict for e, _, _ in (*train, *dev) for s in e.statements):
-                judge.program.window = window
-                note = _end_to_end(judge, [e for e, _, _ in train], task, advance)
-                return Compiled(judge.config.instruction, (), (note,), 0, 0)
-            train, dev = _own(train), _own(dev)
-            if variant.optimizer not in VERIFICATION_ONLY:
-                parts.append(_extraction(judge, variant.optimizer, task, train, dev, advance))
-        of_answers = judge.config.granularity is Granularity.ANSWER
-        too_few = not (_both_kinds(train) and _both_kinds(dev))
-        if of_answers or too_few:
-            train, dev = _whole(train), _whole(dev)
-        if too_few and not of_answers:
-            parts.append(
-                Found(task.student, note="verification: compiled on whole answers, too few of their parts are labelled")
-            )
-        instruction = judge.config.instruction
-        task = task._replace(
-            train=_fitting(statement_examples(train, instruction), window),
-            dev=_fitting(statement_examples(dev, instruction), window),
-        )
-        parts.append(_verification(judge, variant.optimizer, task))
+        with dspy.context(lm=judge.lm):
+            if extracts and not any(s.verdict for e in (*train, *dev) for s in e.statements):
+                return _with_chosen_prompt(judge, train, task, advance)
+            extraction = None
+            if extracts and not get_optimizer(optimizer).verdicts_only:
+                extraction = _compile_extraction(judge, optimizer, train, dev, task, advance)
+            note, rows = _verification_rows(judge, optimizer, train, dev)
+            verification = compile_stage(optimizer, task._replace(train=rows[0], dev=rows[1]))
     except MissingExtraError as exc:
         raise ConfigError(str(exc)) from exc
-    return Compiled(
-        instruction=judge.config.instruction,
-        figures=tuple(f for p in parts for f in p.figures),
-        notes=tuple(p.note for p in parts if p.note),
-        asked=sum(p.asked for p in parts),
-        failed=sum(p.failed for p in parts),
+
+    verifier: Any = verification.student.part
+    config = judge.config.model_copy(update={"instruction": verifier.instruction})
+    program = FaithfulnessProgram(config, judge.window)
+    verification.student.copy_prompts_to(program.verify)
+    stages = [verification]
+    if extraction is not None:
+        assert program.extract is not None
+        extraction.student.copy_prompts_to(Extractor(program.extract))
+        stages.insert(0, extraction)
+    return CompiledJudge(
+        judge=_with_program(judge, program),
+        instructions=verification.instructions,
+        notes=tuple(n for n in (*(s.note for s in stages[:-1]), note, verification.note) if n),
+        asked=sum(s.asked for s in stages),
+        failed=sum(s.failed for s in stages),
     )
+
+
+def _verification_rows(
+    judge: Judge, optimizer: str, train: Examples, dev: Examples
+) -> tuple[str, tuple[list[dspy.Example], list[dspy.Example]]]:
+    """A note, and the examples of train and dev that verification is compiled on; `ConfigError` if they are too few."""
+    granularity, note = judge.config.granularity, ""
+    parts = [labelled_texts(part, granularity) for part in (train, dev)]
+    if granularity is not Granularity.ANSWER and not all(_has_both_labels(part) for part in parts):
+        parts = [labelled_texts(part, Granularity.ANSWER) for part in (train, dev)]
+        note = "verification: compiled on whole answers, too few of their parts are labelled"
+    window = judge.window
+    rows = []
+    for name, part in zip(("train", "dev"), parts, strict=True):
+        examples = statement_examples(part, judge.config.instruction)
+        # An optimizer asks about the whole context at once.
+        fitting = [r for r in examples if window is None or sum(len(c.encode()) for c in r.context) <= window]
+        per_class = [sum(r.supported is label for r in fitting) for label in (True, False)]
+        if min(per_class) < MIN_LABELS:
+            raise ConfigError(
+                f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, "
+                f"or answers, in {name}; got {per_class[0]} and {per_class[1]}"
+            )
+        rows.append(fitting)
+    return note, (rows[0], rows[1])
+
+
+def _has_both_labels(answers: Sequence[LabelledTexts]) -> bool:
+    labels = [label for answer in answers for label in answer.labels]
+    return min(labels.count(True), labels.count(False)) >= MIN_LABELS
+
+
+def _compile_extraction(
+    judge: Judge, optimizer: str, train: Examples, dev: Examples, task: Task, advance: Callable[[int], None]
+) -> CompiledStage:
+    assert judge.program.extract is not None
+    student = Stage(Extractor(judge.program.extract))
+    rows = [extraction_examples(part) for part in (train, dev)]
+    if min(map(len, rows)) < MIN_EXTRACTIONS:
+        few = f"{len(rows[0])} answers of train and {len(rows[1])} of dev"
+        return CompiledStage(student, note=f"extraction: as it was, only {few} have people's own statements throughout")
+    compiled = compile_stage(
+        optimizer,
+        task._replace(
+            student=student,
+            train=rows[0],
+            dev=rows[1],
+            effort=task.effort._replace(compare_on=max(2, task.effort.compare_on // 4)),
+            metric=_advancing(extraction_metric, advance),
+        ),
+    )
+    return compiled._replace(note=f"extraction: compiled on {len(rows[0])} answers with people's own statements")
+
+
+def _with_chosen_prompt(judge: Judge, train: Examples, task: Task, advance: Callable[[int], None]) -> CompiledJudge:
+    rows = [dspy.Example(example=e, supported=e.label, context=[c.text for c in e.context]) for e in train]
+    chosen = [r.example for r in balanced(rows, max(4, task.effort.compare_on // 2), task.seed)]
+    if len({e.label for e in chosen}) < 2:
+        raise ConfigError("the extraction prompt is chosen by answers of both labels; train has only one.")
+    program = FaithfulnessProgram(judge.config, judge.window)
+    text, note = choose_prompt(program, chosen, advance)
+    assert program.extract is not None
+    program.extract.signature = program.extract.signature.with_instructions(text)
+    return CompiledJudge(_with_program(judge, program), notes=(note,))
+
+
+def _with_program(judge: Judge, program: FaithfulnessProgram) -> Judge:
+    compiled = judge.copy(config=program.config)
+    compiled.program = program
+    return compiled
 
 
 def _advancing(metric: Callable[..., Any], advance: Callable[[int], None]) -> Callable[..., Any]:
@@ -124,92 +189,16 @@ def _advancing(metric: Callable[..., Any], advance: Callable[[int], None]) -> Ca
     return advancing
 
 
-def _verification(judge: Judge, optimizer: str, task: Task) -> Found:
-    for part, rows in (("train", task.train), ("dev", task.dev)):
-        per_class = [sum(e.supported is want for e in rows) for want in (True, False)]
-        if min(per_class) < MIN_LABELS:
-            raise ConfigError(
-                f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, "
-                f"or answers, in {part}; got {per_class[0]} and {per_class[1]}"
-            )
-    found = compile_stage(optimizer, task)
-    verifier: Any = found.student.settled()
-    judge.program.verify = verifier
-    # The judge's options say what is asked: scoring and export read them.
-    judge.config = judge.config.model_copy(update={"instruction": verifier.instruction})
-    judge.program.config = judge.config
-    return found
-
-
-def _extraction(
-    judge: Judge, optimizer: str, task: Task, train: Pieces, dev: Pieces, advance: Callable[[int], None]
-) -> Found:
-    extract: Any = judge.program.extract
-    rows = [extraction_examples([e for e, _, _ in part]) for part in (train, dev)]
-    if min(map(len, rows)) < MIN_EXTRACTIONS:
-        few = f"{len(rows[0])} answers of train and {len(rows[1])} of dev"
-        return Found(Stage(extract), note=f"extraction: as it was, only {few} have people's own statements throughout")
-    found = compile_stage(
-        optimizer,
-        task._replace(
-            student=Stage(Extractor(extract)),
-            train=rows[0],
-            dev=rows[1],
-            effort=task.effort._replace(compare_on=max(2, task.effort.compare_on // 4)),
-            metric=_advancing(extraction_metric, advance),
-        ),
-    )
-    settled: Any = found.student.settled()
-    judge.program.extract = settled.extract
-    return found._replace(note=f"extraction: compiled on {len(rows[0])} answers with people's own statements")
-
-
-def _end_to_end(judge: Judge, train: Sequence[LabelledExample], task: Task, advance: Callable[[int], None]) -> str:
-    rows = [dspy.Example(example=e, supported=e.label, context=[c.text for c in e.context]) for e in train]
-    chosen = [r.example for r in balanced(rows, max(4, task.effort.compare_on // 2), task.seed)]
-    if len({e.label for e in chosen}) < 2:
-        raise ConfigError("the extraction prompt is chosen by answers of both labels; train has only one.")
-    text, note = choose_prompt(judge.program, chosen, lambda: advance(1))
-    extract: Any = judge.program.extract
-    extract.signature = extract.signature.with_instructions(text)
-    return note
-
-
-def _own(pieces: Pieces) -> Pieces:
-    """People's own statements instead of the sentences, where they gave verdicts on some."""
-    out = []
-    for e, texts, labels in pieces:
-        told = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
-        out.append((e, [t for t, _ in told], [v for _, v in told]) if told else (e, texts, labels))
-    return out
-
-
-def _both_kinds(pieces: Pieces) -> bool:
-    """Whether both kinds are there to learn from: answers labelled as a whole tell of supported parts only."""
-    labels = [label for _, _, told in pieces for label in told]
-    return min(labels.count(True), labels.count(False)) >= MIN_LABELS
-
-
-def _whole(pieces: Pieces) -> Pieces:
-    """Each answer as one piece."""
-    return [(e, [e.answer], [e.label]) for e, _, _ in pieces]
-
-
-def _fitting(rows: list[dspy.Example], window: int | None) -> list[dspy.Example]:
-    """Those whose context fits one call: an optimizer asks about the whole context at once."""
-    return [r for r in rows if window is None or sum(len(c.encode()) for c in r.context) <= window]
-
-
-def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
-    """Ids of labelled examples that stand in the prompt as demos: their labels were shown, so they measure nothing."""
+def demo_ids(judge: Judge, examples: Examples) -> set[str]:
+    """Ids of labelled examples that are demos in the prompt: the LM was shown their labels, so they measure nothing."""
     demos = [dict(demo) for _, predictor in judge.program.named_predictors() for demo in predictor.demos]
     verified = {(tuple(d["context"]), d["statement"]) for d in demos if "statement" in d}
     extracted = {tuple(d["sentences"]) for d in demos if "sentences" in d}
 
     def shown(e: LabelledExample) -> bool:
         context = tuple(c.text for c in e.context)
-        stated = {s.text for s in e.statements}
-        return any(context == c and (piece in e.answer or piece in stated) for c, piece in verified) or any(
+        own = {s.text for s in e.statements}
+        return any(context == c and (text in e.answer or text in own) for c, text in verified) or any(
             all(sentence in e.answer for sentence in sentences) for sentences in extracted
         )
 
