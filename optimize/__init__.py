@@ -42,7 +42,7 @@ def tune(
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
     ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
     worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the LM that proposes
-    instructions (mipro, simba, gepa); default: the judged one. ``prefer``: whether what agrees best is exported
+    instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is exported
     (``agreement``) or the ``cheapest`` that is not shown to agree worse.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.

@@ -11,8 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import dspy
-
 import faith_dspy
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.io.labels import label_set_hash
@@ -40,8 +38,6 @@ from faith_dspy.optimize.select.spending import Cost, Purse
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
-from faith_dspy.scoring.matching import statement_labels
-from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +237,7 @@ class _Study:
         if variant.optimizer:
             result.seed_prompts = prompts_of(judge)
             try:
-                self._compile(judge, variant, result)
+                judge = self._compile(judge, variant, result)
             except ConfigError as exc:
                 self.skip(variant, str(exc))
                 return
@@ -257,39 +253,32 @@ class _Study:
             result.untuned = agreement(*judged_rows(seen, judge), seed=self.options.seed)
         self._add(result, rows)
 
-    def _compile(self, judge: Judge, variant: Variant, result: VariantResult) -> None:
-        def pieces(part: Sequence[LabelledExample]) -> list[tuple[LabelledExample, list[str], list[bool | None]]]:
-            out = []
-            for e in part:
-                texts = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
-                out.append((e, texts, statement_labels(texts, e)))
-            return out
-
+    def _compile(self, judge: Judge, variant: Variant, result: VariantResult) -> Judge:
         effort = self.budget.effort
         assert variant.optimizer is not None
         with (
             metered() as meter,
-            dspy.context(lm=judge.lm),
             self.view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
         ):
             compiled = compiled_judge(
                 judge,
-                variant,
-                pieces(self.parts.train),
-                pieces(self.parts.dev),
+                variant.optimizer,
+                self.parts.train,
+                self.parts.dev,
                 effort,
                 _seed(variant, self.options),
-                advance,
                 proposer=self.proposer if variant.optimizer in PROPOSING else None,
+                advance=advance,
             )
         result.compile_usage = meter.usage
-        result.params["instruction"] = compiled.instruction
-        result.search = tuple(f._asdict() for f in compiled.figures)
+        result.params["instruction"] = compiled.judge.config.instruction
+        result.search = tuple(i._asdict() for i in compiled.instructions)
         result.learned = compiled.notes
         if compiled.failed:
             result.learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
         for note in result.learned:
             self.view.say(f"{variant.name}: {note}")
+        return compiled.judge
 
     def _rows(self, seen: Sequence[JudgedExample], which: str) -> tuple[list[PredictionRow], dict[str, float]]:
         usable = scorable(seen)

@@ -37,7 +37,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm import Limits
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
+from faith_dspy.optimize.compile.task import Effort
 from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
 
 if TYPE_CHECKING:

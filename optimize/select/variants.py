@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.optimize.compile.optimizers import Effort
+from faith_dspy.optimize.compile.task import Effort
 
 UNTUNED = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
@@ -71,7 +71,6 @@ VARIANTS: dict[str, Variant] = {
             "each sentence, asked as agrees best of the bank of instructions",
         ),
         Variant("sentence-mipro", _config("sentence"), "mipro", "each sentence, instruction and examples by MIPROv2"),
-        Variant("sentence-simba", _config("sentence"), "simba", "each sentence, rules and examples by SIMBA"),
         Variant(
             "sentence-gepa", _config("sentence"), "gepa", "each sentence, instruction rewritten from feedback by GEPA"
         ),

@@ -10,7 +10,7 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm import make_lm
 from faith_dspy.optimize.compile.extraction import ALTERNATIVES, extraction_examples, extraction_metric
-from faith_dspy.optimize.compile.stages import compiled_judge, demo_ids
+from faith_dspy.optimize.compile.stages import CompiledJudge, compiled_judge, demo_ids
 from faith_dspy.optimize.compile.task import Effort
 from faith_dspy.optimize.select.variants import VARIANTS, Variant
 
@@ -94,28 +94,19 @@ def lm(splits: Any) -> Any:
     return say
 
 
-def compiled(server: Any, variant: Variant, parts: Any) -> Any:
-    """The judge of that variant compiled on these answers: (judge, what was found)."""
+def compiled(server: Any, variant: Variant, parts: Any) -> CompiledJudge:
+    """The judge of that variant compiled on these answers."""
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), config=variant.config)
     train, dev = parts
-    with dspy.context(lm=judge.lm):
-        found = compiled_judge(
-            judge,
-            variant,
-            [(e, [e.answer], [False]) for e in train],
-            [(e, [e.answer], [False]) for e in dev],
-            Effort(demos=2, candidates=1, compare_on=8),
-            1,
-            lambda n: None,
-        )
-    return judge, found
+    return compiled_judge(judge, variant.optimizer, train, dev, Effort(demos=2, candidates=1, compare_on=8), seed=1)
 
 
 def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
     """Extraction is shown people's statements, verification their verdicts; loaded again it extracts and judges so."""
     server = chat_server(says=lm(lambda asked: len(asked["messages"]) > 3))
     parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
-    judge, found = compiled(server, VARIANTS["statement-few-shot"], parts)
+    found = compiled(server, VARIANTS["statement-few-shot"], parts)
+    judge = found.judge
     assert {len(d.statements) for d in judge.program.extract.demos} == {2}
     assert {d.verdict for d in judge.program.verify.predict.demos} == {"Yes", "No"}
     assert any("compiled on 4 answers" in note for note in found.notes)
@@ -132,7 +123,7 @@ def test_answers_shown_as_demos_of_extraction_are_known(chat_server):
     """They measure nothing any more."""
     server = chat_server(says=lm(lambda asked: True))
     parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
-    judge, _ = compiled(server, VARIANTS["statement-few-shot"], parts)
+    judge = compiled(server, VARIANTS["statement-few-shot"], parts).judge
     shown = {d.sentences[0][0] for d in judge.program.extract.demos}
     assert demo_ids(judge, parts[0]) >= {e.id for e in parts[0] if e.answer[0] in shown}
 
@@ -150,6 +141,6 @@ def answers() -> list[Any]:
 def test_where_only_answers_are_labelled_the_prompt_is_chosen_end_to_end(chat_server, helps):
     """Under the alternative the LM takes towers out, and the answers' labels are met; else the seed prompt stays."""
     server = chat_server(says=lm(lambda asked: helps and "pronouns replaced by what" in str(asked["messages"])))
-    judge, found = compiled(server, VARIANTS["statement-few-shot"], (answers(), answers()))
-    assert (judge.program.extract.signature.instructions == ALTERNATIVES[0]) is helps
+    found = compiled(server, VARIANTS["statement-few-shot"], (answers(), answers()))
+    assert (found.judge.program.extract.signature.instructions == ALTERNATIVES[0]) is helps
     assert ("another prompt chosen" if helps else "seed prompt kept") in found.notes[0]

@@ -4,7 +4,8 @@ import dspy
 import pytest
 
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.compile.metric import agreement_metric, failed, statement_examples
+from faith_dspy.optimize.compile.examples import statement_examples
+from faith_dspy.optimize.compile.metric import agreement_metric, failed
 
 
 def examples():

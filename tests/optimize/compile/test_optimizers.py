@@ -8,40 +8,45 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, load_judge
+from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm import make_lm
-from faith_dspy.optimize.compile.metric import agreement_metric, statement_examples
+from faith_dspy.optimize.compile.examples import balanced, labelled_texts, statement_examples
+from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, compile_stage
+from faith_dspy.optimize.compile.stage import Stage, answerable
 from faith_dspy.optimize.compile.stages import compiled_judge
-from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable, balanced
+from faith_dspy.optimize.compile.task import Effort, Task
 from faith_dspy.optimize.select.variants import VARIANTS
 from faith_dspy.program.signatures import BANK, VerifyStatement
 
+SENTENCES = Granularity.SENTENCE
 EFFORT = Effort(demos=2, candidates=2, compare_on=12)
 BETTER = "Mind what was won and what was not.\n\nDid the context tell of this medal honestly? Answer Yes or No."
 
 
-def pieces(cities: str) -> list[Any]:
+def labelled(cities: str) -> list[Any]:
     """Two statements about each city: its bridges, which the context tells of, and a medal, which it does not."""
     out = []
     for i, city in enumerate(cities):
         true, false = f"{city} has {i + 20} bridges.", f"{city} won a medal."
-        example = parse_example(
-            {
-                "context": [f"{city} has {i + 20} bridges and a harbour."],
-                "answer": f"{true} {false}",
-                "statements": [
-                    {"text": true, "verdict": "fully_supported", "supporting_chunk_ids": [0]},
-                    {"text": false, "verdict": "no_evidence", "reason": "No medal is told of."},
-                ],
-            }
+        out.append(
+            parse_example(
+                {
+                    "context": [f"{city} has {i + 20} bridges and a harbour."],
+                    "answer": f"{true} {false}",
+                    "statements": [
+                        {"text": true, "verdict": "fully_supported", "supporting_chunk_ids": [0]},
+                        {"text": false, "verdict": "no_evidence", "reason": "No medal is told of."},
+                    ],
+                }
+            )
         )
-        out.append((example, [true, false], [True, False]))
     return out
 
 
-TRAIN, DEV = pieces("ABCDEFGHIJ"), pieces("KLMNOPQRST")
+TRAIN, DEV = labelled("ABCDEFGHIJ"), labelled("KLMNOPQRST")
 
 
 def sees(asked: dict[str, Any]) -> bool:
@@ -70,7 +75,7 @@ def verdicts(better: Any = sees, doubt: float = 0.2) -> Any:
 def proposals(instruction: str) -> Any:
     """An LM that proposes this instruction in whatever fields it is asked for."""
     said = {
-        "raw_judgments": "Statements about cities.",
+        "observations": "Statements about cities.",
         "summary": "Cities, bridges and medals.",
         "proposed_instruction": instruction,
         "improved_instruction": instruction,
@@ -91,7 +96,7 @@ def proposals(instruction: str) -> Any:
 
 @pytest.fixture
 def compiling(chat_server):
-    """Compiles a variant at a judged endpoint, with a proposing one: (judge, compiled, judged server, proposer)."""
+    """Compiles a variant at a judged endpoint, with a proposing one: (new judge, all of it, judged server, proposer)."""
 
     def run(
         variant: str, *, better: Any = sees, doubt: float = 0.2, instruction: str = BETTER, seed: int = 0, **more: Any
@@ -100,37 +105,43 @@ def compiling(chat_server):
         lm = make_lm("openai/tiny", api_base=judged.base, num_retries=0)
         judge = Judge(lm, config=VARIANTS[variant].config)
         proposer = make_lm("openai/tiny", api_base=proposing.base, num_retries=0)
-        with dspy.context(lm=judge.lm):
-            compiled = compiled_judge(
-                judge,
-                VARIANTS[variant],
-                more.get("train", TRAIN),
-                more.get("dev", DEV),
-                EFFORT,
-                seed,
-                lambda n: None,
-                proposer=proposer,
-            )
-        return judge, compiled, judged, proposing
+        compiled = compiled_judge(
+            judge,
+            VARIANTS[variant].optimizer,
+            more.get("train", TRAIN),
+            more.get("dev", DEV),
+            EFFORT,
+            seed,
+            proposer=proposer,
+        )
+        return compiled.judge, compiled, judged, proposing
 
     return run
 
 
 def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(compiling):
-    """A faithful answer says that its sentences are supported, an unfaithful one of none of them which is not."""
+    """The sentences of a faithful answer are supported; of an unfaithful one it is not known which is not."""
 
     def answers(cities: str) -> list[Any]:
-        out = []
-        for i, (example, (true, false), _) in enumerate(pieces(cities)):
-            faithful = i % 2 == 0
-            row = {"context": example.context, "answer": true if faithful else false, "faithful": faithful}
-            out.append((parse_example(row), [row["answer"]], [True if faithful else None]))
-        return out
+        return [
+            parse_example({"context": e.context, "answer": e.answer, "faithful": i % 2 == 0})
+            for i, e in enumerate(labelled(cities))
+        ]
 
-    _, compiled, judged, _ = compiling("sentence-search", train=answers("ABCDEFGHIJ"), dev=answers("KLMNOPQRST"))
+    train = answers("ABCDEFGHIJ")
+    _, compiled, judged, _ = compiling("sentence-search", train=train, dev=answers("KLMNOPQRST"))
     assert "whole answers" in compiled.notes[0]
-    assert compiled.figures
-    assert {"A has 20 bridges.", "B won a medal."} <= set(judged.statements)
+    assert compiled.instructions
+    assert set(judged.statements) <= {e.answer for e in train}
+
+
+def test_the_judge_given_stays_as_it_is(chat_server):
+    """Compiling returns another judge; the LM is shared."""
+    judge = Judge(make_lm("openai/tiny", api_base=chat_server(says=verdicts()).base), granularity="sentence")
+    compiled = compiled_judge(judge, "labelled", TRAIN, DEV, EFFORT, 0)
+    assert compiled.judge.program.verify.predict.demos
+    assert judge.program.verify.predict.demos == []
+    assert compiled.judge.lm is judge.lm
 
 
 def support(judge: Judge, statement: str) -> float:
@@ -139,7 +150,7 @@ def support(judge: Judge, statement: str) -> float:
     return r.statements[0].confidence
 
 
-@pytest.mark.parametrize("variant", ["sentence-mipro", "sentence-simba", "sentence-gepa"])
+@pytest.mark.parametrize("variant", ["sentence-mipro", "sentence-gepa"])
 def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, compiling, tmp_path):
     """The proposer gets the proposals only, the judged LM the verdicts only; saved and loaded it judges the same."""
     if variant == "sentence-mipro":
@@ -158,7 +169,7 @@ def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, co
         assert support(again, statement) == support(judge, statement)
 
 
-@pytest.mark.parametrize("name", ["mipro", "simba", "gepa"])
+@pytest.mark.parametrize("name", ["mipro", "gepa"])
 def test_a_dead_proposer_is_found_before_any_verdict_is_asked(name, chat_server):
     """Its endpoint is checked first; the judged LM has not been called."""
     judged, proposing = chat_server(says=verdicts()), chat_server()
@@ -176,8 +187,8 @@ def task(server: Any, *, proposer: Any = None, **options: Any) -> Task:
     first = judge.config.instruction
     return Task(
         student=Stage(judge.program.verify),
-        train=statement_examples(TRAIN, first),
-        dev=statement_examples(DEV, first),
+        train=statement_examples(labelled_texts(TRAIN, SENTENCES), first),
+        dev=statement_examples(labelled_texts(DEV, SENTENCES), first),
         effort=EFFORT,
         seed=0,
         metric=agreement_metric,
@@ -205,7 +216,7 @@ def test_a_proposer_that_cannot_keep_to_the_form_ends_the_variant(name, chat_ser
 
 def test_without_optuna_mipro_says_so_before_any_call(chat_server, monkeypatch):
     """DSPy itself finds out after paying for demos and proposals."""
-    monkeypatch.setattr("faith_dspy.optimize.compile.proposers.find_spec", lambda name: None)
+    monkeypatch.setattr("faith_dspy.optimize.compile.optimizers.find_spec", lambda name: None)
     server = chat_server(says=verdicts())
     with pytest.raises(Exception, match=r"optuna.*faith_dspy\[tune\]"):
         compile_stage("mipro", task(server))
@@ -240,13 +251,13 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
         better=lambda asked: "careful fact-checker" in asked["messages"][-1]["content"],
         doubt=0,
     )
-    assert judge.config.instruction == compiled.instruction == "strict"
+    assert judge.config.instruction == "strict"
     assert proposing.requests == []
-    by_name = {f.name: f for f in compiled.figures}
+    by_name = {f.name: f for f in compiled.instructions}
     assert set(by_name) == set(BANK)
     assert by_name["strict"].auroc == 1.0
     assert by_name["strict"].balanced_accuracy == 1.0
-    assert {f.n for f in compiled.figures} == {12}
+    assert {f.n for f in compiled.instructions} == {12}
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
     assert again.config.instruction == "strict"
@@ -263,8 +274,11 @@ def test_search_asks_document_by_document(compiling):
 
 def test_a_balanced_sample_weighs_both_classes_the_same():
     """Nine supported statements and three unsupported: of four drawn two are of each, and every one counts 1."""
-    labelled = [(e, texts, [True, False if i < 3 else None]) for i, (e, texts, _) in enumerate(pieces("ABCDEFGHI"))]
-    rows = statement_examples(labelled, "supported")
+    answers = [
+        a._replace(labels=[True, False if i < 3 else None])
+        for i, a in enumerate(labelled_texts(labelled("ABCDEFGHI"), SENTENCES))
+    ]
+    rows = statement_examples(answers, "supported")
     assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
     drawn = balanced(rows, 4, 0)
     assert [r.supported for r in drawn].count(True) == 2
@@ -272,7 +286,7 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
     assert set(drawn[0].inputs()) == {"context", "question", "statement"}
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "search", "simba"])
+@pytest.mark.parametrize("name", ["bootstrap", "search", "gepa"])
 def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
     """Most calls fail: an error that says so, not a judge that lost."""
     server = chat_server(says=lambda asked: {"status": 500, "text": "out of order"})
@@ -286,38 +300,23 @@ def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
         "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
     )
     assert (found.asked, found.failed) == (12 * len(BANK), 12 * 2)
-    left_out = set(BANK) - {f.name for f in found.figures}
+    left_out = set(BANK) - {f.name for f in found.instructions}
     assert left_out == {"grounded", "true_false_unknown"}
-    assert {f.n for f in found.figures} == {12}
+    assert {f.n for f in found.instructions} == {12}
 
 
 def test_a_default_that_is_as_good_stays(compiling):
     """Under all instructions the LM sees the same: there is no reason to change."""
     judge, compiled, *_ = compiling("sentence-search")
     assert judge.config.instruction == "supported"
-    assert {f.auroc for f in compiled.figures} == {1.0}
-
-
-def test_simba_pays_for_no_second_sample_of_a_probability(chat_server):
-    """Its samples at other temperatures would tell the same: every prompt is sent once."""
-    server = chat_server(says=verdicts())
-    compile_stage("simba", task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
-    sent = [str(r["messages"]) for r in server.requests]
-    assert len(sent) == len(set(sent)) > 12
-
-
-def test_simba_refuses_a_trainset_that_is_too_small(chat_server):
-    """DSPy would assert."""
-    given = task(chat_server(says=verdicts()))
-    with pytest.raises(ConfigError, match="simba needs"):
-        compile_stage("simba", given._replace(train=given.train[:3]))
+    assert {f.auroc for f in compiled.instructions} == {1.0}
 
 
 def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
     """The message lists them."""
     with pytest.raises(ConfigError, match="gepa"):
         compile_stage("magic", task(chat_server()))
-    assert {"labelled", "bootstrap", "search", "mipro", "simba", "gepa"} == set(OPTIMIZERS)
+    assert set(OPTIMIZERS) == {"labelled", "bootstrap", "search", "mipro", "gepa"}
 
 
 @pytest.mark.parametrize(
