@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
-from faith_dspy.scoring.matching import match_statements
+from faith_dspy.scoring.matching import match_statements, match_verdicts
 from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
 from faith_dspy.scoring.statistics import Estimate, bootstrap, check_confidence, check_labels, check_scores, need
 
@@ -204,44 +204,55 @@ def _level(verdict: Verdict) -> int:
     return _LEVELS.get(verdict, 0)
 
 
+class _LabelledVerdict(NamedTuple):
+    """A statement's verdict by people and by the judge, None where unscored."""
+
+    label: Verdict
+    verdict: Verdict | None
+    confidence: float | None
+    group: str
+
+
 def _statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> StatementAgreement | None:
-    rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []  # label, verdict, confidence, group
+    rows: list[_LabelledVerdict] = []
     for example, judgment in pairs:
         labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
-        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
-        verdicts: defaultdict[int, list[Verdict]] = defaultdict(list)
-        for (_, label), match in zip(labelled, matches, strict=True):
-            if not match:
-                rows.append((label, None, None, example.group_key))
-            for i in match:
-                verdicts[i].append(label)
-        for i, labels in sorted(verdicts.items()):
-            said = judgment.statements[i]
-            verdict = None if judgment.unscored else said.verdict
-            rows.append((min(labels, key=_level), verdict, said.confidence, example.group_key))
+        matched, unmatched = match_verdicts([s.text for s in judgment.statements], labelled)
+        for labels, said in zip(matched, judgment.statements, strict=True):
+            if labels:
+                verdict = None if judgment.unscored else said.verdict
+                lowest = min(labels, key=_level)
+                rows.append(_LabelledVerdict(lowest, verdict, said.confidence, example.group_key))
+        rows += [_LabelledVerdict(label, None, None, example.group_key) for label in unmatched]
     if not rows:
         return None
     found = _measured(
-        [(label.is_supported, None if v is None else v.is_supported, c, group) for label, v, c, group in rows],
+        [
+            (r.label.is_supported, None if r.verdict is None else r.verdict.is_supported, r.confidence, r.group)
+            for r in rows
+        ],
         seed,
         "statement",
     )
-    graded = any(label is Verdict.PARTIALLY_SUPPORTED for label, *_ in rows)
+    graded = any(r.label is Verdict.PARTIALLY_SUPPORTED for r in rows)
     return StatementAgreement(**dict(found), weighted_kappa=_weighted_kappa(rows, seed) if graded else None)
 
 
-def _weighted_kappa(rows: Sequence[tuple[Verdict, Verdict | None, float | None, str]], seed: int) -> Estimate:
+def _weighted_kappa(rows: Sequence[_LabelledVerdict], seed: int) -> Estimate:
     import numpy as np
 
-    scored = [(_level(label), _level(verdict), group) for label, verdict, _, group in rows if verdict is not None]
+    scored = [(_level(r.label), _level(r.verdict), r.group) for r in rows if r.verdict is not None]
     if not scored:
         return Estimate(why="no statement was scored")
-    a, b = (np.array([row[i] for row in scored]) for i in (0, 1))
-    why = {"weighted_kappa": "all labels and verdicts are on one level"}
-    groups = [group for *_, group in scored]
-    return bootstrap(lambda w: {"weighted_kappa": weighted_kappa(w, a, b, 3)}, len(a), groups, why, seed=seed)[
-        "weighted_kappa"
-    ]
+    labels, verdicts = (np.array([row[i] for row in scored]) for i in (0, 1))
+    found = bootstrap(
+        lambda w: {"kappa": weighted_kappa(w, labels, verdicts, 3)},
+        len(scored),
+        [group for *_, group in scored],
+        {"kappa": "all labels and verdicts are on one level"},
+        seed=seed,
+    )
+    return found["kappa"]
 
 
 def _evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> EvidenceAgreement | None:

@@ -66,11 +66,21 @@ def statement_labels(judged: Sequence[str], example: LabelledExample) -> list[bo
         return [example.label if example.label or len(judged) == 1 else None] * len(judged)
     if len(judged) == 1 and _plain(judged[0]) == _plain(example.answer):
         return [example.label]
-    verdicts: list[list[Verdict]] = [[] for _ in judged]
+    return [all(v.is_supported for v in found) if found else None for found in match_verdicts(judged, labelled)[0]]
+
+
+def match_verdicts(
+    judged: Sequence[str], labelled: Sequence[tuple[str, Verdict]]
+) -> tuple[list[list[Verdict]], list[Verdict]]:
+    """For each judged statement, the verdicts of the labelled ones that match it; and those that match none."""
+    matched: list[list[Verdict]] = [[] for _ in judged]
+    unmatched: list[Verdict] = []
     for (_, verdict), match in zip(labelled, match_statements([text for text, _ in labelled], judged), strict=True):
         for i in match:
-            verdicts[i].append(verdict)
-    return [all(v.is_supported for v in found) if found else None for found in verdicts]
+            matched[i].append(verdict)
+        if not match:
+            unmatched.append(verdict)
+    return matched, unmatched
 
 
 def word_share(text: str, within: str) -> float:

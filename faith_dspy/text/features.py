@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,7 @@ class Comparison:
 
     def __init__(self, statement: str, context: IndexedContext) -> None:
         self.context = context
-        self.text = without_markers(tidy(statement))
-        self.tokens = tokenize(self.text, context.language)
+        self.text, self.tokens = _tokenized(statement, context.language)
         self.content = [t.key for t in content_tokens(self.tokens)]
         self.keys = set(self.content)
 
@@ -59,6 +58,12 @@ class Comparison:
         """By sentence of the context, how many content keys it shares; sentences that share none are left out."""
         places = self.context.places
         return Counter(chain.from_iterable(places[k] for k in self.keys if k in places))
+
+
+@lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
+def _tokenized(statement: str, language: str) -> tuple[str, list[Token]]:
+    text = without_markers(tidy(statement))
+    return text, tokenize(text, language)
 
 
 _DIRECTIONS: dict[str, int] = {}
