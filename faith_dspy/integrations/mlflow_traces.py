@@ -45,9 +45,9 @@ def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
 def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None) -> dict[str, Any]:
     """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
-    The answer is what came out, the question what went in. The context is what ``inputs``, ``expected`` or
-    ``outputs`` name as such (`datum.NAMES`); where they name none, what `records` finds in the trace; else what was
-    said before in ``inputs["messages"]``.
+    The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
+    as such (`datum.NAMES`); if none does, what `records` finds in the trace, else the earlier messages in
+    ``inputs["messages"]``.
     """
     parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
     named = next((p[k] for p in parts for k in _CONTEXT if isinstance(p.get(k), str | list | tuple)), None)
@@ -72,15 +72,15 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
 
 
 def record_of_trace(trace: Trace) -> dict[str, Any]:
-    """`record_of` what went into and came out of a trace, with the expectations people gave it."""
+    """`record_of` the inputs and outputs of a trace's root span, with the expectations people gave it."""
     root = next((s for s in trace.data.spans if s.parent_id is None), None)
     return record_of(root.inputs if root else None, root.outputs if root else None, expectations(trace), trace)
 
 
 def expectations(trace: Trace) -> dict[str, Any]:
-    """What people said to expect, by name."""
-    told: list[Any] = trace.search_assessments(type="expectation")
-    return {a.name: a.value for a in told}
+    """The expectations that people gave a trace, by name."""
+    found: list[Any] = trace.search_assessments(type="expectation")
+    return {a.name: a.value for a in found}
 
 
 def spans(trace: Trace) -> list[Span]:
@@ -125,5 +125,5 @@ def _replies(outputs: Any) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(outputs, Mapping):
         return ()
     choices = outputs.get("choices") or [{"message": outputs}]
-    said = [c.get("message") for c in choices if isinstance(c, Mapping)]
-    return tuple({**m, "role": "assistant"} for m in said if isinstance(m, Mapping) and "content" in m)
+    messages = [c.get("message") for c in choices if isinstance(c, Mapping)]
+    return tuple({**m, "role": "assistant"} for m in messages if isinstance(m, Mapping) and "content" in m)

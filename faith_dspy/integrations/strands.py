@@ -35,14 +35,14 @@ class FaithfulnessEvaluator(Evaluator):
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
     ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``.
 
-    The score is the tuned judge's probability, an untuned one's score; the label is the nearest of Strands' five
-    levels. It passes when the judge calls the answer faithful, so that one unsupported addition among supported
-    statements fails. ``threshold=0.5`` passes from the middle level on, as Strands' own evaluator does.
+    The score is the probability of a tuned judge, the score of an untuned one; the label is the judgment's level. An
+    answer passes if the judge calls it faithful, so that one unsupported addition among supported statements fails.
+    With ``threshold=0.5`` it passes from the middle level on, as in Strands' own evaluator.
 
-    An unscored answer has the label ``not_applicable``, and a reason that begins with ``unscored``; the score of 0.0
-    beside it is what Strands writes where there is none. Strands tells two kinds apart, and so does this: where there
-    was nothing to judge (the answer declines, or states nothing) the row passes and is left out of the report's mean;
-    where judging failed it has not passed, and Strands' mean counts it as 0 (so look at the labels before the mean).
+    An unscored answer has the label ``not_applicable``, a reason that begins with ``unscored``, and the score 0.0,
+    which Strands writes where there is none. As in Strands, there are two kinds: an answer with nothing to judge (it
+    declines, or states nothing) passes and is left out of the report's mean; an answer whose judging failed does not
+    pass, and Strands' mean counts it as 0 (so look at the labels before the mean).
     """
 
     evaluation_level = EvaluationLevel.TRACE_LEVEL
@@ -80,6 +80,6 @@ def _asked(case: Any) -> dict[str, Any]:
         return {"conversation": trajectory}
     else:
         context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
-        said = {"question": case.input, "answer": case.actual_output}
-        found = record({**context, **{k: v if v is None else str(v) for k, v in said.items()}})
+        texts = {"question": case.input, "answer": case.actual_output}
+        found = record({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
     return {k: found[k] for k in ("question", "context", "answer")}

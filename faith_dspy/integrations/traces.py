@@ -132,8 +132,8 @@ def record(spans: Sequence[Span]) -> dict[str, Any]:
 
 
 def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:
-    said = (from_conversation([{**r, "role": "assistant"}])[2] for r in replies)
-    return "\n".join(text for text in said if text)
+    texts = (from_conversation([{**r, "role": "assistant"}])[2] for r in replies)
+    return "\n".join(text for text in texts if text)
 
 
 def loads(value: Any) -> Any:

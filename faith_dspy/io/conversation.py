@@ -1,4 +1,4 @@
-"""A conversation as something to judge: the last answer, and everything that was said or found before it.
+"""Make a record of a conversation: the last answer, and everything that was said or retrieved before it.
 
 Messages may be written as OpenAI, Anthropic, Bedrock (Strands) and OpenTelemetry write them: text, lists of content
 blocks or of parts, tool calls beside the text or among the blocks, tool results in messages or in blocks of their own.
@@ -18,18 +18,20 @@ class Piece(NamedTuple):
 
     text: str
     tool: str | None = None
-    """Name of the tool whose result it is (empty when nobody says); None for what a person or a model wrote."""
+    """Name of the tool that returned it (empty if unknown); None for what a person or a model wrote."""
     failed: bool = False
 
 
 def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], str]:
-    """Question, context and answer of a conversation's last turn: what the last assistant message says is the answer.
+    """Question, context and answer of a conversation's last turn; the last assistant message is the answer.
 
     Every message before it, and every tool result by itself, is a chunk whose ``source`` says where it came from, as
-    in ``turn 3: tool search_docs``; turns count from 0. The question is the last thing the user said. What the
-    assistant said earlier is given context, as in Strands' evaluation of a trace: its ``source`` shows whose word an
-    answer rests on. The arguments of tool calls and the model's own thinking are not evidence: the model made them up.
-    An answer that is only a tool call is empty.
+    in ``turn 3: tool search_docs``; turns count from 0. The question is the user's last message. Earlier messages of
+    the assistant are context too, as in Strands' evaluation of a trace; their ``source`` says so. The arguments of
+    tool calls and the model's own thinking are not evidence, as the model wrote them. An answer that is only a tool
+    call is empty.
+
+    Raises `InputError` for anything but a list of messages with an assistant message among them.
     """
     if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
         raise InputError('conversation must be a list of messages like {"role": "user", "content": "…"}')
@@ -39,14 +41,14 @@ def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], 
     tools = tool_names(messages)
     question, chunks = None, []
     for turn, message in enumerate(messages[:last]):
-        said = []
+        texts = []
         for piece in _pieces(message, turn, tools):
             if piece.tool is None:
-                said.append(piece.text)
+                texts.append(piece.text)
             else:
                 chunks.append({"text": piece.text, "source": _source(turn, "tool", piece.tool, piece.failed)})
-        if said:
-            text = "\n".join(said)
+        if texts:
+            text = "\n".join(texts)
             chunks.append({"text": text, "source": _source(turn, str(message["role"]), message.get("name"))})
             question = text if message["role"] == "user" else question
     answer = [p.text for p in _pieces(messages[last], last, tools) if p.tool is None]
@@ -71,7 +73,7 @@ def tool_names(messages: Any) -> dict[str, str]:
 
 
 def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> list[Piece]:
-    """The texts of a message that say something."""
+    """The texts of a message that are not blank."""
     pieces: list[Piece] = []
     whole = None
     if message["role"] in ("tool", "function"):
@@ -109,21 +111,25 @@ def _blocks(message: Mapping[str, Any], turn: int | None = None) -> list[Any]:
 
 
 def as_text(value: Any) -> str:
-    """What a tool or a retriever returned, as text: the texts of its blocks; anything without a text as JSON."""
+    """The output of a tool or retriever as text: the texts of its blocks; anything without a text as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(v, str) or _says(v) is not None for v in value):
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(v, str) or _content_of(v) is not None for v in value)
+    ):
         return "\n".join(as_text(v) for v in value)
-    said = _says(value)
-    if said is not None:
-        return as_text(said)
+    inner = _content_of(value)
+    if inner is not None:
+        return as_text(inner)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _says(block: Any) -> Any:
-    """The text or JSON inside a content block; None for what is no block."""
+def _content_of(block: Any) -> Any:
+    """The text or JSON inside a content block; None for anything else."""
     if not isinstance(block, Mapping):
         return None
     if block.get("type") in ("text", "refusal") or (set(block) <= {"text", "json", "type"} and len(block) <= 2):
