@@ -3,7 +3,7 @@
 ``judge.json``    format version, config, classifier (numbers), LM, label set, agreement, versions, reference judgments
 ``program.json``  DSPy state: instructions and demos
 ``CARD.md``       the same for people
-``escalate_to/``  the judge that open answers are escalated to, where there is one: a folder like this
+``escalate_to/``  the judge that answers are escalated to, if any: a folder like this
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -25,12 +24,13 @@ from faith_dspy.io.labels import as_chunks
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.schema import RawJudgment, Usage
 from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT_VERSION = 2
-"""Raise it when the meaning of a stored field changes, and add the step from the version before to `_upgrade`.
+"""Raise it when the meaning of a stored field changes, and add the step from the version before to `faith_dspy.upgrade`.
 
 Fields that are only added need no new version.
 """
@@ -39,7 +39,7 @@ _NEXT = "escalate_to"
 _WRITTEN = frozenset(
     {"sha256", "format_version", "config", "classifier", "lm", "program_sha256", "reference", "escalate_to_sha256"}
 )
-"""Of a manifest what is written anew on saving; whatever else a study put there is kept."""
+"""Keys of a manifest that saving writes; whatever else a study put there is kept."""
 
 
 def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, reference: Sequence[Any] = ()) -> None:
@@ -52,7 +52,7 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
     folder.mkdir(parents=True, exist_ok=True)
     program = _dump(judge)
     next_sha256 = _save_next(judge, folder / _NEXT)
-    # Stored ones are scored_by anew: a copy of a loaded judge may have another config or classifier.
+    # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
     kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
     document = {
         "format_version": FORMAT_VERSION,
@@ -74,9 +74,9 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
 def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = None, api_key: str | None = None) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
-    ``lm`` replaces the LM it was tuned on – its thresholds were fitted to that one, so expect less of another. Of a
-    judge that hands answers on, that is the first LM of its chain, wherever it is asked; ``api_base`` and ``api_key``
-    are that one's, too.
+    ``lm`` replaces the LM it was tuned on; its thresholds were fitted to that one, so expect less of another. In a judge
+    that escalates, it replaces the first LM of the chain, wherever that is asked; ``api_base`` and ``api_key`` are that
+    LM's, too.
 
     Raises `ArtifactError` when files are missing or altered, or the stored judgments are not reproduced. The LM is not
     contacted before the first judgment.
@@ -106,8 +106,8 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
             f"{folder / 'program.json'}: its SHA-256 is not the one judge.json names; it was altered after the export. "
             "Take the folder from where it was exported."
         )
-    state = _upgrade_program(json.loads(raw))
-    manifest = _upgrade(manifest, folder)
+    state = upgraded_program(json.loads(raw), version)
+    manifest = upgraded_manifest(manifest, folder)
     try:
         config = JudgeConfig.model_validate(manifest["config"])
         classifier = Classifier.model_validate(manifest["classifier"]) if manifest["classifier"] else None
@@ -160,65 +160,6 @@ def _load_next(
     return found
 
 
-_RENAMED = {
-    "head": "classifier",
-    "band": "review_range",
-    "uncertain": "review_range",
-    "observation": "raw_judgment",
-    "findings": "raw_verdicts",
-    "signals": "features",
-    "aim": "operating_point",
-    "baseline_agreement": "untuned_agreement",
-    "floor_agreement": "lexical_baseline_agreement",
-}
-"""Names in version 1, wherever they stand, and what they are now."""
-_REMOVED = ("instructions", "supported_from", "system_prompt")
-"""Options of version 1 that are gone."""
-
-
-def _upgrade(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A manifest of an older format as one of this format."""
-    if manifest["format_version"] > 1:
-        return manifest
-    upgraded: dict[str, Any] = _renamed(manifest)
-    config = upgraded["config"]
-    instructions = config.get("instructions") or ["supported"]
-    for gone, why in (
-        (len(instructions) > 1, f"it asks {len(instructions)} instructions at once"),
-        (config.get("supported_from") is not None, "it has the option supported_from"),
-        (bool(config.get("system_prompt")), "it has the option system_prompt"),
-    ):
-        if gone:
-            raise ArtifactError(
-                f"{folder}: {why}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
-                "install faith_dspy 0.1.0, which wrote it."
-            )
-    kept = {name: value for name, value in config.items() if name not in _REMOVED}
-    if kept.get("ask_about") == "novel":
-        kept["ask_about"] = "weakest" if kept.get("granularity") == "answer" else "all"
-    return {**upgraded, "format_version": FORMAT_VERSION, "config": {**kept, "instruction": instructions[0]}}
-
-
-def _renamed(value: Any) -> Any:
-    """The same with the names of this format: keys, the logit of a verdict, and the LM's feature."""
-    if isinstance(value, dict):
-        renamed = {_RENAMED.get(key, _feature(key)): _renamed(v) for key, v in value.items()}
-        if isinstance(renamed.get("logits"), dict):
-            renamed["logit"] = next(iter(renamed.pop("logits").values()), None)
-        return renamed
-    return [_renamed(v) for v in value] if isinstance(value, list) else _feature(value)
-
-
-def _feature(name: Any) -> Any:
-    """``lm``, which version 1 called ``lm:`` and the instruction's name."""
-    return "lm" if isinstance(name, str) and re.fullmatch(r"lm:\w+", name) else name
-
-
-def _upgrade_program(state: dict[str, Any]) -> dict[str, Any]:
-    """DSPy state with the present names of its predictors."""
-    return {re.sub(r"\bask\[0\]$", "predict", name): predictor for name, predictor in state.items()}
-
-
 def _content(document: dict[str, Any]) -> str:
     """SHA-256 of everything in judge.json but itself."""
     rest = {k: v for k, v in document.items() if k != "sha256"}
@@ -236,7 +177,7 @@ def _dump(judge: Judge) -> bytes:
 
 
 def _identity(judge: Judge) -> dict[str, Any]:
-    """What is known of the LM; of one that was not made yet, what the export it was loaded from knew."""
+    """What is known of the LM; if it was not made yet, what the export it was loaded from says."""
     from faith_dspy.lm import identity
 
     if not judge.lm_is_made:
@@ -267,16 +208,16 @@ def _reference(
     }
 
 
-def _without_usage(seen: RawJudgment) -> RawJudgment:
-    """What it cost is not the same each time."""
-    then = None if seen.escalated is None else _without_usage(seen.escalated)
-    raw_verdicts = tuple(f.model_copy(update={"usage": Usage()}) for f in seen.raw_verdicts)
-    none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": then}
-    return seen.model_copy(update=none)
+def _without_usage(raw: RawJudgment) -> RawJudgment:
+    """Costs differ each time."""
+    escalated = None if raw.escalated is None else _without_usage(raw.escalated)
+    raw_verdicts = tuple(v.model_copy(update={"usage": Usage()}) for v in raw.raw_verdicts)
+    none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated}
+    return raw.model_copy(update=none)
 
 
 def _reproduce(judge: Judge, folder: Path) -> None:
-    """Draw the stored conclusions again from the stored raw_judgments: same code, same numbers, same judgment."""
+    """Score the stored `RawJudgment`s again; the same numbers must come out."""
     for i, r in enumerate(judge.manifest.get("reference", [])):
         try:
             raw_judgment = RawJudgment.model_validate(r["raw_judgment"])

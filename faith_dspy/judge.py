@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import Mapping
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
-from faith_dspy.io.conversation import from_conversation
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.inputs import by_context, check_input, check_record
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
-from faith_dspy.scoring.score import policy_judgment, score_answer, unscored, unverified
-from faith_dspy.text.sentences import declines, sentences
+from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
 from faith_dspy.threads import map_in_order, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from faith_dspy.io.inputs import AnswerInput
     from faith_dspy.lm import MeteredLM
     from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
@@ -30,19 +29,8 @@ if TYPE_CHECKING:
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
-THREADS = 8
-"""Answers judged at the same time unless the LM is embedded."""
-NO_LM = "none"
-"""In place of a model string: a judge that asks no LM and decides by lexical features alone."""
-BYTES_PER_TOKEN = 2.5
-"""Careful guess for UTF-8 text; English has about 4, Hindi about 3."""
-CONTEXT_SHARE = 0.7
-"""Share of the LM's context window that the answer's context may fill."""
-
-
-class _Address(TypedDict):
-    api_base: str | None
-    api_key: str | None
+THREADS = 8  # answers judged at the same time, unless the LM is embedded
+NO_LM = "none"  # in place of a model string: no LM, lexical features alone
 
 
 class Judge:
@@ -79,7 +67,7 @@ class Judge:
         self.classifier = classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for an untuned judge."""
-        self._given, self._address = lm, _Address(api_base=api_base, api_key=api_key)
+        self._given, self._api_base, self._api_key = lm, api_base, api_key
         if not self.asks_lm:
             self._check_without_lm()
         self.escalate_to: Judge | None = self._next_judge(escalate_to)
@@ -87,10 +75,7 @@ class Judge:
     def _check_without_lm(self) -> None:
         stage = self.classifier.statement if self.classifier else None
         if stage is None or "lm" in stage.names:
-            raise ConfigError(
-                f"lm={NO_LM!r} asks no LM, so it needs a classifier= of lexical features alone; `faith-dspy tune` "
-                "fits one."
-            )
+            raise ConfigError(f"lm={NO_LM!r} needs a classifier of lexical features alone; `faith-dspy tune` fits one.")
         if self.config.granularity is Granularity.STATEMENT:
             raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
 
@@ -104,9 +89,7 @@ class Judge:
         config = JudgeConfig.make(**{**kept, **changed})
         if "lm" in given:
             return Judge(given["lm"], config=config)
-        return Judge(self._given, **self._address, config=config)
-
-    # What it is made of.
+        return Judge(self._given, api_base=self._api_base, api_key=self._api_key, config=config)
 
     @cached_property
     def program(self) -> FaithfulnessProgram:
@@ -123,7 +106,7 @@ class Judge:
         from faith_dspy.lm import MeteredLM, make_lm
 
         if isinstance(self._given, str):
-            return make_lm(self._given, **self._address)
+            return make_lm(self._given, api_base=self._api_base, api_key=self._api_key)
         return MeteredLM.adopt(self._given)
 
     @property
@@ -137,11 +120,6 @@ class Judge:
         return self._given if isinstance(self._given, str) else str(self._given.model)
 
     @property
-    def api_base(self) -> str | None:
-        """The address it was made with."""
-        return self._address["api_base"]
-
-    @property
     def asks_lm(self) -> bool:
         """Whether it asks an LM itself."""
         return not (isinstance(self._given, str) and self._given == NO_LM)
@@ -149,8 +127,9 @@ class Judge:
     @property
     def window(self) -> int | None:
         """Bytes of context that fit one call; None if the LM's context window is unknown."""
-        tokens = self.lm.endpoint.num_ctx
-        return int(tokens * CONTEXT_SHARE * BYTES_PER_TOKEN) if tokens else None
+        from faith_dspy.program.windows import bytes_of_context
+
+        return bytes_of_context(self.lm.endpoint.num_ctx)
 
     @property
     def chain(self) -> tuple[Judge, ...]:
@@ -191,14 +170,8 @@ class Judge:
         for lm in self.lms:
             preflight(lm)
 
-    # One answer.
-
     def __call__(
-        self,
-        question: str | None = None,
-        context: Any = None,
-        answer: str | None = None,
-        conversation: Sequence[Mapping[str, Any]] | None = None,
+        self, question: str | None = None, context: Any = None, answer: str | None = None, conversation: Any = None
     ) -> Judgment:
         """Judge one answer.
 
@@ -208,8 +181,7 @@ class Judge:
         Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why; call
         `preflight` to find out beforehand whether the LM answers.
         """
-        question, chunks, answer = _checked_record(question, context, answer, conversation)
-        return self._judgment_without_asking(chunks, answer) or self.verify_and_score(question, chunks, answer)[1]
+        return self._judge(check_input(question, context, answer, conversation))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge one answer without blocking the event loop; up to 64 at a time in a process.
@@ -224,6 +196,10 @@ class Judge:
             except asyncio.CancelledError:
                 meter.stop()
                 raise
+
+    def _judge(self, given: AnswerInput) -> Judgment:
+        early = judgment_without_lm(given.chunks, given.answer, self.config)
+        return early or self.verify_and_score(*given)[1]
 
     def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
         """What the LMs of the chain say about one answer. Makes all LM calls that a judgment takes."""
@@ -272,20 +248,6 @@ class Judge:
             usage=meter.usage,
         )
 
-    def _judgment_without_asking(self, chunks: Sequence[Chunk], answer: str) -> Judgment | None:
-        """The judgment on an answer that nothing has to be asked about; None for any other."""
-        raw = RawJudgment(sentences=sentences(answer))
-        if not any(c.text.strip() for c in chunks):
-            return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
-        if declines(answer):
-            return policy_judgment(Unscored.ABSTAINED, self.config.abstention, raw)
-        if len(raw.sentences) > self.config.max_statements:
-            why = f"the answer has {len(raw.sentences)} sentences, max_statements is {self.config.max_statements}"
-            return unscored(Unscored.TOO_LONG, why, raw)
-        return None
-
-    # Many answers.
-
     def batch(
         self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
     ) -> list[Judgment]:
@@ -294,8 +256,7 @@ class Judge:
         Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache.
         """
         records = list(records)
-        first: dict[int, int] = {}
-        order = sorted(range(len(records)), key=lambda i: first.setdefault(_context_hash(records[i], i), i))
+        order = by_context(records)
         judged = dict(zip(order, self.stream((records[i] for i in order), num_threads), strict=True))
         return [judged[i] for i in range(len(records))]
 
@@ -331,8 +292,7 @@ class Judge:
         """`verify` for labelled answers, in order; with the judgment where nothing had to be asked, else None."""
 
         def verify(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
-            early = self._judgment_without_asking(example.context, example.answer)
-            if early is not None:
+            if early := judgment_without_lm(example.context, example.answer, self.config):
                 return RawJudgment(sentences=early.sentences), early
             return self.verify(example.question, example.context, example.answer), None
 
@@ -342,14 +302,8 @@ class Judge:
         from faith_dspy.lm import Meter, metered
 
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
-            raise ConfigError(
-                f"num_threads is {num_threads!r}, expected a whole number from 1, or None for the default."
-            )
+            raise ConfigError(f"num_threads is {num_threads!r}, expected a whole number from 1, or None.")
         self.ready()  # before any thread; an option that it refuses is no fault of a record
-        threads = num_threads or self.default_threads
-        if threads == 1:
-            yield from map(work, items)
-            return
         meter = Meter()
 
         def metered_work(item: _In) -> _Out:
@@ -357,30 +311,19 @@ class Judge:
                 return work(item)
 
         try:
-            yield from map_in_order(metered_work, items, threads)
+            yield from map_in_order(metered_work, items, num_threads or self.default_threads)
         finally:
             meter.stop()  # judgments in flight begin no further call
 
     def _judge_record(self, record: Mapping[str, Any] | InputError) -> Judgment:
-        def unread(why: object) -> Judgment:
-            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {why}", RawJudgment())
-
-        if isinstance(record, InputError):
-            return unread(record)
-        if not isinstance(record, Mapping):
-            return unread(f"record is {type(record).__name__}, expected a mapping with context and answer")
-        if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
-            return unread(record["error"])  # of a loader that could not read it
         try:
-            return self(**{k: record.get(k) for k in ("question", "context", "answer", "conversation")})
+            return self._judge(check_record(record))
         except InputError as exc:
-            return unread(exc)
+            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", RawJudgment())
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
             return unscored(Unscored.LM_FAILED, in_short(exc), RawJudgment())
-
-    # The judge as a whole.
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
@@ -393,8 +336,8 @@ class Judge:
 
         The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
-        same = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
-        new = type(self)(self._given, **self._address, **{**same, **changes})
+        kept = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
+        new = type(self)(self._given, api_base=self._api_base, api_key=self._api_key, **(kept | changes))
         if self.lm_is_made:
             new.lm = self.lm
         if "program" in vars(self) and new.config.program_options == self.config.program_options:
@@ -405,29 +348,3 @@ class Judge:
 def _of_next(judgment: Judgment, raw: RawJudgment) -> Judgment:
     """A judgment by the next judge, as that of the judge that escalated to it."""
     return judgment.model_copy(update={"usage": raw.usage, "escalated": judgment.escalated + 1})
-
-
-def _context_hash(record: Any, i: int) -> int:
-    """Equal for records over one context; ``i`` for one without."""
-    context = record.get("context") if isinstance(record, Mapping) else None
-    return i if context is None else hash(repr(context))
-
-
-def _checked_record(
-    question: Any, context: Any, answer: Any, conversation: Any
-) -> tuple[str | None, tuple[Chunk, ...], str]:
-    """Question, chunks and answer; `InputError` says what is wrong with them."""
-    if conversation is not None:
-        if context is not None or answer is not None:
-            raise InputError("give either conversation, or context and answer; got both")
-        question, context, answer = from_conversation(conversation)
-    if question is not None and not isinstance(question, str):
-        raise InputError(f"question is {type(question).__name__}, expected text or None")
-    if not isinstance(answer, str):
-        raise InputError(f"answer is {type(answer).__name__}, expected text")
-    chunks = as_chunks(context)
-    try:
-        "".join((question or "", answer, *(c.text for c in chunks))).encode()
-    except UnicodeEncodeError as exc:
-        raise InputError("the text has an unpaired surrogate, expected Unicode text") from exc
-    return question, chunks, answer

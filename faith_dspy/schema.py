@@ -80,7 +80,7 @@ class QuoteSpan(_Frozen):
 
 
 class StatementVerdict(Statement):
-    """A statement with what the judge found out about it."""
+    """A statement with the judge's verdict."""
 
     verdict: Verdict | None = None
     """None when it could not be judged; it still counts in the denominator."""
@@ -125,7 +125,7 @@ class Usage(_Frozen):
         return self.prompt_tokens - self.cached_tokens
 
     def __sub__(self, other: Usage) -> Usage:
-        """What came to ``other`` to make this."""
+        """The difference, price included."""
         return self._with(other, -1, None if self.dollars is None else self.dollars - (other.dollars or 0.0))
 
     def __add__(self, other: Usage) -> Usage:
@@ -146,7 +146,7 @@ class Usage(_Frozen):
 
 
 class Judgment(_Frozen):
-    """A judge's raw_verdict on one answer.
+    """A judge's verdict on one answer.
 
     `score`, `faithful`, `probability` and `level` are all None exactly when `unscored` says why.
     """
@@ -158,10 +158,11 @@ class Judgment(_Frozen):
     probability: float | None = Field(default=None, ge=0, le=1)
     """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
     level: str | None = None
-    """Five-level label, where the judge was asked for one."""
+    """The nearest of the five levels, from Not At All to Completely Yes."""
     needs_review: bool | None = None
-    """Whether the probability is too close to the threshold to rely on; None when the judge has no such review_range."""
+    """Whether the probability lies in the review range, too close to the threshold; None if the judge has none."""
     unscored: Unscored | None = None
+    """Why there is no score."""
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()
     """The answer's sentences; those no statement points at carry none."""
@@ -172,9 +173,9 @@ class Judgment(_Frozen):
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
     escalated: int = 0
-    """How often the answer was escalated to the next judge (`escalate_to`), because the one before left it open."""
+    """How often the answer was escalated to the next judge (`escalate_to`)."""
     detail: str | None = None
-    """In words, why the answer is unscored."""
+    """Why the answer is unscored, or how many statements could not be judged."""
     usage: Usage = Usage()
 
     @model_validator(mode="after")
@@ -198,8 +199,7 @@ class Judgment(_Frozen):
     def ranking(self) -> float | None:
         """What AUROC is measured on: the probability, else the weakest statement's confidence, else the score.
 
-        A statement that is supported without a confidence – presumed to be, with ``ask_about="weakest"`` – is not the
-        weakest as long as another one has a confidence.
+        A statement that is only presumed supported (``ask_about="weakest"``) has no confidence and does not count.
         """
         if self.score is None or self.probability is not None:
             return self.probability
@@ -242,22 +242,22 @@ class RawVerdict(Statement):
 
 
 class RawJudgment(_Frozen):
-    """All that cost LM calls about one answer. Classifiers and thresholds can be fitted and applied to it again for free."""
+    """What the LM said about one answer, before evidence check and classifier: it can be scored again for free."""
 
     sentences: tuple[Sentence, ...] = ()
     raw_verdicts: tuple[RawVerdict, ...] = ()
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
     escalated: RawJudgment | None = None
-    """What the next judge saw, where the first left the answer open and handed it on."""
+    """What the next judge's LM said, if the answer was escalated."""
     extraction: Usage = Usage()
-    """The part of ``usage`` that went into taking statements from the answer."""
+    """The part of `usage` that extracting statements took."""
     usage: Usage = Usage()
-    """With that of the judges it was escalated to."""
+    """Including that of the judges it was escalated to."""
 
     @property
     def last(self) -> RawJudgment:
-        """What the judge saw whose judgment stands, with the usage of all."""
+        """That of the judge whose judgment stands, with the usage of all."""
         return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
 
 

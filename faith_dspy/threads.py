@@ -62,8 +62,11 @@ def map_in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
 
     At most ``2 * threads`` items are taken ahead of the result that is waited for. If the caller stops (closes the
     generator, raises, presses Ctrl-C), nothing more is begun and nothing waited for. If ``items`` raises, the results
-    of the items before it come out first.
+    of the items before it come out first. With one thread the work is done in the caller's.
     """
+    if threads == 1:
+        yield from map(work, items)
+        return
     pool = DaemonThreads(threads)
     waiting: deque[Future[_Out]] = deque()
     source, fault = iter(items), None

@@ -10,7 +10,7 @@ import pytest
 
 from faith_dspy import Chunk, Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
-from faith_dspy.judge import from_conversation
+from faith_dspy.io.conversation import from_conversation
 from faith_dspy.lm import metered, preflight
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Chunk
 
 
+BYTES_PER_TOKEN = 2.5
+"""Careful guess for UTF-8 text; English has about 4, Hindi about 3."""
+CONTEXT_SHARE = 0.7
+"""Share of the LM's context window that the answer's context may fill."""
+
+
 class Window(NamedTuple):
     """A part of the context that fits one call."""
 
@@ -37,6 +43,11 @@ def windows(context: Sequence[Chunk], limit: int | None, overhead: int = 0) -> l
         out[-1].ids.append(chunk_id)
         out[-1].texts.append(text)
     return out
+
+
+def bytes_of_context(num_ctx: int | None) -> int | None:
+    """Bytes of context that fit one call of an LM with a window of ``num_ctx`` tokens; None if that is unknown."""
+    return int(num_ctx * CONTEXT_SHARE * BYTES_PER_TOKEN) if num_ctx else None
 
 
 def size_of(text: str) -> int:

@@ -1,23 +1,23 @@
 """From what the LM said to a judgment: evidence check, classifier, verdicts, score – or unscored, with the reason.
 
-Nothing here calls an LM, so a study can draw other conclusions from the same raw_judgments for free.
+Nothing here calls an LM, so a study can score the same `RawJudgment` again, under other options, for free.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.context import index_context
 from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, best_chunks, lexical_features
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import carries_statement, declines, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.schema import Chunk
+    from faith_dspy.schema import Chunk, QuoteSpan
     from faith_dspy.scoring.classifier import Classifier
     from faith_dspy.text.context import IndexedContext
 
@@ -26,7 +26,7 @@ LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Comp
 
 
 def unverified(answer: str) -> RawJudgment:
-    """An answer's sentences as statements that no LM is asked about: for a classifier that goes by lexical features alone."""
+    """An answer's sentences as statements that no LM was asked about, for a classifier of lexical features alone."""
     parts = sentences(answer)
     raw_verdicts = tuple(
         RawVerdict(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
@@ -39,7 +39,7 @@ def unverified(answer: str) -> RawJudgment:
 def statement_features(
     raw_judgment: RawJudgment, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
 ) -> list[dict[str, float]]:
-    """Features of each statement: the lexical ones of ``names``, and ``lm``, the log-odds of support by the LM's reply."""
+    """Features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
     return [
         lexical_features(v.text, (), indexed=indexed, names=names) | ({} if v.logit is None else {"lm": v.logit})
         for v in raw_judgment.raw_verdicts
@@ -64,56 +64,46 @@ def score_answer(
     config: JudgeConfig,
     classifier: Classifier | None = None,
 ) -> Judgment:
-    """The judgment on one observed answer. With a classifier, verdicts and threshold are the fitted ones."""
-    raw_verdicts = raw_judgment.raw_verdicts
-    if not raw_verdicts:
+    """The judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted."""
+    verdicts = raw_judgment.raw_verdicts
+    if not verdicts:
         return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
-    if all(f.verdict is None for f in raw_verdicts):
-        failed = any(f.lm_failed for f in raw_verdicts)
+    if all(v.verdict is None for v in verdicts):
         return unscored(
-            Unscored.LM_FAILED if failed else Unscored.PARSE_FAILED,
-            f"none of {len(raw_verdicts)} statements could be judged; the first: {raw_verdicts[0].error}",
+            Unscored.LM_FAILED if any(v.lm_failed for v in verdicts) else Unscored.PARSE_FAILED,
+            f"none of {len(verdicts)} statements could be judged; the first: {verdicts[0].error}",
             raw_judgment,
         )
     indexed = index_context(context, question)
-    features = statement_features(raw_judgment, indexed, _asked_for(classifier))
-    judged = [None if f.verdict is None else s for f, s in zip(raw_verdicts, features, strict=True)]
-    confidences = [f.probability for f in raw_verdicts]
+    features = statement_features(raw_judgment, indexed, _feature_names(classifier))
+    judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
+    confidences = [v.probability for v in verdicts]
     if classifier is not None and classifier.statement is not None:
         confidences = classifier.statement_probabilities(judged)
-    dropped = dropped_quotes = 0
-    text_of = {c.id: c.text for c in context}
-    statements = []
-    for raw_verdict, signal, confidence in zip(raw_verdicts, features, confidences, strict=True):
-        verdict = _verdict(raw_verdict, confidence, classifier)
-        ids, unknown = valid_chunk_ids(raw_verdict.chunk_ids, context)
-        dropped += unknown
-        spans, missing = find_quotes(raw_verdict.quotes, context, ids)
-        dropped_quotes += missing
-        ids = tuple(sorted({*ids, *(q.chunk_id for q in spans)}))
-        if verdict is Verdict.FULLY_SUPPORTED or verdict is Verdict.PARTIALLY_SUPPORTED:
-            ids = ids or best_chunks(raw_verdict.text, indexed)
-        elif verdict is not Verdict.CONTRADICTORY:
-            ids, spans = (), ()
+    statements, dropped_ids, dropped_quotes = [], 0, 0
+    for raw, values, confidence in zip(verdicts, features, confidences, strict=True):
+        verdict = _verdict(raw, confidence, classifier)
+        evidence = check_evidence(raw, verdict, context, indexed)
+        dropped_ids += evidence.dropped_ids
+        dropped_quotes += evidence.dropped_quotes
         statements.append(
             StatementVerdict(
-                text=raw_verdict.text,
-                sentence_index=raw_verdict.sentence_index,
+                text=raw.text,
+                sentence_index=raw.sentence_index,
                 verdict=verdict,
-                supporting_chunk_ids=ids,
-                quotes=tuple(text_of[q.chunk_id][q.start : q.end] for q in spans),
-                quote_spans=spans,
-                reason=raw_verdict.reason,
+                supporting_chunk_ids=evidence.chunk_ids,
+                quotes=evidence.quotes,
+                quote_spans=evidence.spans,
+                reason=raw.reason,
                 confidence=confidence,
-                features={k: round(v, 6) for k, v in signal.items()},
-                error=raw_verdict.error,
+                features={name: round(value, 6) for name, value in values.items()},
+                error=raw.error,
             )
         )
-    value = score((s.verdict for s in statements), config)
-    threshold = config.threshold
-    if config.verdicts == "five_level" and raw_verdicts[0].level is not None:
-        value, threshold = raw_verdicts[0].level, 0.5 if threshold is None else threshold
-    probability = classifier.probability(judged) if classifier is not None else None
+    value, threshold = score((s.verdict for s in statements), config), config.threshold
+    if config.verdicts == "five_level" and verdicts[0].level is not None:
+        value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
+    probability = None if classifier is None else classifier.probability(judged)
     if classifier is not None and probability is not None:
         faithful = probability >= classifier.threshold
     elif threshold is not None:
@@ -129,7 +119,7 @@ def score_answer(
         needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
         statements=tuple(statements),
         sentences=raw_judgment.sentences,
-        dropped_chunk_ids=dropped,
+        dropped_chunk_ids=dropped_ids,
         dropped_quotes=dropped_quotes,
         fallbacks=raw_judgment.fallbacks,
         detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
@@ -137,8 +127,40 @@ def score_answer(
     )
 
 
-def _asked_for(classifier: Classifier | None) -> Collection[str]:
-    """The lexical features that the confidence is made from; without a classifier those that most classifiers use."""
+class Evidence(NamedTuple):
+    """What may be shown as evidence for a verdict."""
+
+    chunk_ids: tuple[int, ...]
+    spans: tuple[QuoteSpan, ...]
+    quotes: tuple[str, ...]
+    """The texts at `spans`."""
+    dropped_ids: int
+    """Chunk ids the LM named that do not exist."""
+    dropped_quotes: int
+    """Quotes the LM gave that are in no chunk."""
+
+
+def check_evidence(
+    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], indexed: IndexedContext
+) -> Evidence:
+    """Chunk ids and quotes that exist. A supported statement without any gets the chunks that share its words.
+
+    Only supported and contradicted statements have evidence.
+    """
+    ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
+    spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
+    ids = tuple(sorted({*ids, *(q.chunk_id for q in spans)}))
+    if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
+        ids = ids or best_chunks(raw.text, indexed)
+    elif verdict is not Verdict.CONTRADICTORY:
+        ids, spans = (), ()
+    texts = {c.id: c.text for c in context} if spans else {}
+    quotes = tuple(texts[q.chunk_id][q.start : q.end] for q in spans)
+    return Evidence(ids, spans, quotes, dropped_ids, dropped_quotes)
+
+
+def _feature_names(classifier: Classifier | None) -> Collection[str]:
+    """The lexical features that the classifier uses; without one the default ones."""
     if classifier is None or classifier.statement is None:
         return CLASSIFIER_FEATURES
     return [name for name in classifier.statement.names if name in DIRECTIONS]
@@ -169,6 +191,19 @@ def unscored(reason: Unscored, detail: str, raw_judgment: RawJudgment) -> Judgme
         ),
         usage=raw_judgment.usage,
     )
+
+
+def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:
+    """The judgment on an answer that no LM has to be asked about; None for any other."""
+    raw = RawJudgment(sentences=sentences(answer))
+    if not any(c.text.strip() for c in context):
+        return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
+    if declines(answer):
+        return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
+    if len(raw.sentences) > config.max_statements:
+        why = f"the answer has {len(raw.sentences)} sentences, max_statements is {config.max_statements}"
+        return unscored(Unscored.TOO_LONG, why, raw)
+    return None
 
 
 def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudgment) -> Judgment:

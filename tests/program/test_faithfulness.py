@@ -415,10 +415,11 @@ def test_window_follows_the_lms(judge_at):
 
 
 def test_same_inputs_same_verdicts(judge_at):
-    """The same call again is answered from the cache with the same judgment, costs included."""
+    """The same call again is answered from the cache with the same judgment and the same token counts."""
     judge, server = judge_at(yes=YES)
     one, two = (judge(context=CONTEXT, answer=ANSWER) for _ in range(2))
-    assert one == two
+    assert one.model_dump(exclude={"usage"}) == two.model_dump(exclude={"usage"})
+    assert (one.usage.calls, one.usage.prompt_tokens) == (two.usage.calls, two.usage.prompt_tokens)
     assert len(server.requests) == 3
 
 

@@ -1,0 +1,62 @@
+"""One answer to be judged, as users give it: checked, and brought into the form that a judge works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from faith_dspy.errors import InputError
+from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.labels import as_chunks
+
+if TYPE_CHECKING:
+    from faith_dspy.schema import Chunk
+
+
+class AnswerInput(NamedTuple):
+    """What one judgment is about."""
+
+    question: str | None
+    chunks: tuple[Chunk, ...]
+    answer: str
+
+
+def check_input(question: Any, context: Any, answer: Any, conversation: Any = None) -> AnswerInput:
+    """The input of one judgment; ``conversation`` stands for context and answer. `InputError` says what is wrong."""
+    if conversation is not None:
+        if context is not None or answer is not None:
+            raise InputError("give either conversation, or context and answer; got both")
+        question, context, answer = from_conversation(conversation)
+    if question is not None and not isinstance(question, str):
+        raise InputError(f"question is {type(question).__name__}, expected text or None")
+    if not isinstance(answer, str):
+        raise InputError(f"answer is {type(answer).__name__}, expected text")
+    chunks = as_chunks(context)
+    try:
+        "".join((question or "", answer, *(c.text for c in chunks))).encode()
+    except UnicodeEncodeError as exc:
+        raise InputError("the text has an unpaired surrogate, expected Unicode text") from exc
+    return AnswerInput(question, chunks, answer)
+
+
+def check_record(record: Any) -> AnswerInput:
+    """The same of a record: a mapping, or the `InputError` of whoever could not read it."""
+    if isinstance(record, InputError):
+        raise record
+    if not isinstance(record, Mapping):
+        raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
+    if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
+        raise InputError(record["error"])  # of a loader that could not read it
+    return check_input(*(record.get(name) for name in ("question", "context", "answer", "conversation")))
+
+
+def by_context(records: list[Any]) -> list[int]:
+    """Positions of the records, those over the same context next to each other, else in their order."""
+
+    def key(i: int) -> int:
+        record = records[i]
+        context = record.get("context") if isinstance(record, Mapping) else None
+        return i if context is None else hash(repr(context))
+
+    first: dict[int, int] = {}
+    return sorted(range(len(records)), key=lambda i: first.setdefault(key(i), i))
