@@ -1,1 +1,1 @@
-"""Judgments and studies for people: terminal and HTML."""
+"""Results for people: tables, judgments in the terminal and on an HTML page."""

@@ -45,12 +45,12 @@ def write_html(
     title: str = "Faithfulness",
     total: int | None = None,
 ) -> None:
-    """Write judgments as one page that needs no network, for people to look at.
+    """Write judgments as one HTML page that needs no network.
 
-    A judgment does not hold the texts it is about. Give each with its record – a mapping with ``question``, ``context``
-    and ``answer``, or ``conversation``, as `Judge.stream` takes it – to see them; of a judgment alone, the answer's
-    sentences are shown. A record that cannot be read is shown with the reason, and never ends the run.
-    Where the items are the first of more, ``total`` says of how many.
+    A judgment does not hold question and context. To show them, give it with its record: a mapping with ``question``,
+    ``context`` and ``answer``, or ``conversation``, as `Judge.stream` takes it. A judgment alone shows the sentences of
+    its answer. A record that cannot be read is shown with the reason, and never ends the run. ``total``: number of all
+    judgments, where the items are only the first of them.
     """
     rows: list[str] = []
     judgments: list[Judgment] = []
@@ -76,13 +76,13 @@ def write_html(
 
 
 def script_json(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or start a comment."""
+    """JSON that is safe in a script element: nothing in it can end the element or start a comment."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
-    """What stands on top of the page; means are None where there is nothing to take them of."""
+    """What the top of the page shows; means are None where there is nothing to average."""
     scores = [j.score for j in judgments if j.score is not None]
     verdicts: Counter[str] = Counter()
     for judgment in judgments:
@@ -103,13 +103,13 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
     question, chunks, answer, notes = _texts(record)
     if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if answer is not None:
-            notes.append("The record’s answer is not the one that was judged; shown are the sentences that were.")
+            notes.append("The record’s answer is not the one that was judged; these are the sentences that were judged.")
         answer, judgment = _joined(judgment)
     if judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
     for count, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
         if count:
-            notes.append(f"{count} {what}{'s' if count > 1 else ''} the LM gave: not in the context, not shown.")
+            notes.append(f"{count} {what}{'s' if count > 1 else ''} the LM named: not in the context, so not shown.")
     key = (record or {}).get("id")
     return {
         "id": None if key is None else str(key),
@@ -137,7 +137,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
 
 
 def _texts(record: Mapping[str, Any] | None) -> tuple[str | None, tuple[Chunk, ...], str | None, list[str]]:
-    """Question, context, answer and what could not be read of a record."""
+    """Question, context and answer of a record, and notes on what could not be read."""
     from faith_dspy.io.conversation import from_conversation
     from faith_dspy.io.labels import as_chunks
 
@@ -161,7 +161,7 @@ def _texts(record: Mapping[str, Any] | None) -> tuple[str | None, tuple[Chunk, .
 
 
 def _joined(judgment: Judgment) -> tuple[str, Judgment]:
-    """The sentences of a judgment as a text of their own, and the judgment with the offsets in it."""
+    """The sentences of a judgment joined to a text, and the judgment with offsets in that text."""
     text, moved, end = "", [], 0
     for s in judgment.sentences:
         text += " " if text and s.start > end else ""
@@ -177,8 +177,8 @@ def _verdict(statement: StatementVerdict) -> str:
 def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
     """The answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
 
-    Statements of no sentence are about the whole answer: they count for each sentence, and where there are no others
-    the answer is one piece.
+    Statements without a sentence are about the whole answer: they count for each sentence. Where all are, the answer is
+    one piece.
     """
     statements = judgment.statements
     known = {s.index for s in judgment.sentences}

@@ -258,7 +258,7 @@
     drawn = 0;
     list.replaceChildren();
     draw(12);
-    if (!shown.length) list.append(el("p", { class: "empty" }, data.items.length ? "No answer is like that." : "There are no answers."));
+    if (!shown.length) list.append(el("p", { class: "empty" }, data.items.length ? "No answer matches." : "There are no answers."));
     $("count").textContent = shown.length === s.n ? `${s.n} shown` : `${shown.length} of ${s.n} shown`;
     goOn();
   };

@@ -1,4 +1,4 @@
-"""What people see in a terminal: judgments and progress."""
+"""A judgment in the terminal, and progress bars."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _STYLE = {
     "not_supported": ("✗", "red", ""),
     "contradictory": ("!", "bold red", "contradicted"),
 }
-"""Mark of one cell, colour, and the words that tell it without colours; of the two that say most there are none."""
+"""Mark, colour, and words for whoever sees no colours; ``✓`` and a plain ``✗`` need none."""
 _NOT_JUDGED = ("?", "yellow", "not judged")
 _IDS = 3
-"""Chunk ids shown of a statement; more would leave its text no room."""
+"""Chunk ids shown for a statement; more would leave its text no room."""
 
 
 def judgment_view(judgment: Judgment) -> RenderableType:
-    """One judgment: the raw_verdict on top, a line per statement below."""
+    """One judgment: the result on top, a line per statement below."""
     if judgment.unscored is not None:
         head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
     else:
@@ -72,8 +72,8 @@ def judgment_view(judgment: Judgment) -> RenderableType:
             table.add_row("", "", Text(said, style="italic dim"), "")
     u = judgment.usage
     cost = Text(
-        f"{u.calls} call{'s' * (u.calls != 1)} · {u.computed_tokens} tokens read, {u.cached_tokens} from the prefix "
-        f"cache, {u.output_tokens} written · {u.seconds:.1f} s"
+        f"{u.calls} call{'s' * (u.calls != 1)} · {u.prompt_tokens} prompt tokens ({u.cached_tokens} cached), "
+        f"{u.output_tokens} completion tokens · {u.seconds:.1f} s"
         if u.calls
         else "no LM calls",
         style="dim",
@@ -94,7 +94,7 @@ class TerminalView:
     """Progress bars and lines on a console; plain lines where the output is not a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        # Bound to the stream that is there now: optimizers are run with standard error turned away.
+        # Bound to the present stream: optimizers run with standard error redirected.
         self.console = console or Console(file=sys.stderr)
 
     def say(self, text: str) -> None:
@@ -103,7 +103,7 @@ class TerminalView:
 
     @contextmanager
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """A bar with count, time taken and time left, gone when it is done; without a total it only counts."""
+        """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
         progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -121,7 +121,7 @@ class TerminalView:
 
     @contextmanager
     def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A `bar`, and a line with the time it took when it is done."""
+        """A `bar`, and at the end a line with the time it took."""
         started = time.monotonic()
         with self.bar(what, total) as advance:
             yield advance

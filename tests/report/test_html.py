@@ -433,7 +433,7 @@ def test_filter_search_and_sort(show: Callable[..., Browser]) -> None:
     assert page.texts("#count") == ["1 of 4 shown"]
     assert choose(page, "#search", "chunk of FULL") == ["full"]
     assert choose(page, "#search", "nowhere") == []
-    assert page.texts(".empty") == ["No answer is like that."]
+    assert page.texts(".empty") == ["No answer matches."]
 
 
 def test_every_kind_of_card_is_drawn(show: Callable[..., Browser]) -> None:

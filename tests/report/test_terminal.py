@@ -48,13 +48,13 @@ def test_the_frame_is_straight(monkeypatch: pytest.MonkeyPatch, columns: int, te
     assert "…" not in view
 
 
-def test_findings_in_words() -> None:
+def test_a_judgment_in_words() -> None:
     """An unscored judgment says why; what has no level, no calls or no verdict says nothing that is not so."""
     view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
     assert "unscored: abstained – the answer only declines to answer" in view
     assert "no LM calls" in view
     view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
-    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 call · 9 tokens read"):
+    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 call · 9 prompt tokens (0 cached)"):
         assert said in view
     assert "None" not in view
 
