@@ -103,7 +103,9 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
     question, chunks, answer, notes = _texts(record)
     if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if answer is not None:
-            notes.append("The record’s answer is not the one that was judged; these are the sentences that were judged.")
+            notes.append(
+                "The record’s answer is not the one that was judged; these are the sentences that were judged."
+            )
         answer, judgment = _joined(judgment)
     if judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
