@@ -1,7 +1,6 @@
 """An OpenAI-compatible endpoint that says “Yes” after a fixed time, in a process of its own.
 
-It costs next to nothing itself, so that what is measured against it is the client. Also the cheapest client there can
-be, to show what the endpoint manages.
+It costs next to nothing itself, so that what is measured against it is the client.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 import selectors
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,13 +69,13 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.waiting += data
         while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
-            classifier = self.waiting[:end]
-            length = _LENGTH.search(classifier)
+            head = self.waiting[:end]
+            length = _LENGTH.search(head)
             stop = end + 4 + int(length[1] if length else 0)
             if len(self.waiting) < stop:
                 return
             self.waiting = self.waiting[stop:]
-            if classifier.startswith(b"GET"):
+            if head.startswith(b"GET"):
                 self.transport.write(_MODELS)
             elif self.delay:
                 asyncio.get_running_loop().call_later(self.delay, self.answer)
@@ -108,43 +106,6 @@ def serving(delay: float) -> Iterator[int]:
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-class _Asker(asyncio.Protocol):
-    """Sends one request again as soon as it is answered."""
-
-    request = b""
-    answered = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
-        self.got = 0
-        self.transport.write(self.request)
-
-    def data_received(self, data: bytes) -> None:
-        self.got += len(data)
-        if self.got >= len(_ANSWER):
-            self.got = 0
-            _Asker.answered += 1
-            self.transport.write(self.request)
-
-
-async def _ask(port: int, in_flight: int, seconds: float) -> float:
-    loop = asyncio.get_running_loop()
-    _Asker.request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1500\r\n\r\n" + b" " * 1500
-    made = [await loop.create_connection(_Asker, "127.0.0.1", port) for _ in range(in_flight)]
-    await asyncio.sleep(0.3)
-    before, started = _Asker.answered, time.perf_counter()
-    await asyncio.sleep(seconds)
-    rate = (_Asker.answered - before) / (time.perf_counter() - started)
-    for transport, _ in made:
-        transport.close()
-    return rate
-
-
-def raw_rate(port: int, in_flight: int, seconds: float) -> float:
-    """Calls a second that the cheapest possible client gets out of the endpoint."""
-    return asyncio.run(_ask(port, in_flight, seconds))
 
 
 if __name__ == "__main__":
