@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ def test_every_file_is_a_language() -> None:
     assert {path.stem for path in FILES.glob("*.json")} == set(LANGUAGES)
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
+
+
+def test_the_files_are_packaged() -> None:
+    """They are package data, so that an installed copy has them."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert "word_lists/*.json" in project["tool"]["setuptools"]["package-data"]["faith_dspy.text"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
