@@ -14,22 +14,32 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats, Ints
 
 
-def balanced_threshold(labels: Sequence[bool], scores: Sequence[float | None]) -> float:
-    """The threshold t with the highest balanced accuracy on these labels, where ``score >= t`` passes.
+def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
+    """The threshold with the best balanced accuracy, averaged over neighbouring thresholds.
 
-    Returns the middle of the best plateau: balanced accuracy does not change between neighbouring scores, and the
-    middle moves least with the sample. Ties go to the widest plateau, then to the one closest to 0.5. Unscored answers
-    (None) are left out. Scores in [0, 1] give a threshold in [0, 1]. `InputError` without scored answers of both kinds.
+    The average reaches a tenth of the labels to either side, so that a plateau wins over a single lucky threshold.
+    With ``cost`` the threshold of least cost instead, where a 0 at or above it costs ``cost`` and a 1 below it costs 1.
+    ``probabilities`` and ``y`` (1 or 0) have shape (n,). 0.5 when one class is missing.
     """
-    edges, passed, failed = _counts(labels, scores)
-    gain = passed * int(failed[-1]) + failed * int(passed[0])  # proportional to balanced accuracy, in whole numbers
-    usable = [k for k in range(len(gain)) if k == 0 or edges[k] < edges[k + 1]]
-    top = gain[usable].max()
-    best = {k for k in usable if gain[k] == top}
-    starts, ends = sorted(k for k in best if k - 1 not in best), sorted(k + 1 for k in best if k + 1 not in best)
-    plateaus = [(float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
-    low, high = max(plateaus, key=lambda e: (round(e[1] - e[0], 12), -abs((e[0] + e[1]) / 2 - 0.5)))
-    return _middle(low, high)
+    need("numpy", "Fitting a threshold")
+    import numpy as np
+
+    if y.min(initial=1) == y.max(initial=0):
+        return 0.5
+    order = np.argsort(probabilities, kind="stable")
+    p, sorted_y = probabilities[order], y[order]
+    n1 = float(sorted_y.sum())
+    gain0, gain1 = (1 / (len(p) - n1), 1 / n1) if cost is None else (cost, 1.0)
+    below0, below1 = (np.concatenate([[0.0], np.cumsum(x)]) for x in (1 - sorted_y, sorted_y))
+    reach = max(1, len(p) // 10)
+    padded = np.pad(gain0 * below0 - gain1 * below1, reach, mode="edge")
+    kernel = np.concatenate([np.arange(1, reach + 2), np.arange(reach, 0, -1)]).astype(np.float64)
+    smooth = np.convolve(padded, kernel / kernel.sum(), mode="valid")
+    thresholds = np.concatenate([[p[0]], (p[1:] + p[:-1]) / 2, [p[-1]]])
+    allowed = np.concatenate([[True], p[1:] > p[:-1], [True]])
+    smooth[~allowed] = -np.inf
+    best = np.flatnonzero(smooth >= smooth.max() - 1e-12)
+    return float(thresholds[best[len(best) // 2]])
 
 
 def threshold_for_recall(labels: Sequence[bool], scores: Sequence[float | None], recall_unfaithful: float) -> float:

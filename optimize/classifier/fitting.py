@@ -15,12 +15,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
 from faith_dspy.optimize.classifier.calibration import calibrate, platt_scaling, probabilities_of
 from faith_dspy.optimize.classifier.logistic import Fit, best_width, class_weights, fit, log_losses, soft_minimum
-from faith_dspy.optimize.classifier.operating_point import (
-    BALANCED,
-    OperatingPoint,
-    stable_threshold,
-    threshold_for,
-)
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
 from faith_dspy.optimize.classifier.review_range import review_range_for
 from faith_dspy.scoring.classifier import (
     LOGIT_LIMIT,
@@ -30,6 +25,7 @@ from faith_dspy.scoring.classifier import (
     direction,
     to_probability,
 )
+from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,14 +17,14 @@ from faith_dspy.optimize.checks import ThresholdChoice
 from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, wilson
-from faith_dspy.scoring.thresholds import threshold_for_recall
+from faith_dspy.scoring.thresholds import stable_threshold, threshold_for_recall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.checks import Difference
     from faith_dspy.scoring.agreement import Agreement
-    from faith_dspy.scoring.statistics import Bools, Floats
+    from faith_dspy.scoring.statistics import Bools
 
 
 class OperatingPoint(BaseModel):
@@ -55,8 +55,8 @@ class OperatingPoint(BaseModel):
             return BALANCED
         if kind not in _EXPECTED:
             raise ConfigError(
-                f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten of the unfaithful "
-                "answers); cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
+                f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten "
+                "of the unfaithful answers); cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
             )
         over, _, under = number.partition(":")
         try:
@@ -143,38 +143,13 @@ def _mean_cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], see
     return bootstrap(lambda w: {"cost": w @ each / w.sum(axis=1)}, len(y), groups, {"cost": ""}, seed=seed)["cost"]
 
 
-def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
-    """The threshold with the best balanced accuracy, averaged over neighbouring thresholds.
-
-    The average reaches a tenth of the labels to either side, so that a plateau wins over a single lucky threshold.
-    With ``cost`` the threshold of least cost instead, where a 0 at or above it costs ``cost`` and a 1 below it costs 1.
-    ``probabilities`` and ``y`` (1 or 0) have shape (n,). 0.5 when one class is missing.
-    """
-    if y.min(initial=1) == y.max(initial=0):
-        return 0.5
-    order = np.argsort(probabilities, kind="stable")
-    p, sorted_y = probabilities[order], y[order]
-    n1 = float(sorted_y.sum())
-    gain0, gain1 = (1 / (len(p) - n1), 1 / n1) if cost is None else (cost, 1.0)
-    below0, below1 = (np.concatenate([[0.0], np.cumsum(x)]) for x in (1 - sorted_y, sorted_y))
-    reach = max(1, len(p) // 10)
-    padded = np.pad(gain0 * below0 - gain1 * below1, reach, mode="edge")
-    kernel = np.concatenate([np.arange(1, reach + 2), np.arange(reach, 0, -1)]).astype(np.float64)
-    smooth = np.convolve(padded, kernel / kernel.sum(), mode="valid")
-    thresholds = np.concatenate([[p[0]], (p[1:] + p[:-1]) / 2, [p[-1]]])
-    allowed = np.concatenate([[True], p[1:] > p[:-1], [True]])
-    smooth[~allowed] = -np.inf
-    best = np.flatnonzero(smooth >= smooth.max() - 1e-12)
-    return float(thresholds[best[len(best) // 2]])
-
-
 def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement, auroc: Difference) -> str:
     """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
     sides = (champion, untuned)
     stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
     text = (
-        f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} of "
-        f"the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
+        f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} "
+        f"of the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
     )
     if point.kind == "cost" and point.value is not None:
         costs = [

@@ -12,7 +12,7 @@ from faith_dspy.optimize.compile.stage import Stage
 from faith_dspy.optimize.compile.task import CompiledStage, InstructionResult, Task
 from faith_dspy.program.signatures import BANK
 from faith_dspy.program.verifier import Verifier
-from faith_dspy.scoring.thresholds import balanced_threshold
+from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,8 @@ def balanced_credits(logits: Sequence[float], labels: Sequence[bool], groups: Se
 
     The threshold for a statement is fitted on the statements of other groups, in `FOLDS` folds.
     """
+    import numpy as np
+
     keys = sorted(set(groups))
     random.Random(seed).shuffle(keys)
     fold_of = {key: i % FOLDS for i, key in enumerate(keys)}
@@ -89,8 +91,9 @@ def balanced_credits(logits: Sequence[float], labels: Sequence[bool], groups: Se
     credits = [0.0] * n
     for fold in set(fold_of.values()):
         others = [i for i in range(n) if fold_of[groups[i]] != fold]
-        known = [labels[i] for i in others]
-        threshold = balanced_threshold(known, [logits[i] for i in others]) if len(set(known)) == 2 else 0.0
+        known = np.array([labels[i] for i in others], dtype=np.float64)
+        both = 0 < known.sum() < len(known)
+        threshold = stable_threshold(np.array([logits[i] for i in others]), known) if both else 0.0
         for i in range(n):
             if fold_of[groups[i]] == fold and (logits[i] >= threshold) is labels[i]:
                 credits[i] = n / (2 * size[labels[i]])

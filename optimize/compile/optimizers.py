@@ -206,7 +206,7 @@ def compile_stage(name: str, task: Task) -> CompiledStage:
         why = " ".join(str(exc).split())[:200].rstrip(" .:")
         raise ConfigError(
             f"{name} cannot run here. {proposer.model}, which was to propose instructions, ended it with "
-            f"{type(exc).__name__}: {why}. Give another LM for proposals, or use the optimizer search, which needs none."
+            f"{type(exc).__name__}: {why}. Give another LM for proposals, or use the optimizer search: it needs none."
         ) from exc
     check_lm()
     return compiled._replace(asked=asked, failed=without_verdict)

@@ -7,13 +7,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+from sklearn.metrics import roc_curve
 
 from faith_dspy.optimize.checks import Comparison
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
-from faith_dspy.scoring.thresholds import balanced_threshold
 
 from .systems import SYSTEMS
 
@@ -165,9 +165,8 @@ def _best_cut(rows: Sequence[Row]) -> float | None:
     if len({label for label, _ in known}) < 2:
         return None
     labels, scores = [label for label, _ in known], [score for _, score in known]
-    cut = balanced_threshold(labels, scores)
-    passes = [score >= cut for score in scores if score is not None]
-    return measure(labels, passes, scores, n_resamples=1).balanced_accuracy.value
+    false_passes, passes, _ = roc_curve(labels, scores)
+    return float(((passes + 1 - false_passes) / 2).max())
 
 
 def _cost(rows: Sequence[Row]) -> Cost:
