@@ -74,9 +74,9 @@ def import_(
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
+    from faith_dspy.optimize.data.imported import write_labels
     from faith_dspy.optimize.data.tables import import_labels, parse_columns
     from faith_dspy.optimize.data.votes import parse_words
-    from faith_dspy.optimize.tracking.feedback import write_labels
 
     check_writable(out, "--out")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
@@ -99,12 +99,13 @@ def pull(
 
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
+    from faith_dspy.optimize.data.imported import write_labels
     from faith_dspy.optimize.data.votes import parse_words
     from faith_dspy.optimize.tracking.feedback import pull as run
-    from faith_dspy.optimize.tracking.feedback import traces_in, write_labels
+    from faith_dspy.optimize.tracking.store import connect
 
     check_writable(out, "--out")
-    found = run(traces_in(tracking_uri, experiment), name, parse_words(values or ()))
+    found = run(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
     if not found.rows:
         raise InputError(
             f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}: "
@@ -128,9 +129,9 @@ def push(
     Example: faith-dspy labels push labels.jsonl --experiment review
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.optimize.tracking.feedback import traces_in
     from faith_dspy.optimize.tracking.review import push as run
+    from faith_dspy.optimize.tracking.store import connect
 
     examples = read_labels(labels, require_label=False)
-    made, added = run(traces_in(tracking_uri, experiment, make=True), examples, name)
+    made, added = run(connect(tracking_uri, experiment), examples, name)
     typer.echo(f"{made} of {len(examples)} answers are new traces; {added} assessments added.", err=True)

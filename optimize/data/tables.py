@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, LabelsError, MissingExtraError
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
+from faith_dspy.optimize.data.imported import ImportedLabels
 from faith_dspy.optimize.data.votes import best_rating, majority, meaning
-from faith_dspy.optimize.tracking.feedback import Pulled
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.statistics import need
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -56,7 +56,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 
 def import_labels(
     path: Path, kind: str = "table", columns: Mapping[str, str] | None = None, words: Mapping[str, bool] | None = None
-) -> Pulled:
+) -> ImportedLabels:
     """The labelled answers of a file (``kind``: one of `KINDS`), as rows of a labels file.
 
     ``columns``: field → column. ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a
@@ -97,7 +97,7 @@ def import_labels(
     if unknown:
         named = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
         raise LabelsError(f"{path}: labels of unknown meaning: {named}. Say it with --value WORD=true or WORD=false.")
-    return Pulled(rows=rows, split=split)
+    return ImportedLabels(rows=rows, split=split)
 
 
 def _table(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from pydantic import PrivateAttr
 
 from faith_dspy.errors import InputError, MissingExtraError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
-from faith_dspy.optimize.tracking.feedback import NAME, labels_of, write_labels
+from faith_dspy.optimize.data.imported import write_labels
+from faith_dspy.optimize.tracking.feedback import NAME, labels_of
 
 try:
-    from mlflow.genai.judges.base import AlignmentOptimizer
+    from mlflow.genai.judges import AlignmentOptimizer
 except ModuleNotFoundError as exc:
     raise MissingExtraError("mlflow", "tune", "aligning an MLflow judge") from exc
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mlflow.entities import Trace
-    from mlflow.genai.judges.base import Judge as MlflowJudge
+    from mlflow.genai.judges import Judge as MlflowJudge
 
     from faith_dspy.judge import Judge
     from faith_dspy.optimize.results import StudyResult
@@ -71,8 +72,8 @@ def align(
         labels = Path(folder) / f"{name.replace('/', '-')}.jsonl"
         write_labels(pulled.rows, labels)
         study = tune(labels, out=out, api_base=api_base, api_key=api_key, **options)
-    if len(pulled.rows) < pulled.told:
-        study = study.model_copy(update={"notes": (*study.notes, f"Of the feedback: {pulled.sentence}")})
+    if len(pulled.rows) < pulled.n:
+        study.notes.append(f"Of the feedback: {pulled.sentence}")
     return load_judge(study.judge_dir, api_base=api_base, api_key=api_key), study
 
 

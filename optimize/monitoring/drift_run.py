@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.monitoring.drift import History, Look, Watched, sentences
-from faith_dspy.optimize.tracking.columns import NOTE
-from faith_dspy.optimize.tracking.store import quiet, reason, shown
-from faith_dspy.report.numbers import estimate
+from faith_dspy.optimize.reporting.wording import figure
+from faith_dspy.optimize.tracking.store import DESCRIPTION as NOTE
+from faith_dspy.optimize.tracking.store import quiet, reason, redacted
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class WatchRun:
                 f"({str(exc).splitlines()[0]}). Delete the run to begin anew."
             ) from exc
         except Exception as exc:
-            raise FaithDspyError(f"MLflow at {shown(store.uri)} cannot give the run: {reason(exc)}.") from exc
+            raise FaithDspyError(f"MLflow at {redacted(store.uri)} cannot give the run: {reason(exc)}.") from exc
 
     def _open(self) -> None:
         query = f"tags.`{_KEY}` = '{self._tags[_KEY]}'"
@@ -75,7 +75,7 @@ class WatchRun:
                 self._add(found, more)
         except Exception as exc:
             raise FaithDspyError(
-                f"MLflow at {shown(self._store.uri)} did not take this look: {reason(exc)}. The next one will be "
+                f"MLflow at {redacted(self._store.uri)} did not take this look: {reason(exc)}. The next one will be "
                 "compared with the one before."
             ) from exc
 

@@ -1,4 +1,4 @@
-"""MLflow's tracking store: reached before anything is paid for, and quiet."""
+"""Where studies are recorded: an MLflow tracking store that answers, and an experiment in it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError, MissingExtraError
-from faith_dspy.optimize.tracking.columns import furnish
+from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
@@ -19,11 +18,13 @@ if TYPE_CHECKING:
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
+DESCRIPTION = "mlflow.note.content"
+"""Tag that MLflow's pages show as the description of a run."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else litellm, which MLflow imports, asks the network for prices
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # by default 7, with longer and longer pauses: minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's default of 7 takes minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 
@@ -36,70 +37,87 @@ class Store(NamedTuple):
     experiment_id: str
 
 
-def connect(uri: str | None = None, experiment: str = EXPERIMENT) -> Store:
-    """Reach the store and make the experiment if need be: to be called before anything costs LM calls.
+def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: bool = True) -> Store:
+    """Connect to a tracking store, before anything costs LM calls.
 
-    ``uri``: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, with files under ``mlruns``.
+    Args:
+        uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder.
+        experiment: name of the experiment.
+        create: whether to create an experiment that does not exist.
 
-    Raises `FaithDspyError` when the store cannot be used, `MissingExtraError` without mlflow.
+    Raises:
+        FaithDspyError: the store does not answer, or the experiment was deleted.
+        InputError: the experiment does not exist and ``create`` is False; the message names those that do.
+        MissingExtraError: MLflow is not installed.
     """
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
-    try:
-        with quiet():
-            client = client_of(uri)
-            found = client.get_experiment_by_name(experiment)
-            if found is None or found.lifecycle_stage != "deleted":
-                experiment_id = found.experiment_id if found else client.create_experiment(experiment)
-                furnish(client, experiment_id, found.tags if found else {})
-                return Store(client, uri, experiment_id)
-    except MissingExtraError:
-        raise
-    except Exception as exc:
-        raise unusable(uri, exc) from exc
-    raise FaithDspyError(
-        f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
-        f"mlflow experiments restore --experiment-id {found.experiment_id}"
-    )
+    uri = resolve_uri(uri)
+    with mlflow_errors(uri):
+        client = client_of(uri)
+        found = client.get_experiment_by_name(experiment)
+        if found is not None and found.lifecycle_stage == "deleted":
+            raise FaithDspyError(
+                f"the MLflow experiment {experiment!r} was deleted. Name another, or restore it: "
+                f"mlflow experiments restore --experiment-id {found.experiment_id}"
+            )
+        if found is None and not create:
+            names = ", ".join(sorted(e.name for e in client.search_experiments()))
+            raise InputError(f"there is no experiment {experiment!r} in {redacted(uri)}; there are {names}.")
+        return Store(client, uri, found.experiment_id if found else client.create_experiment(experiment))
 
 
 def client_of(uri: str) -> Any:
-    """An `mlflow.MlflowClient`; `MissingExtraError` without mlflow. A database that is not there is made."""
-    for name, value in _ENVIRONMENT.items():  # read by MLflow when it is imported, or at each call
+    """An `mlflow.MlflowClient`, which creates a SQLite database that does not exist.
+
+    Raises `MissingExtraError` without MLflow.
+    """
+    for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = need("mlflow", "Tracking a study")
     with quiet():
         return mlflow.MlflowClient(tracking_uri=uri)
 
 
-def existing(uri: str | None = None) -> tuple[Any | None, str]:
-    """A client of a store that is there, or None, and the store's address. Nothing is made."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+def existing_client(uri: str | None = None) -> Any | None:
+    """A client of a store that exists; None for a SQLite file that does not, which is not created."""
+    uri = resolve_uri(uri)
     file = re.fullmatch(r"sqlite:///(.*)", uri)
-    return None if file and not Path(file[1]).is_file() else client_of(uri), uri
+    return None if file and not Path(file[1]).is_file() else client_of(uri)
 
 
-def unusable(uri: str, exc: Exception) -> FaithDspyError:
-    """The error for a store that does not answer."""
-    return FaithDspyError(
-        f"MLflow cannot be used at {shown(uri)}: {reason(exc)}. Start its server, or give another store with "
-        f"--tracking-uri; {DEFAULT} needs no server."
-    )
+def resolve_uri(uri: str | None) -> str:
+    """``uri``, else MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder."""
+    return uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
 
 
-def shown(uri: str) -> str:
+def redacted(uri: str) -> str:
     """A store's address without user and password."""
     return re.sub(r"//[^/@\s]*@", "//", uri)
 
 
 def reason(exc: Exception) -> str:
-    """First line of what went wrong."""
-    return shown(str(exc).strip().partition("\n")[0])[:300].rstrip(".") or type(exc).__name__
+    """First line of an exception's message."""
+    return redacted(str(exc).strip().partition("\n")[0])[:300].rstrip(".") or type(exc).__name__
+
+
+@contextmanager
+def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
+    """Raise whatever MLflow raises as a `FaithDspyError` that names the store and says what it cannot do."""
+    try:
+        with quiet():
+            yield
+    except FaithDspyError:
+        raise
+    except Exception as exc:
+        raise FaithDspyError(
+            f"MLflow at {redacted(uri)} cannot {what}: {reason(exc)}. Start its server, or name another store with "
+            f"--tracking-uri; {DEFAULT} needs no server."
+        ) from exc
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what MLflow says of itself and its database: it is nothing a user of a study can act on."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    """Silence MLflow's log messages and warnings, on which a user of a study cannot act."""
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic", "opentelemetry")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
@@ -112,11 +130,21 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def broken_off(client: Any, run_id: str) -> None:
-    """Close the run of a study that ends unfinished: it is not to be shown as running for ever."""
+@contextmanager
+def global_store(uri: str) -> Iterator[None]:
+    """Make a store the process's own for a while.
+
+    MLflow 3.17 writes traces to the process's store, and looks up the model of a new version there, whichever client
+    is asked.
+    """
+    import mlflow
+
+    before, was_set = mlflow.get_tracking_uri(), mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]
+    environment = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
     try:
-        with quiet():
-            client.set_tag(run_id, "status", "broken off")
-            client.set_terminated(run_id, "KILLED")
-    except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
-        return
+        yield
+    finally:
+        mlflow.set_tracking_uri(before if was_set else None)  # type: ignore[arg-type]  # None: not set
+        if environment is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = environment

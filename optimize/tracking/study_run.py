@@ -12,17 +12,17 @@ import weakref
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.optimize.reporting import notes, plots
 from faith_dspy.optimize.reporting.learned import write_learned
 from faith_dspy.optimize.reporting.markdown import prompts_diff, prompts_markdown, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
 from faith_dspy.optimize.reporting.tables import predictions_table
 from faith_dspy.optimize.tracking import columns
-from faith_dspy.optimize.tracking.columns import MAIN, MORE, NOTE
+from faith_dspy.optimize.tracking.columns import MAIN, MORE
 from faith_dspy.optimize.tracking.registry import MODEL, register
-from faith_dspy.optimize.tracking.store import Store, broken_off, quiet, reason, shown
-from faith_dspy.optimize.tracking.store import connect as connect
-from faith_dspy.optimize.tracking.traces import log_traces
+from faith_dspy.optimize.tracking.store import DESCRIPTION as NOTE
+from faith_dspy.optimize.tracking.store import Store, mlflow_errors, quiet, reason, redacted
+from faith_dspy.optimize.tracking.traces import log_study_traces
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -56,12 +56,9 @@ class MlflowTracker:
         self._warned = False
         self._since = _now()
         self._title = f"{PurePath(result.labels_file).stem} · {result.budget}"
-        try:
-            with quiet():
-                self.run_id = self._open(result)
-        except Exception as exc:
-            raise FaithDspyError(f"MLflow at {shown(store.uri)} cannot take a run: {reason(exc)}.") from exc
-        self._unfinished = weakref.finalize(self, broken_off, self._client, self.run_id)
+        with mlflow_errors(store.uri, "take a run"):
+            self.run_id = self._open(result)
+        self._unfinished = weakref.finalize(self, _mark_as_killed, self._client, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
         """Record a variant."""
@@ -74,7 +71,7 @@ class MlflowTracker:
         """Record the test, describe the study, crown the champion and register it; say what became of it there."""
         registered: list[str] = []
         steps: list[Callable[[], object]] = [self._catch_up, lambda: self._conclude(result)]
-        steps.append(lambda: log_traces(self._store, self.run_id, result))
+        steps.append(lambda: log_study_traces(self._store, self.run_id, result))
         if self._model:
             name = self._model
             steps.append(lambda: registered.append(self._register(result, name)))
@@ -89,8 +86,8 @@ class MlflowTracker:
             )
         return registered[0] if registered else ""
 
-    def _register(self, result: StudyResult, name: str) -> str:
-        return register(self._client, self._store.experiment_id, self.run_id, result, name)
+    def _register(self, result: StudyResult, name: str) -> None:
+        result.registered = register(self._store, self.run_id, result, name)
 
     def _try(self, step: Callable[[], object]) -> bool:
         try:
@@ -98,7 +95,7 @@ class MlflowTracker:
                 step()
         except Exception as exc:  # noqa: BLE001 - the study is worth more than its record
             if not self._warned:
-                log.warning("MLflow at %s failed (%s); the study goes on.", shown(self._store.uri), reason(exc))
+                log.warning("MLflow at %s failed (%s); the study goes on.", redacted(self._store.uri), reason(exc))
             self._warned = True
             return False
         return True
@@ -255,3 +252,13 @@ class MlflowTracker:
 
 def _now() -> int:
     return int(time.time() * 1000)
+
+
+def _mark_as_killed(client: Any, run_id: str) -> None:
+    """Close the run of a study that ends unfinished."""
+    try:
+        with quiet():
+            client.set_tag(run_id, "status", "broken off")
+            client.set_terminated(run_id, "KILLED")
+    except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
+        return

@@ -1,229 +1,284 @@
-"""Judged answers as MLflow traces: what was asked, statement by statement, with people's label beside the verdict.
+"""MLflow traces: one writer, and the traces of a study's test answers, each with the judge's and people's verdicts.
 
-They are written from what a study keeps anyway, in a batch, when it is finished: no LM is asked, nothing is patched,
-and no tracing is switched on.
+Traces are written from the study's results when it is finished, without calling an LM or switching on tracing.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.reporting.learned import disagreements
+from faith_dspy.optimize.tracking.store import global_store
 from faith_dspy.schema import Usage, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from mlflow.entities import LiveSpan
 
     from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
     from faith_dspy.optimize.tracking.store import Store
 
 MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.jsonl``."""
-_RUN, _DIGEST = "mlflow.sourceRun", "faith_dspy.digest"
-_PREVIEW = 1000  # characters MLflow keeps
+_DIGEST = "faith_dspy.digest"
+_PAGE = 100  # traces that MLflow deletes, or a server lists, at once
 
 
-def log_traces(store: Store, run_id: str, result: StudyResult) -> int:
-    """See that the champion's test answers are traces of the study's run; returns how many there are.
+class TraceWriter:
+    """A trace being written. MLflow stores it with its assessments, as a whole, when `new_trace` ends."""
 
-    The newest trace, on top of MLflow's page, is the worst disagreement. Assessments of each: ``faithful`` as people's
-    expectation and as the judge's feedback, its ``probability``, and ``agrees`` (whether the two are the same); per
-    statement ``supported``, of the judge and, where they labelled it, of people. A trace that is there already is left
-    as it is, with what people have added to it; one that the study no longer holds is deleted.
+    def __init__(self, root: LiveSpan) -> None:
+        self.root, self._spans = root, 0
+
+    def span(
+        self,
+        name: str,
+        span_type: str,
+        *,
+        parent: LiveSpan | None = None,
+        start: float = 0.0,
+        seconds: float = 0.0,
+        inputs: Any = None,
+        outputs: Any = None,
+        error: str | None = None,
+        usage: Usage | None = None,
+        lm: str = "",
+    ) -> LiveSpan:
+        """Add a span below ``parent`` (default: the root). ``start``: seconds since the trace began."""
+        import mlflow
+        from mlflow.entities import SpanStatus, SpanStatusCode
+        from mlflow.tracing.constant import SpanAttributeKey
+
+        self._spans += 1  # a nanosecond each keeps spans of no length in order
+        began = self.root.start_time_ns + round(start * 1e9) + self._spans
+        span = mlflow.start_span_no_context(
+            name, span_type, parent_span=parent or self.root, inputs=inputs, start_time_ns=began
+        )
+        if usage is not None and usage.calls:
+            span.set_attributes(
+                {SpanAttributeKey.CHAT_USAGE: _tokens(usage), SpanAttributeKey.MODEL: lm, "calls": usage.calls}
+            )
+            if usage.dollars is not None:
+                span.set_attribute(SpanAttributeKey.LLM_COST, {"total_cost": usage.dollars})
+        status = SpanStatus(SpanStatusCode.ERROR, error) if error else SpanStatus(SpanStatusCode.OK)
+        span.end(outputs=outputs, status=status, end_time_ns=began + max(1, round(seconds * 1e9)))
+        return span
+
+    def feedback(self, name: str, value: Any, source: Any, span: LiveSpan | None = None, **more: Any) -> None:
+        """Add feedback on the trace or on a span. ``more``: ``rationale``, ``error``."""
+        import mlflow
+
+        mlflow.log_feedback(
+            trace_id=self.root.trace_id,
+            name=name,
+            value=value,
+            source=source,
+            span_id=span.span_id if span else None,
+            **more,
+        )
+
+    def expectation(self, name: str, value: Any, source: Any, span: LiveSpan | None = None) -> None:
+        """Add what people expect of the trace or of a span."""
+        import mlflow
+
+        mlflow.log_expectation(
+            trace_id=self.root.trace_id, name=name, value=value, source=source, span_id=span.span_id if span else None
+        )
+
+
+@contextmanager
+def new_trace(
+    store: Store,
+    name: str,
+    span_type: str,
+    *,
+    inputs: Any,
+    outputs: Any,
+    seconds: float = 0.0,
+    run_id: str | None = None,
+    source: str = "faith-dspy",
+    **info: Any,
+) -> Iterator[TraceWriter]:
+    """Write a trace to the store's experiment; the block adds its spans and assessments.
+
+    Call it inside `global_store`. ``seconds``: length of the root span. ``source``: shown as the program that wrote it.
+    ``info``: what else `mlflow.update_current_trace` takes: ``tags``, ``client_request_id``, ``response_preview``.
     """
-    from mlflow.tracing.client import TracingClient
+    import mlflow
+    from mlflow.entities.trace_location import MlflowExperimentLocation
 
-    client = TracingClient(store.uri)
-    rows = ordered(result.tested("champion").predictions)[:MOST]
-    written = round(time.time() * 1000)
+    place = MlflowExperimentLocation(store.experiment_id)
+    with mlflow.start_span(name, span_type, trace_destination=place, run_id=run_id) as root:
+        mlflow.update_current_trace(metadata={"mlflow.source.name": source}, **info)
+        root.set_inputs(inputs)
+        yield TraceWriter(root)
+        # MLflow ends it once more when the block is left; the first end counts.
+        root.end(outputs=outputs, end_time_ns=root.start_time_ns + max(1, round(seconds * 1e9)))
+
+
+def trace_infos(store: Store, **search: Any) -> Iterator[Any]:
+    """Every trace of the experiment as an `mlflow.entities.TraceInfo`, without its spans."""
+    token = None
+    while True:
+        page = store.client.search_traces(
+            locations=[store.experiment_id], include_spans=False, max_results=_PAGE, page_token=token, **search
+        )
+        yield from (trace.info for trace in page)
+        token = page.token
+        if not token:
+            return
+
+
+def log_study_traces(store: Store, run_id: str, result: StudyResult) -> int:
+    """Make the champion's test answers traces of the study's run; returns how many there are.
+
+    MLflow lists the newest trace first: the worst disagreement. A trace that is already there keeps what people have
+    added to it; one of an earlier outcome of the study is deleted.
+
+    Each trace has these assessments: ``faithful``, as people's expectation and as the judge's feedback; the judge's
+    ``probability``; ``agrees``, whether judge and people agree; and on each statement ``supported``, by the judge and,
+    where they labelled it, by people.
+    """
+    import mlflow
+
     lm = str(result.lm.get("name"))
-    traces = [_Trace(row, run_id, result.champion, lm, written - i) for i, row in enumerate(rows)]
-    # As many as an MLflow server gives at once.
-    found = client.search_traces(locations=[store.experiment_id], run_id=run_id, include_spans=False, max_results=500)
-    there = {t.info.trace_id: t.info.tags[_DIGEST] for t in found if _DIGEST in t.info.tags}
-    kept = {t.id for t in traces if there.get(t.id) == t.digest}
-    old, new = [i for i in there if i not in kept], [t for t in traces if t.id not in kept]
-    for i in range(0, len(old), 100):  # and deletes
-        client.delete_traces(store.experiment_id, trace_ids=old[i : i + 100])
-    for t in new:
-        client.start_trace(t.info(store.experiment_id))
-    client.log_spans(store.experiment_id, [span for t in new for span in t.spans])
-    return len(traces)
+    rows = {
+        digest([result.champion, lm, row.model_dump(mode="json")]): row
+        for row in disagreements_first(result.tested("champion").predictions)[:MOST]
+    }
+    there = {i.tags[_DIGEST]: i.trace_id for i in trace_infos(store, run_id=run_id) if _DIGEST in i.tags}
+    old = [trace_id for key, trace_id in there.items() if key not in rows]
+    for i in range(0, len(old), _PAGE):
+        store.client.delete_traces(store.experiment_id, trace_ids=old[i : i + _PAGE])
+    with global_store(store.uri):
+        for key, row in reversed(rows.items()):
+            if key not in there:
+                _write(store, run_id, result.champion, lm, row, key)
+        mlflow.flush_trace_async_logging()
+    written = sum(i.tags.get(_DIGEST) in rows for i in trace_infos(store, run_id=run_id))
+    if written < len(rows):
+        raise FaithDspyError(f"MLflow stored {written} of {len(rows)} traces; is tracing disabled or sampled?")
+    return written
 
 
-def ordered(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
-    """Disagreements first, the worst on top; then what judge and people agree on."""
+def disagreements_first(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
+    """Answers on which judge and people disagree, the worst first; then the others."""
     return [*disagreements(rows), *(r for r in rows if r.predicted == r.label)]
 
 
-class _Trace:
-    """One answer. Spans follow each other as the calls did; their lengths are the calls' seconds."""
+def _write(store: Store, run_id: str, judge: str, lm: str, row: PredictionRow, key: str) -> None:
+    verdicts = [s.verdict or "unjudged" for s in _statements(row)]
+    outcome = row.model_dump(include={"probability", "unscored"}, exclude_none=True) | {"verdicts": verdicts}
+    words = {True: "faithful", False: "unfaithful", None: f"unscored: {row.unscored or 'no verdict'}"}
+    with new_trace(
+        store,
+        "judge",
+        "EVALUATOR",
+        inputs={**({"question": row.question} if row.question else {}), "answer": row.answer, "context": row.context},
+        outputs=outcome if row.predicted is None else {"faithful": row.predicted, **outcome},
+        seconds=row.usage.seconds,
+        run_id=run_id,
+        source="faith-dspy tune",
+        client_request_id=row.id,
+        response_preview=f"{words[row.predicted]}; people: {words[row.label]}",
+        tags={_DIGEST: key, "part": row.part, **{k[:250]: v[:250] for k, v in row.tags.items()}},
+    ) as trace:
+        _write_calls(trace, row, verdicts, judge, lm)
+        _assess_answer(trace, row, judge)
 
-    def __init__(self, row: PredictionRow, run_id: str, judge: str, lm: str, at: int) -> None:
-        self.row, self.run_id, self.judge, self.lm, self.at = row, run_id, judge, lm, at
-        # The same answer of the same run has the same id.
-        self._otel = hashlib.sha256(f"{run_id} {row.group} {row.id}".encode()).hexdigest()[:32]
-        self.id = f"tr-{self._otel}"
-        self.digest = digest([judge, lm, row.model_dump(mode="json")])
-        self.spans: list[Any] = []
-        self.assessments: list[Any] = []
-        self._build()
 
-    def _build(self) -> None:
-        r, extraction = self.row, self.row.extraction
-        asked: dict[str, Any] = {"question": r.question} if r.question else {}
-        asked |= {"answer": r.answer, "context": r.context}
-        verified = max(0.0, r.usage.seconds - extraction.seconds)
-        root = self._span("judge", "EVALUATOR", None, (0.0, r.usage.seconds), asked, self._outcome())
-        texts = [s.text for s in r.statements]
-        kind = "LLM" if extraction.calls else "PARSER"
-        self._span("extract", kind, root, (0.0, extraction.seconds), {"answer": r.answer}, texts, extraction)
-        there = (extraction.seconds, extraction.seconds + verified)
-        each = [s.usage or Usage() for s in r.statements]
-        together = _less(r.usage, extraction, *each)
-        parent = self._span(
-            "verify",
-            "LLM" if together.calls else "CHAIN",
-            root,
-            there,
-            {"statements": texts},
-            self._verdicts(),
-            together,
-        )
-        at = there[0]
-        for s, usage in zip(r.statements, each, strict=True):
-            said = s.model_dump(
-                mode="json", include={"verdict", "confidence", "chunk_ids", "reason"}, exclude_none=True
-            )
-            span = self._span(
-                "statement", "LLM" if usage.calls else "CHAIN", parent, (at, at + usage.seconds),
-                {"statement": s.text}, said, usage, s.error,
-            )  # fmt: skip
-            at += usage.seconds
-            self._assess_statement(s, span)
-        self._assess()
-
-    def _verdicts(self) -> list[str]:
-        return [s.verdict or "unjudged" for s in self.row.statements]
-
-    def _outcome(self) -> dict[str, Any]:
-        r = self.row
-        found = {"faithful": r.predicted, "probability": r.probability, "unscored": r.unscored}
-        return {k: v for k, v in found.items() if v is not None} | {"verdicts": self._verdicts()}
-
-    def _span(
-        self, name: str, kind: str, parent: str | None, at: tuple[float, float], inputs: Any, outputs: Any,
-        usage: Usage | None = None, error: str | None = None,
-    ) -> str:  # fmt: skip
-        from mlflow.entities.span import Span
-
-        span_id = hashlib.sha256(f"{self.id} {len(self.spans)}".encode()).hexdigest()[:16]
-        attributes = {
-            "mlflow.traceRequestId": self.id,
-            "mlflow.spanType": kind,
-            "mlflow.spanInputs": inputs,
-            "mlflow.spanOutputs": outputs,
-        }
-        if usage is not None and usage.calls:
-            attributes |= {"mlflow.chat.tokenUsage": _tokens(usage), "mlflow.llm.model": self.lm, "calls": usage.calls}
-            if usage.dollars is not None:
-                attributes["mlflow.llm.cost"] = {"total_cost": usage.dollars}
-        start, end = (self.at * 1_000_000 + round(s * 1e9) for s in at)
-        self.spans.append(
-            Span.from_dict(
-                {
-                    "trace_id": _base64(self._otel),
-                    "span_id": _base64(span_id),
-                    "parent_span_id": parent and _base64(parent),
-                    "name": name,
-                    "start_time_unix_nano": start,
-                    "end_time_unix_nano": max(end, start + 1),
-                    "status": {"code": "ERROR" if error else "OK", "message": error or ""},
-                    "attributes": {k: json.dumps(v, ensure_ascii=False) for k, v in attributes.items()},
-                }
-            )
-        )
-        return span_id
-
-    def _assess(self) -> None:
-        from mlflow.entities import AssessmentError, Expectation, Feedback
-
-        r, of_judge = self.row, self._source("LLM_JUDGE", self.judge)
-        self.assessments.append(Expectation("faithful", _yes(r.label), self._source("HUMAN", "labels")))
-        if r.predicted is None:
-            error = AssessmentError("UNSCORED", r.unscored or "no verdict")
-            self.assessments.append(Feedback("faithful", error=error, source=of_judge))
-            return
-        self.assessments.append(Feedback("faithful", _yes(r.predicted), source=of_judge, rationale=self._rationale()))
-        if r.probability is not None:
-            self.assessments.append(Feedback("probability", round(r.probability, 4), source=of_judge))
-        agrees = Feedback("agrees", _yes(r.predicted == r.label), source=self._source("CODE", "faith_dspy"))
-        self.assessments.append(agrees)
-
-    def _assess_statement(self, s: StatementRow, span_id: str) -> None:
-        from mlflow.entities import Expectation, Feedback
-
-        if s.verdict:
-            of_judge = self._source("LLM_JUDGE", self.judge)
-            supported = _yes(s.verdict == "fully_supported")
-            self.assessments.append(
-                Feedback("supported", supported, source=of_judge, span_id=span_id, rationale=s.reason)
-            )
-        if s.label is not None:
-            people = self._source("HUMAN", "labels")
-            self.assessments.append(Expectation("supported", _yes(s.label), people, span_id=span_id))
-
-    def _rationale(self) -> str:
-        doubtful = [s for s in self.row.statements if s.verdict != "fully_supported"]
-        told = [f"{(s.verdict or 'unjudged').replace('_', ' ')}: {s.text}" for s in doubtful]
-        return "\n".join(told) or "every statement is supported"
-
-    def _source(self, kind: str, name: str) -> Any:
-        from mlflow.entities import AssessmentSource
-
-        return AssessmentSource(kind, name)
-
-    def info(self, experiment_id: str) -> Any:
-        """What MLflow's list of traces shows."""
-        from mlflow.entities import TraceInfo, TraceLocation, TraceState
-
-        r = self.row
-        words = {True: "faithful", False: "unfaithful", None: f"unscored: {r.unscored or 'no verdict'}"}
-        for a in self.assessments:
-            a.trace_id = self.id
-        return TraceInfo(
-            trace_id=self.id,
-            trace_location=TraceLocation.from_experiment_id(experiment_id),
-            request_time=self.at,
-            execution_duration=round(r.usage.seconds * 1000),
-            state=TraceState.OK,
-            client_request_id=r.id,
-            request_preview=r.answer[:_PREVIEW],
-            response_preview=f"{words[r.predicted]}; people: {words[r.label]}",
-            trace_metadata={
-                _RUN: self.run_id,
-                "mlflow.trace_schema.version": "3",
-                "mlflow.trace.tokenUsage": json.dumps(_tokens(r.usage)),
+def _write_calls(trace: TraceWriter, row: PredictionRow, verdicts: list[str], judge: str, lm: str) -> None:
+    """Extraction, then verification with a span for each statement, one after the other as long as their calls took."""
+    extraction, each = row.extraction, [s.usage or Usage() for s in _statements(row)]
+    together = _remaining(row.usage, extraction, *each)
+    texts = [s.text for s in _statements(row)]
+    trace.span(
+        "extract",
+        "LLM" if extraction.calls else "PARSER",
+        seconds=extraction.seconds,
+        inputs={"answer": row.answer},
+        outputs=texts,
+        usage=extraction,
+        lm=lm,
+    )
+    verify = trace.span(
+        "verify",
+        "LLM" if together.calls else "CHAIN",
+        start=extraction.seconds,
+        seconds=max(0.0, row.usage.seconds - extraction.seconds),
+        inputs={"statements": texts},
+        outputs=verdicts,
+        usage=together,
+        lm=lm,
+    )
+    start = extraction.seconds
+    for s, usage in zip(_statements(row), each, strict=True):
+        span = trace.span(
+            "statement",
+            "LLM" if usage.calls else "CHAIN",
+            parent=verify,
+            start=start,
+            seconds=usage.seconds,
+            inputs={"statement": s.text},
+            outputs={
+                k: v for k in ("verdict", "confidence", "chunk_ids", "reason") if (v := getattr(s, k)) is not None
             },
-            tags={"mlflow.traceName": "judge", _DIGEST: self.digest, "part": r.part, **_short(r.tags)},
-            assessments=self.assessments,
+            error=s.error,
+            usage=usage,
+            lm=lm,
         )
+        start += usage.seconds
+        _assess_statement(trace, s, span, judge)
+
+
+def _assess_answer(trace: TraceWriter, row: PredictionRow, judge: str) -> None:
+    from mlflow.entities import AssessmentError, AssessmentSource
+
+    by_judge = AssessmentSource("LLM_JUDGE", judge)
+    trace.expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels"))
+    if row.predicted is None:
+        error = AssessmentError("UNSCORED", row.unscored or "no verdict")
+        trace.feedback("faithful", None, by_judge, error=error)
+        return
+    doubtful = [
+        f"{(s.verdict or 'unjudged').replace('_', ' ')}: {s.text}"
+        for s in _statements(row)
+        if s.verdict != "fully_supported"
+    ]
+    rationale = "\n".join(doubtful) or "every statement is supported"
+    trace.feedback("faithful", _yes(row.predicted), by_judge, rationale=rationale)
+    if row.probability is not None:
+        trace.feedback("probability", round(row.probability, 4), by_judge)
+    trace.feedback("agrees", _yes(row.predicted == row.label), AssessmentSource("CODE", "faith_dspy"))
+
+
+def _assess_statement(trace: TraceWriter, s: Any, span: LiveSpan, judge: str) -> None:
+    from mlflow.entities import AssessmentSource
+
+    if s.verdict:
+        supported = _yes(s.verdict == "fully_supported")
+        trace.feedback("supported", supported, AssessmentSource("LLM_JUDGE", judge), span, rationale=s.reason)
+    if s.label is not None:
+        trace.expectation("supported", _yes(s.label), AssessmentSource("HUMAN", "labels"), span)
+
+
+def _statements(row: PredictionRow) -> list[Any]:
+    from types import SimpleNamespace
+
+    none = dict.fromkeys(("verdict", "confidence", "label", "chunk_ids", "reason", "error"))
+    usages = [Usage.model_validate(s["usage"]) if "usage" in s else None for s in row.statements]
+    return [SimpleNamespace(**{**none, **s, "usage": u}) for s, u in zip(row.statements, usages, strict=True)]
 
 
 def _yes(value: bool) -> str:
-    """As MLflow's own judges say it; its table of traces shows nothing for an expectation that is false."""
+    """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
     return "yes" if value else "no"
 
 
-def _base64(digits: str) -> str:
-    return base64.b64encode(bytes.fromhex(digits)).decode()
-
-
-def _tokens(usage: Usage) -> dict[str, int]:
+def _tokens(usage: Usage) -> Mapping[str, int]:
     return {
         "input_tokens": usage.prompt_tokens,
         "output_tokens": usage.output_tokens,
@@ -232,11 +287,7 @@ def _tokens(usage: Usage) -> dict[str, int]:
     }
 
 
-def _less(whole: Usage, *parts: Usage) -> Usage:
-    """What is left of a usage; its price is not told."""
+def _remaining(whole: Usage, *parts: Usage) -> Usage:
+    """What is left of a usage without some of its parts; its price is not known."""
     names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "seconds")
     return Usage(**{n: max(0, getattr(whole, n) - sum(getattr(p, n) for p in parts)) for n in names})
-
-
-def _short(tags: Mapping[str, str]) -> dict[str, str]:
-    return {k[:250]: str(v)[:250] for k, v in tags.items()}

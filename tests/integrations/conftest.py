@@ -41,7 +41,7 @@ def registry(tmp_path_factory):
     from faith_dspy import Judge
     from faith_dspy.optimize.results import StudyResult
     from faith_dspy.optimize.tracking.registry import register
-    from faith_dspy.optimize.tracking.store import client_of
+    from faith_dspy.optimize.tracking.store import client_of, connect
     from faith_dspy.scoring.agreement import measure
 
     folder = tmp_path_factory.mktemp("registry")
@@ -53,8 +53,8 @@ def registry(tmp_path_factory):
          "test": [{"name": "champion", "kind": "lm", "agreement": found}], "judge_dir": str(folder / "judge")}
     )  # fmt: skip
     uri = f"sqlite:///{folder}/mlflow.db"
-    client = client_of(uri)
-    experiment = client.create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
-    run = client.create_run(experiment).info.run_id
-    register(client, experiment, run, result, "faithfulness")
+    client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
+    store = connect(uri)
+    run = store.client.create_run(store.experiment_id).info.run_id
+    register(store, run, result, "faithfulness")
     return uri

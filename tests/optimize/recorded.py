@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from test_study import Quiet, Record, knowing, labels
 
 from faith_dspy.optimize.study import Options, run
-from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
+from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.study_run import MlflowTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.monitoring.alignment import FaithfulnessAlignment, align
-from faith_dspy.optimize.tracking.feedback import traces_in
 from faith_dspy.optimize.tracking.review import push
+from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
@@ -55,7 +55,7 @@ def _knowing(asked: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def traces(own_store: Path) -> list[Any]:
     """Traces with people's feedback called ``grounded``."""
-    store = traces_in(None, "agent", make=True)
+    store = connect(None, "agent")
     push(store, _labelled(), "grounded")
     return list(mlflow.search_traces(locations=[store.experiment_id], return_type="list"))
 

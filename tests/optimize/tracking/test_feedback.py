@@ -17,8 +17,9 @@ from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example, read_labels
 from faith_dspy.optimize.data.votes import majority, meaning, parse_words
-from faith_dspy.optimize.tracking.feedback import labels_of, pull, traces_in
+from faith_dspy.optimize.tracking.feedback import labels_of, pull
 from faith_dspy.optimize.tracking.review import push
+from faith_dspy.optimize.tracking.store import connect
 
 KETTLE = {
     "id": "kettle",
@@ -66,7 +67,7 @@ def _traces() -> list[Any]:
 
 def test_there_and_back(own_store: Path) -> None:
     """What is pushed comes back as it was: texts, chunks with their ids and sources, statements, annotators, part."""
-    store = traces_in(None, "review", make=True)
+    store = connect(None, "review")
     examples = [parse_example(row) for row in (KETTLE, CUP)]
     assert push(store, examples) == (2, 5)  # three people and the statements; the file's own word
     pulled = pull(store)
@@ -76,7 +77,7 @@ def test_there_and_back(own_store: Path) -> None:
 
 def test_pushed_again(own_store: Path) -> None:
     """Nothing is made or added twice, and what a person said in the meantime stays."""
-    store = traces_in(None, "review", make=True)
+    store = connect(None, "review")
     examples = [parse_example(CUP)]
     push(store, examples)
     (trace,) = mlflow.search_traces(locations=[store.experiment_id], return_type="list")
@@ -164,7 +165,6 @@ def test_on_the_command_line(
     assert code == 2
     assert "there is no experiment 'reviews'" in err
     assert "review" in err
-    assert "mlflow.experimentKind" not in mlflow.get_experiment_by_name("review").tags  # it is its owner's
     code, err = run("pull", "--experiment", "review", "--name", "fluent")
     assert (code, "usable human assessment called 'fluent'" in err) == (2, True)
 

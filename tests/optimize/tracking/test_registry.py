@@ -9,8 +9,9 @@ from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, StudyResult
-from faith_dspy.optimize.tracking.registry import Earned, earned, register, rollback
-from faith_dspy.optimize.tracking.store import client_of
+from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
+from faith_dspy.optimize.tracking.registry import Promotion, decide_promotion, register, rollback
+from faith_dspy.optimize.tracking.store import client_of, connect
 from faith_dspy.scoring.agreement import measure
 
 LABELS = [True, False] * 20
@@ -43,40 +44,40 @@ def study(study_id: str, probabilities: list[float], verdict: str = "better", fi
     )  # fmt: skip
 
 
-# Whether the alias is earned
+# Whether the champion is replaced
 
 
 def test_better_than_its_baseline_is_enough_where_nothing_is_shared() -> None:
     """Tested on other answers than the champion, a judge must be shown better than its own untuned judge."""
     other = study("b", RIGHT, first=100)
     for present in (None, other):
-        assert earned(study("a", MOSTLY), present) == Earned(
+        assert decide_promotion(study("a", MOSTLY), present) == Promotion(
             True,
             "it is better than its own untuned judge; the present champion was not tested on the same answers",
         )
-        found = earned(study("a", MOSTLY, "not shown better"), present)
-        assert found == Earned(False, "it is not shown better than its own untuned judge")
+        found = decide_promotion(study("a", MOSTLY, "not shown better"), present)
+        assert found == Promotion(False, "it is not shown better than its own untuned judge")
 
 
 def test_worse_on_the_same_answers_is_not_promoted() -> None:
     """Nothing else counts then. All right against all wrong: 100 points of balanced accuracy."""
-    found = earned(study("a", WRONG), study("b", RIGHT))
+    found = decide_promotion(study("a", WRONG), study("b", RIGHT))
     assert not found.promoted
-    assert found.why.startswith("it is worse than the present champion on the same 40 test answers (-100.0 [")
+    assert found.reason.startswith("it is worse than the present champion on the same 40 test answers (-100.0 [")
 
 
 def test_better_on_the_same_answers_is_promoted() -> None:
     """Although it is not shown better than its own untuned."""
-    found = earned(study("a", RIGHT, "not shown better"), study("b", WRONG))
+    found = decide_promotion(study("a", RIGHT, "not shown better"), study("b", WRONG))
     assert found.promoted
-    assert "it is better than the present champion on the same 40 test answers (+100.0 [" in found.why
+    assert "it is better than the present champion on the same 40 test answers (+100.0 [" in found.reason
 
 
 def test_as_good_on_the_same_answers_needs_the_baseline() -> None:
     """Not shown worse than the champion, it has still to be worth its tuning."""
-    assert earned(study("a", RIGHT), study("b", RIGHT)).promoted
-    assert "not shown worse than the present champion" in earned(study("a", RIGHT), study("b", RIGHT)).why
-    assert not earned(study("a", RIGHT, "not shown better"), study("b", RIGHT)).promoted
+    assert decide_promotion(study("a", RIGHT), study("b", RIGHT)).promoted
+    assert "not shown worse than the present champion" in decide_promotion(study("a", RIGHT), study("b", RIGHT)).reason
+    assert not decide_promotion(study("a", RIGHT, "not shown better"), study("b", RIGHT)).promoted
 
 
 def test_other_labels_are_other_answers() -> None:
@@ -84,7 +85,7 @@ def test_other_labels_are_other_answers() -> None:
     present = study("b", RIGHT)
     rows = present.test[0].predictions
     rows[0] = rows[0].model_copy(update={"label": False})
-    assert "not tested on the same answers" in earned(study("a", WRONG), present).why
+    assert "not tested on the same answers" in decide_promotion(study("a", WRONG), present).reason
 
 
 # The registry
@@ -95,16 +96,16 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Registers studies in a store that is not the process's own: (sentence, aliases)."""
     monkeypatch.chdir(tmp_path)
     uri = f"sqlite:///{tmp_path}/theirs.db"
-    client = client_of(uri)
-    experiment = client.create_experiment("faithfulness")
+    store = connect(uri)
+    client = store.client
 
     def make(result: StudyResult, card: str = "The card.") -> Any:
-        run = client.create_run(experiment).info.run_id
+        run = client.create_run(store.experiment_id).info.run_id
         client.log_text(run, result.model_dump_json(), "study.json")
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
         result.judge_dir = "judge"
-        told = register(client, experiment, run, result, "faithfulness")
+        told = register(store, run, result, "faithfulness")
         aliases = {k: str(v) for k, v in client.get_registered_model("faithfulness").aliases.items()}
         return told, aliases
 
@@ -117,7 +118,7 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
     told, aliases = registered(study("a", MOSTLY, "not shown better"))
     assert told == "Registered as faithfulness version 1 and @champion: there was no champion."
     assert aliases == {"champion": "1"}
-    with pytest.raises(InputError, match="no version @previous to go back to"):
+    with pytest.raises(InputError, match="no version @previous"):
         rollback(tracking_uri=registered.uri)
 
     told, aliases = registered(study("b", WRONG), "x" * 4000 + "\n" + "y" * 4000)

@@ -18,7 +18,7 @@ from recorded import free_port, log_study, serving
 from faith_dspy import load_judge
 from faith_dspy.optimize.tracking.archive import read_study
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.traces import log_traces
+from faith_dspy.optimize.tracking.traces import log_study_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
 
     first = logged()
     assert set(first) == {r.id for r in result.tested("champion").predictions}
-    assert log_traces(store, run_id, result) == len(first)
+    assert log_study_traces(store, run_id, result) == len(first)
     again = logged()
     for name, trace in first.items():
         assert again[name].info.trace_id == trace.info.trace_id

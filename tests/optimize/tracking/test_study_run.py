@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import base64
 import gc
 import json
 import logging
 import shutil
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,8 @@ from faith_dspy.optimize import results
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.pareto import Candidate, frontier
-from faith_dspy.optimize.tracking.study_run import MlflowTracker, connect
+from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.study_run import MlflowTracker
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import measure
 
@@ -394,7 +393,7 @@ def _down(*_: object, **__: object) -> None:
 def test_a_server_that_is_down_is_found_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """`connect` names the address, without the password in it, and what to do."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(FaithDspyError, match=r"cannot be used at http://127\.0\.0\.1:9: .*--tracking-uri") as caught:
+    with pytest.raises(FaithDspyError, match=r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri") as caught:
         connect("http://me:hush@127.0.0.1:9")
     assert "hush" not in str(caught.value)
 
@@ -413,27 +412,6 @@ def test_without_mlflow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
         connect()
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_views_show_what_is_logged(here: Path) -> None:
-    """The saved views of the experiment's page name columns that a study has, and stay as the user changed them."""
-    result = _study()
-    tracker = _track(result)
-    tracker.finish(_conclude(result))
-    logged = set()
-    for run in [tracker._client.get_run(tracker.run_id), *tracker._children()]:
-        for kind in ("metrics", "params", "tags"):
-            logged |= {f"{kind}.`{name}`" for name in getattr(run.data, kind)}
-    experiment = tracker._client.get_experiment(tracker._store.experiment_id)
-    for name in ("variants", "studies"):
-        view = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])
-        state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
-        assert set(state["selectedColumns"]) - logged == {"attributes.`Models`"} & set(state["selectedColumns"])
-    tracker._client.set_experiment_tag(experiment.experiment_id, "mlflow.sharedViewState.variants", "mine")
-    connect()
-    tags = tracker._client.get_experiment(experiment.experiment_id).tags
-    assert tags["mlflow.sharedViewState.variants"] == "mine"
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import mlflow
 import pytest
 from recorded import log_study
 
 from faith_dspy.optimize.tracking import traces as tracing
-from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.optimize.tracking.store import connect, global_store
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult
@@ -85,21 +86,9 @@ def test_disagreements_come_first(logged) -> None:
         one.model_copy(update={"id": name, "label": True, "predicted": predicted, "probability": p})
         for name, (predicted, p) in told.items()
     ]
-    assert [r.id for r in tracing.ordered(rows)] == ["blunder", "slip", "unscored", "agree"]
-    asked = [r.id for r in tracing.ordered(logged.result.tested("champion").predictions)]
+    assert [r.id for r in tracing.disagreements_first(rows)] == ["blunder", "slip", "unscored", "agree"]
+    asked = [r.id for r in tracing.disagreements_first(logged.result.tested("champion").predictions)]
     assert [t.info.client_request_id for t in logged.found] == asked
-
-
-def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
-    """Neither false nor nothing: MLflow's page shows the feedback as failed, and why."""
-    result = logged.result
-    row = result.tested("champion").predictions[0]
-    row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
-    trace = tracing._Trace(row, "run", "sentence", "lm", 1)
-    (feedback,) = [a for a in trace.assessments if a.name == "faithful" and a.feedback is not None]
-    assert feedback.feedback.value is None
-    assert feedback.error.error_message == "lm_failed"
-    assert "agrees" not in {a.name for a in trace.assessments}
 
 
 def test_what_was_judged_is_told(logged) -> None:
@@ -110,16 +99,32 @@ def test_what_was_judged_is_told(logged) -> None:
 
 
 def test_what_people_added_stays(logged) -> None:
-    """The same study again leaves its traces as they are; of another outcome of the same answer the trace is new."""
-    from mlflow.entities import AssessmentSource, Feedback
-    from mlflow.tracing.client import TracingClient
+    """The same study again leaves its traces as they are. Another outcome replaces them."""
+    from mlflow.entities import AssessmentSource
 
-    said = Feedback("faithful", "no", source=AssessmentSource("HUMAN", "a reader"))
-    TracingClient(logged.store.uri).log_assessment(logged.found[0].info.trace_id, said)
-    tracing.log_traces(logged.store, logged.run_id, logged.result)
+    said = AssessmentSource("HUMAN", "a reader")
+    with global_store(logged.store.uri):
+        mlflow.log_feedback(trace_id=logged.found[0].info.trace_id, name="faithful", value="no", source=said)
+    tracing.log_study_traces(logged.store, logged.run_id, logged.result)
     now = logged.now()
     assert [t.info.trace_id for t in now] == [t.info.trace_id for t in logged.found]
     assert len(now[0].info.assessments) == len(logged.found[0].info.assessments) + 1
     changed = logged.result.model_copy(update={"champion": "another"})
-    tracing.log_traces(logged.store, logged.run_id, changed)
+    tracing.log_study_traces(logged.store, logged.run_id, changed)
     assert {a.source.source_id for t in logged.now() for a in t.info.assessments} == {"labels", "another", "faith_dspy"}
+
+
+def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
+    """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
+    row = logged.result.tested("champion").predictions[0]
+    row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
+    test = [logged.result.test[0].model_copy(update={"predictions": [row]})]
+    run_id = logged.store.client.create_run(logged.store.experiment_id).info.run_id
+    changed = logged.result.model_copy(update={"test": test})
+    assert tracing.log_study_traces(logged.store, run_id, changed) == 1
+    (trace,) = logged.store.client.search_traces(locations=[logged.store.experiment_id], run_id=run_id)
+    (feedback,) = [a for a in trace.info.assessments if a.name == "faithful" and a.feedback is not None]
+    assert feedback.feedback.value is None
+    assert feedback.error.error_code == "UNSCORED"
+    assert feedback.error.error_message == "lm_failed"
+    assert "agrees" not in {a.name for a in trace.info.assessments}
