@@ -1,4 +1,4 @@
-"""People's feedback on traces in MLflow → a tuned judge, with its agreement on feedback it has not seen.
+"""A judge tuned on people's feedback on MLflow traces, with its agreement on feedback it has not seen.
 
 from faith_dspy.optimize.monitoring.alignment import FaithfulnessAlignment, align
 judge, study = align(mlflow.search_traces(return_type="list"), name="faithful", lm="openai/gpt-4o-mini")
@@ -48,32 +48,43 @@ def align(
     api_key: str | None = None,
     **options: Any,
 ) -> tuple[Judge, StudyResult]:
-    """Tune a judge on the human assessments called ``name``, and say how far it agrees with those it did not see.
+    """Tune a judge on the human assessments called ``name``.
 
-    The feedback becomes labels (`labels_of`), these are split by context into train, dev and test, and a study runs as
-    `faith_dspy.optimize.tune` does, which takes ``options`` (lm, budget, seed, operating_point, tracking_uri …). ``words``: what
-    labels mean that are neither yes/no, true/false, a verdict nor a rating. ``out``: folder for the judge, default
-    ``judges/<name>``.
+    The feedback becomes labels (`labels_of`), and `faith_dspy.optimize.tune` runs a study on them, which splits them
+    into train, dev and test.
 
-    Raises `InputError` where too few traces have feedback that can be used.
+    Args:
+        traces: with human feedback.
+        name: of the assessments.
+        words: the meaning of labels that are neither yes/no, true/false, a verdict nor a rating.
+        out: folder for the judge, default ``judges/<name>``.
+        api_base, api_key: of the LM.
+        options: what `tune` takes besides: ``lm, budget, seed, operating_point, tracking_uri`` …
+
+    Returns:
+        The judge, and the study with its agreement on answers that no part of tuning has seen.
+
+    Raises:
+        InputError: too few traces have feedback that can be used.
     """
     from faith_dspy.artifact import load_judge
     from faith_dspy.optimize import tune
 
-    pulled = labels_of(traces, name, words)
-    if not pulled.rows:
+    labels = labels_of(traces, name, words)
+    if not labels.rows:
         raise InputError(
-            f"no trace has a usable human assessment called {name!r}: {pulled.sentence} Give traces with feedback "
+            f"no trace has a usable human assessment called {name!r}: {labels.sentence} Give traces with feedback "
             "whose source is HUMAN, or name it."
         )
-    log.info("%s", pulled.sentence)
-    out = Path("judges") / name.replace("/", "-") if out is None else Path(out)
+    log.info("%s", labels.sentence)
+    file_name = name.replace("/", "-")
     with tempfile.TemporaryDirectory() as folder:
-        labels = Path(folder) / f"{name.replace('/', '-')}.jsonl"
-        write_labels(pulled.rows, labels)
-        study = tune(labels, out=out, api_base=api_base, api_key=api_key, **options)
-    if len(pulled.rows) < pulled.n:
-        study.notes.append(f"Of the feedback: {pulled.sentence}")
+        path = Path(folder) / f"{file_name}.jsonl"
+        write_labels(labels.rows, path)
+        place = Path("judges") / file_name if out is None else Path(out)
+        study = tune(path, out=place, api_base=api_base, api_key=api_key, **options)
+    if len(labels.rows) < labels.n:
+        study = study.model_copy(update={"notes": (*study.notes, f"Of the feedback: {labels.sentence}")})
     return load_judge(study.judge_dir, api_base=api_base, api_key=api_key), study
 
 
@@ -88,28 +99,28 @@ class AlignedJudge(FaithfulnessScorer):
 
     @property
     def study(self) -> StudyResult:
-        """Variants, test, comparisons with the untuned judge and the baselines, and what to know beside the figures."""
-        found: StudyResult = self._study
-        return found
+        """The study: its variants, its test, and the comparisons with the untuned judge and the baselines."""
+        study: StudyResult = self._study
+        return study
 
     @property
     def agreement(self) -> Agreement:
-        """With people, on answers no part of tuning has seen."""
+        """Agreement with people on answers that no part of tuning has seen."""
         return self.study.tested("champion").agreement
 
 
 class FaithfulnessAlignment(AlignmentOptimizer):
     """`align` as the optimizer of MLflow's ``judge.align(traces, optimizer=…)``.
 
-    It takes any MLflow judge of single answers, reads the human assessments of its name, and returns an `AlignedJudge`
-    of that name. Of the judge that is aligned nothing but the name is used: what is tuned is our own program, on the LM
-    given here. ``options`` are those of `align`.
+    It reads the human assessments that have the name of the MLflow judge, and returns an `AlignedJudge` of that name.
+    Nothing else of the MLflow judge is used: what is tuned is the program of this package, on the LM given here.
+    ``options`` are those of `align`.
     """
 
     def __init__(self, lm: str = "local", **options: Any) -> None:
         self._options = {"lm": lm, **options}
 
     def align(self, judge: MlflowJudge, traces: list[Trace]) -> AlignedJudge:
-        """A judge tuned on what people said of the traces under this judge's name."""
+        """Tune a judge on what people said of the traces under this judge's name."""
         tuned, study = align(traces, **{"name": judge.name, **self._options})
         return AlignedJudge(tuned, study, name=judge.name, description=judge.description)

@@ -1,63 +1,61 @@
-"""A judge in use, watched: its agreement on an anchor set over time, what flipped, what drifted, and alarms.
+"""Whether a judge in use still agrees with people, on anchor labels that it is measured on again and again.
 
-`faith_dspy.optimize.monitoring.drift_run` keeps what was seen from one time to the next.
+from faith_dspy.optimize.monitoring.drift import measure_drift
+first = measure_drift(judge, labelled)
+later = measure_drift(judge, labelled, earlier=[first], minimum=0.75)
+later.alarms, later.flips, later.agreement.answers.balanced_accuracy
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from faith_dspy.errors import InputError
+from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.checks import Comparison
+from faith_dspy.optimize.monitoring.prevalence import Prevalence, faithful_share
+from faith_dspy.optimize.reporting.wording import points
 from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.report.numbers import points
-from faith_dspy.scoring.agreement import Agreement
+from faith_dspy.schema import Usage
+from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
 from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
-    from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment, LabelledExample
 
-MAX_DRIFT = 0.2
-"""Largest distance between two distributions of scores, or two coverages, that raises no alarm."""
-_CHARACTERS = 200  # of an answer, kept to be recognised by
-_Since = Literal["last", "first"]
+MAX_SHIFT = 0.2
+"""The largest shift of scores or coverage that raises no alarm."""
+_CHARACTERS = 200  # of an answer, kept to recognise it by
+Since = Literal["last", "first"]
 
 
-class _Model(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Verdict(_Model):
-    """One answer of the anchor set as the judge saw it."""
+class AnchorVerdict(_Frozen):
+    """The judge's verdict on one labelled answer."""
 
     id: str
     group: str
     label: bool
     predicted: bool | None
+    """None: unscored."""
     score: float | None
-    """What AUROC is measured on: probability, else confidence or score."""
+    """`Judgment.ranking`."""
     answer: str
+    """Its beginning."""
 
 
-class Look(_Model):
-    """The judge at one time."""
-
-    at: str
-    """ISO, UTC."""
-    judge: str
-    """`Judge.fingerprint`."""
-    agreement: Agreement
-    verdicts: list[Verdict]
-    traffic: list[float | None] = Field(default_factory=list)
-    """Scores of unlabelled answers, where some were judged; None: unscored."""
-
-
-class Flip(_Model):
-    """An answer with another verdict than the last time; None: unscored."""
+class Flip(_Frozen):
+    """An answer whose verdict is not the last report's. None: unscored."""
 
     id: str
     label: bool
@@ -66,159 +64,234 @@ class Flip(_Model):
     answer: str
 
 
-class Drift(_Model):
-    """How far scores and coverage have moved."""
+class Shift(_Frozen):
+    """How far scores and coverage have moved since an earlier report."""
 
-    of: Literal["anchor", "traffic"]
-    since: _Since
+    of: Literal["anchor", "unlabelled"]
+    since: Since
     distance: float | None
-    """Largest difference of the two distribution functions, in [0, 1] (the two-sample Kolmogorov–Smirnov statistic);
-    None when nothing was scored on a side."""
+    """Largest difference of the two distribution functions, in [0, 1] (two-sample Kolmogorov–Smirnov statistic); None
+    when nothing was scored on one side."""
     p_value: float | None
     coverage: float
-    """Of now minus that of then."""
+    """Share of scored answers now, minus the share then."""
 
 
-class Watched(_Model):
-    """One look, beside the last and the first."""
+class DriftReport(_Frozen):
+    """A judge measured on anchor labels, and compared with earlier reports on the same labels."""
 
-    step: int
-    """0 for the first."""
-    now: Look
-    since: dict[_Since, Comparison]
-    """The judge now against itself then, paired; empty at the first look."""
-    then: dict[_Since, str]
-    """When that was."""
-    other_version: bool
-    """Whether LM, options, prompts or classifier are others than the last time."""
-    flips: list[Flip]
-    drifts: list[Drift]
-    alarms: list[str]
-    """A sentence for each bar that was failed."""
+    at: str
+    """ISO 8601, UTC."""
+    judge: str
+    """`Judge.fingerprint`."""
+    label_set_hash: str
+    agreement: JudgeAgreement
+    usage: Usage
+    """Of judging the anchor answers."""
+    verdicts: tuple[AnchorVerdict, ...]
+    """Ordered by id."""
+    unlabelled: tuple[float | None, ...] = ()
+    """`Judgment.ranking` of the unlabelled answers."""
+    prevalence: Prevalence | None = None
+    """Share of faithful answers among the unlabelled ones."""
+    compared: dict[Since, Comparison] = {}
+    """The judge now against the last report and the first, paired; empty without earlier reports."""
+    compared_at: dict[Since, str] = {}
+    """When those were."""
+    new_version: bool = False
+    """Whether LM, options, prompts or classifier changed since the last report."""
+    flips: tuple[Flip, ...] = ()
+    """Since the last report, those to a wrong verdict first."""
+    shifts: tuple[Shift, ...] = ()
+    alarms: tuple[str, ...] = ()
+    """A sentence for each limit that was passed."""
+
+    @property
+    def changes(self) -> list[str]:
+        """What changed since the earlier reports, a sentence each; empty without any."""
+        out = [
+            f"Since the {since} report ({self.compared_at[since]}): balanced accuracy {_change(c)}."
+            for since, c in self.compared.items()
+        ]
+        if self.compared:
+            wrong = sum(f.now != f.label for f in self.flips)
+            version = "another version of the judge" if self.new_version else "the same judge"
+            out.append(f"{len(self.flips)} verdicts flipped, {wrong} of them to wrong or unscored; {version}.")
+        for s in self.shifts:
+            p = "" if s.p_value is None else f" (p = {s.p_value:.2g})"
+            moved = "not comparable" if s.distance is None else f"shifted by {s.distance:.2f}{p}"
+            out.append(f"Since the {s.since} report, {s.of} answers: scores {moved}, coverage {s.coverage:+.2f}.")
+        return out
 
 
-def look(rows: Sequence[PredictionRow], ranking: Sequence[float | None], agreement: Agreement, judge: str,
-         traffic: Sequence[float | None] = ()) -> Look:  # fmt: skip
-    """The judge as it is now, from what `judged_rows` gives."""
-    verdicts = [
-        Verdict(id=r.id, group=r.group, label=r.label, predicted=r.predicted, score=s, answer=r.answer[:_CHARACTERS])
-        for r, s in zip(rows, ranking, strict=True)
-    ]
-    return Look(
+def measure_drift(
+    judge: Judge,
+    labelled: Sequence[LabelledExample],
+    *,
+    earlier: Sequence[DriftReport] = (),
+    unlabelled: Iterable[Mapping[str, Any]] = (),
+    minimum: float | None = None,
+    max_shift: float = MAX_SHIFT,
+    num_threads: int | None = None,
+    seed: int = 0,
+) -> DriftReport:
+    """Judge the anchor labels again, and compare with earlier reports on them.
+
+    Args:
+        judge: a hosted LM is asked anew, not the cache: another model may answer to its name by now.
+        labelled: the anchor labels, always the same and never tuned on.
+        earlier: reports on the same labels, the oldest first. The first and the last count.
+        unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
+            the anchor labels must then be a random sample of them) and the shift of their scores.
+        minimum: balanced accuracy below which there is an alarm.
+        max_shift: shift of scores or coverage above which there is an alarm.
+        num_threads, seed: of `Judge.batch` and of the intervals.
+
+    Further alarms are raised by a judge that is shown worse than the first or the last report says (95 %, paired).
+
+    Raises:
+        InputError: no answer is labelled, or an earlier report is about other labels.
+    """
+    for lm in judge.lms:
+        lm.cache = lm.cache and bool(lm.endpoint.sha256)
+    records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in labelled]
+    return drift_report(
+        labelled,
+        judge.batch(records, num_threads),
+        judge.fingerprint,
+        earlier=earlier,
+        unlabelled=judge.batch(list(unlabelled), num_threads),
+        minimum=minimum,
+        max_shift=max_shift,
+        seed=seed,
+    )
+
+
+def drift_report(
+    labelled: Sequence[LabelledExample],
+    judgments: Sequence[Judgment],
+    judge: str,
+    *,
+    earlier: Sequence[DriftReport] = (),
+    unlabelled: Sequence[Judgment] = (),
+    minimum: float | None = None,
+    max_shift: float = MAX_SHIFT,
+    seed: int = 0,
+) -> DriftReport:
+    """`measure_drift` for answers that are judged already. ``judge``: its fingerprint."""
+    agreement = measure_agreement(labelled, judgments, seed=seed)
+    verdicts = sorted(
+        (
+            AnchorVerdict(
+                id=e.id,
+                group=e.group_key,
+                label=e.label,
+                predicted=j.faithful,
+                score=j.ranking,
+                answer=e.answer[:_CHARACTERS],
+            )
+            for e, j in zip(labelled, judgments, strict=True)
+            if e.label is not None
+        ),
+        key=lambda v: (v.id, v.group),
+    )
+    if not verdicts:
+        raise InputError(f"none of the {len(labelled)} anchor answers is labelled faithful or not; drift needs some.")
+    labels_hash = label_set_hash(labelled)
+    if any(report.label_set_hash != labels_hash for report in earlier):
+        raise InputError("an earlier report is about other labels; drift is measured on the same labels each time.")
+    scores = tuple(j.ranking for j in unlabelled)
+    now = DriftReport(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         judge=judge,
+        label_set_hash=labels_hash,
         agreement=agreement,
-        verdicts=sorted(verdicts, key=lambda v: v.id),
-        traffic=list(traffic),
+        usage=sum((j.usage for j in judgments), Usage()),
+        verdicts=tuple(verdicts),
+        unlabelled=scores,
+        prevalence=faithful_share([v.label for v in verdicts], [v.score for v in verdicts], scores) if scores else None,
+        alarms=tuple(below_minimum(agreement.answers, minimum)),
     )
+    return _compared(now, earlier, max_shift, seed) if earlier else now
 
 
-class History(NamedTuple):
-    """What was seen before."""
-
-    steps: int = 0
-    first: Look | None = None
-    last: Look | None = None
-
-
-def watched(
-    now: Look, before: History, *, minimum: float | None = None, max_drift: float = MAX_DRIFT, seed: int = 0
-) -> Watched:
-    """Now against then.
-
-    Alarms: balanced accuracy below ``minimum``; now worse than the last time or the first, by the 95 % interval of the
-    paired difference; scores or coverage moved by more than ``max_drift`` since either.
-    """
-    known: dict[_Since, Look] = {}
-    if before.last is not None and before.first is not None:
-        known = {"last": before.last} if before.steps == 1 else {"last": before.last, "first": before.first}
-    since = {k: _compared(now, then, k, seed) for k, then in known.items()}
-    drifts = [d for k, then in known.items() for d in _drifts(now, then, k)]
-    alarms = below(now.agreement, minimum)
-    for k, c in since.items():
-        if c.verdict == "worse":
-            alarms.append(f"worse than the {k} time ({known[k].at}): balanced accuracy {_change(c)}.")
-    for d in drifts:
-        what = f"{'the traffic' if d.of == 'traffic' else 'the anchor set'} since the {d.since} time"
-        if d.distance is not None and d.distance > max_drift:
-            alarms.append(f"the scores of {what} have moved by {d.distance:.2f}, more than {max_drift:g}.")
-        if abs(d.coverage) > max_drift:
-            alarms.append(f"the coverage of {what} has moved by {d.coverage:+.2f}, more than {max_drift:g}.")
-    last = known.get("last")
-    return Watched(
-        step=before.steps,
-        now=now,
-        since=since,
-        then={k: v.at for k, v in known.items()},
-        other_version=last is not None and last.judge != now.judge,
-        flips=_flips(now, last) if last else [],
-        drifts=drifts,
-        alarms=alarms,
-    )
-
-
-def below(agreement: Agreement, minimum: float | None) -> list[str]:
-    """The alarm of a balanced accuracy below a bar, or that could not be measured."""
-    value = agreement.balanced_accuracy.value
-    if minimum is None or (value is not None and value >= minimum):
+def below_minimum(agreement: Agreement | None, minimum: float | None) -> list[str]:
+    """The alarm for a balanced accuracy that is below a minimum, or unknown; empty without an alarm."""
+    if minimum is None:
         return []
-    what = f"is {value:.3f}" if value is not None else f"is not known ({agreement.balanced_accuracy.why})"
-    return [f"balanced accuracy {what}, below the {minimum:g} that was asked for."]
+    accuracy = agreement.balanced_accuracy if agreement else None
+    if accuracy is not None and accuracy.value is not None:
+        what = f"is {accuracy.value:.3f}, below the minimum of {minimum:g}"
+        return [] if accuracy.value >= minimum else [f"balanced accuracy {what}."]
+    why = accuracy.why if accuracy else "no answer is labelled"
+    return [f"balanced accuracy is unknown ({why}); the minimum is {minimum:g}."]
 
 
-def _compared(now: Look, then: Look, since: str, seed: int) -> Comparison:
-    a, b = (Side([v.predicted for v in s.verdicts], [v.score for v in s.verdicts]) for s in (now, then))
+def _compared(now: DriftReport, earlier: Sequence[DriftReport], max_shift: float, seed: int) -> DriftReport:
+    last = earlier[-1]
+    then: dict[Since, DriftReport] = {"last": last} | ({"first": earlier[0]} if len(earlier) > 1 else {})
     labels, groups = [v.label for v in now.verdicts], [v.group for v in now.verdicts]
-    return compare(labels, a, b, groups, names=("the judge now", f"the {since} time"), seed=seed)
-
-
-def _flips(now: Look, then: Look) -> list[Flip]:
-    """Those that became wrong first."""
-    flips = [
-        Flip(id=n.id, label=n.label, before=t.predicted, now=n.predicted, answer=n.answer)
-        for n, t in zip(now.verdicts, then.verdicts, strict=True)
-        if n.predicted != t.predicted
-    ]
-    return sorted(flips, key=lambda f: (f.now == f.label, f.id))
-
-
-def _drifts(now: Look, then: Look, since: _Since) -> list[Drift]:
-    pairs: dict[Literal["anchor", "traffic"], tuple[Sequence[float | None], Sequence[float | None]]] = {
-        "anchor": ([v.score for v in now.verdicts], [v.score for v in then.verdicts])
+    compared = {
+        since: compare(labels, _side(now), _side(old), groups, names=("the judge now", f"the {since} report"), seed=seed)
+        for since, old in then.items()
     }
-    if now.traffic and then.traffic:
-        pairs["traffic"] = (now.traffic, then.traffic)
-    out = []
-    for of, sides in pairs.items():
-        here, there = ([s for s in side if s is not None] for side in sides)
-        found = need("scipy.stats", "Watching for drift").ks_2samp(here, there) if here and there else None
-        out.append(
-            Drift(
-                of=of,
-                since=since,
-                distance=None if found is None else float(found.statistic),
-                p_value=None if found is None else float(found.pvalue),
-                coverage=len(here) / len(sides[0]) - len(there) / len(sides[1]),
-            )
-        )
+    shifts = [s for since, old in then.items() for s in _shifts(now, old, since)]
+    alarms = [
+        f"worse than the {since} report ({then[since].at}): balanced accuracy {_change(c)}."
+        for since, c in compared.items()
+        if c.verdict == "worse"
+    ]
+    for s in shifts:
+        what = f"of the {s.of} answers since the {s.since} report"
+        if s.distance is not None and s.distance > max_shift:
+            alarms.append(f"the scores {what} have shifted by {s.distance:.2f}, more than {max_shift:g}.")
+        if abs(s.coverage) > max_shift:
+            alarms.append(f"the coverage {what} has changed by {s.coverage:+.2f}, more than {max_shift:g}.")
+    return now.model_copy(
+        update={
+            "compared": compared,
+            "compared_at": {since: old.at for since, old in then.items()},
+            "new_version": last.judge != now.judge,
+            "flips": _flips(now, last),
+            "shifts": tuple(shifts),
+            "alarms": (*now.alarms, *alarms),
+        }
+    )
+
+
+def _side(report: DriftReport) -> Side:
+    return Side([v.predicted for v in report.verdicts], [v.score for v in report.verdicts])
+
+
+def _flips(now: DriftReport, last: DriftReport) -> tuple[Flip, ...]:
+    flips = (
+        Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=n.answer)
+        for n, b in zip(now.verdicts, last.verdicts, strict=True)
+        if n.predicted != b.predicted
+    )
+    return tuple(sorted(flips, key=lambda f: (f.now == f.label, f.id)))
+
+
+def _shifts(now: DriftReport, old: DriftReport, since: Since) -> list[Shift]:
+    out = [_shift("anchor", since, *([v.score for v in report.verdicts] for report in (now, old)))]
+    if now.unlabelled and old.unlabelled:
+        out.append(_shift("unlabelled", since, now.unlabelled, old.unlabelled))
     return out
+
+
+def _shift(
+    of: Literal["anchor", "unlabelled"], since: Since, now: Sequence[float | None], old: Sequence[float | None]
+) -> Shift:
+    here, there = ([s for s in side if s is not None] for side in (now, old))
+    test = need("scipy.stats", "Measuring drift").ks_2samp(here, there) if here and there else None
+    return Shift(
+        of=of,
+        since=since,
+        distance=None if test is None else float(test.statistic),
+        p_value=None if test is None else float(test.pvalue),
+        coverage=len(here) / len(now) - len(there) / len(old),
+    )
 
 
 def _change(c: Comparison) -> str:
     return f"{points(c.balanced_accuracy)} points"
-
-
-def sentences(found: Watched) -> list[str]:
-    """What changed, in words; nothing at the first look."""
-    out = []
-    for k, c in found.since.items():
-        out.append(f"Since the {k} time ({found.then[k]}): balanced accuracy {_change(c)}.")
-    if found.since:
-        wrong = sum(f.now != f.label for f in found.flips)
-        version = "another version of the judge" if found.other_version else "the same judge"
-        out.append(f"{len(found.flips)} verdicts flipped, {wrong} of them to wrong or unscored; {version}.")
-    for d in found.drifts:
-        p = "" if d.p_value is None else f" (p = {d.p_value:.2g})"
-        moved = "not comparable" if d.distance is None else f"{d.distance:.2f}{p}"
-        out.append(f"Drift of the {d.of} since the {d.since} time: scores {moved}, coverage {d.coverage:+.2f}.")
-    return out

@@ -1,10 +1,9 @@
-"""A study in MLflow: one run, a run per variant under it, the champion in the registry.
-
-With `store`, `columns`, `registry`, `traces`, `notes` and `plots` beside it the only code that logs to MLflow.
-"""
+"""A study in MLflow: one run, with a run for each variant below it; the champion goes into the registry."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import logging
 import time
@@ -14,14 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting import notes, plots
 from faith_dspy.optimize.reporting.learned import write_learned
-from faith_dspy.optimize.reporting.markdown import prompts_diff, prompts_markdown, study_markdown, variant_markdown
-from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
-from faith_dspy.optimize.reporting.tables import predictions_table
-from faith_dspy.optimize.tracking import columns
-from faith_dspy.optimize.tracking.columns import MAIN, MORE
+from faith_dspy.optimize.tracking.archive import STUDY_FILE
+from faith_dspy.optimize.tracking.metrics import MAIN, agreement_metrics, result_metrics, usage_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register
-from faith_dspy.optimize.tracking.store import DESCRIPTION as NOTE
-from faith_dspy.optimize.tracking.store import Store, mlflow_errors, quiet, reason, redacted
+from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, mlflow_errors, quiet, reason, redacted
 from faith_dspy.optimize.tracking.traces import log_study_traces
 from faith_dspy.schema import digest
 
@@ -32,10 +27,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.agreement import Agreement
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
-_NAME, _PARENT, _TABLES = "mlflow.runName", "mlflow.parentRunId", "mlflow.loggedArtifacts"
+_PARENT = "mlflow.parentRunId"
 _MAX_PARAM, _MAX_TAG = 6000, 8000  # characters MLflow keeps
-_OPENED = {"mlflow.runType": "evaluation"}
-"""MLflow's page of runs unfolds what stands above such runs."""
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "skipped": "KILLED"}
 log = logging.getLogger(__name__)
 
@@ -43,51 +36,50 @@ log = logging.getLogger(__name__)
 class MlflowTracker:
     """`faith_dspy.optimize.study.Tracker` on MLflow.
 
-    Variants are recorded as they finish, so that a study that is killed leaves what was done. The same study run again
-    goes on in the same run and replaces its variants' runs.
+    Variants are recorded as they finish, so that a study that is killed keeps what was done. Running the same study
+    again continues its run and replaces its variants' runs.
 
-    MLflow never ends a study: what could not be recorded is warned of once, kept, and tried again with the next variant
-    and at the end.
+    A failing store never ends a study: what could not be recorded is tried again with the next variant and at the end,
+    after one warning.
     """
 
-    def __init__(self, store: Store, result: StudySetup, *, register: bool = True, model: str = MODEL) -> None:
+    def __init__(self, store: Store, setup: StudySetup, *, register: bool = True, model: str = MODEL) -> None:
         self._store, self._client, self._model = store, store.client, model if register else None
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
         self._since = _now()
-        self._title = f"{PurePath(result.labels_file).stem} · {result.budget}"
+        self._title = f"{PurePath(setup.labels_file).stem} · {setup.budget}"
         with mlflow_errors(store.uri, "take a run"):
-            self.run_id = self._open(result)
+            self.run_id = self._open(setup)
         self._unfinished = weakref.finalize(self, _mark_as_killed, self._client, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
-        """Record a variant."""
+        """Record a finished variant."""
         now = _now()
         self._waiting.append((result, self._since, now))
         self._since = now
-        self._try(self._catch_up)
+        self._try(self._log_waiting)
 
     def finish(self, result: StudyResult) -> str:
-        """Record the test, describe the study, crown the champion and register it; say what became of it there."""
+        """Record the finished study and register its champion; returns what became of it in the registry."""
         registered: list[str] = []
-        steps: list[Callable[[], object]] = [self._catch_up, lambda: self._conclude(result)]
-        steps.append(lambda: log_study_traces(self._store, self.run_id, result))
-        if self._model:
-            name = self._model
-            steps.append(lambda: registered.append(self._register(result, name)))
+        steps: list[Callable[[], object]] = [
+            self._log_waiting,
+            lambda: self._log_study(result),
+            lambda: log_study_traces(self._store, self.run_id, result),
+        ]
+        if name := self._model:
+            steps.append(lambda: registered.append(register(self._store, self.run_id, result, name)))
         steps.append(lambda: self._client.set_terminated(self.run_id, "FINISHED"))
         self._unfinished.detach()
         done = [self._try(step) for step in steps]
         if not all(done):
             log.warning(
-                "MLflow has not got all of this study. The judge in %s is complete. When MLflow is there, run the "
-                "study again: the LM's replies are kept, so it costs no calls.",
+                "MLflow's record of this study is incomplete. The judge in %s is complete. When MLflow is back, run "
+                "the study again: the LM's replies are cached, so it costs no calls.",
                 result.judge_dir,
             )
         return registered[0] if registered else ""
-
-    def _register(self, result: StudyResult, name: str) -> None:
-        result.registered = register(self._store, self.run_id, result, name)
 
     def _try(self, step: Callable[[], object]) -> bool:
         try:
@@ -100,36 +92,32 @@ class MlflowTracker:
             return False
         return True
 
-    def _open(self, result: StudySetup) -> str:
+    def _open(self, setup: StudySetup) -> str:
         """The run this study had before, or a new one."""
-        query = f"tags.`{_STUDY}` = '{result.study_id}' and tags.`{_KIND}` = 'study'"
+        query = f"tags.`{_STUDY}` = '{setup.study_id}' and tags.`{_KIND}` = 'study'"
         for run in self._client.search_runs([self._store.experiment_id], query, max_results=1):
             self._client.update_run(run.info.run_id, status="RUNNING")
             return str(run.info.run_id)
-        note = "Not finished. Variants appear below as they are; run the study again to go on."
-        run_id = self._create({_STUDY: result.study_id, _KIND: "study", "status": "running"}, self._title, note)
+        text = "Not finished. Its variants appear below as they finish; run the study again to continue it."
+        run_id = self._create({_STUDY: setup.study_id, _KIND: "study", "status": "running"}, self._title, text)
         params = {
-            "labels_file": result.labels_file,
-            "label_set_hash": result.label_set_hash,
-            "budget": result.budget,
-            "seed": result.seed,
-            **{f"answers_{part}": n for part, n in result.split.get("used", {}).items()},
-            **{"lm" if k == "name" else f"lm_{k}": v for k, v in result.lm.items() if v is not None},
+            **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
+            **{f"answers_{part}": n for part, n in setup.split.get("used", {}).items()},
+            **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
         }
         self._log(run_id, params=params)
         return run_id
 
-    def _catch_up(self) -> None:
+    def _log_waiting(self) -> None:
         while self._waiting:
-            self._variant(*self._waiting[0])
+            self._log_variant(*self._waiting[0])
             self._waiting.pop(0)
 
-    def _variant(self, v: VariantResult, start: int, end: int) -> None:
-        for old in self._children():
-            if old.data.tags.get(_VARIANT) == v.name:
-                self._client.delete_run(old.info.run_id)
+    def _log_variant(self, v: VariantResult, start: int, end: int) -> None:
+        for run in self._variant_runs():
+            if run.data.tags.get(_VARIANT) == v.name:
+                self._client.delete_run(run.info.run_id)
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        tags |= _OPENED
         if v.prompts:
             tags["prompts_digest"] = digest(v.prompts)
         run_id = self._create(tags, v.name, variant_markdown(v), start)
@@ -139,97 +127,98 @@ class MlflowTracker:
         if changed := prompts_diff(v.seed_prompts, v.prompts):
             self._client.log_text(run_id, changed, "prompts/diff.txt")
         metrics = {
-            **columns.agreement("dev", v.agreement, (*MAIN, *MORE)),
-            "dev_selection": v.selection_score,
-            **columns.agreement("dev_lm_only", v.lm_only),
-            **columns.agreement("dev_untuned", v.untuned),
-            **columns.usage(v.usage, "{}_per_answer", v.judged),
-            **columns.dollars(v.usage, v.judged),
-            **columns.usage(v.compile_usage, "compile_{}", 1 if v.compile_usage.calls else 0),
+            **result_metrics("dev", v),
+            "dev/selection_score": v.selection_score,
+            **agreement_metrics("dev/lm_only", v.lm_only),
+            **agreement_metrics("dev/untuned", v.untuned),
+            **usage_metrics("cost", v.usage, v.judged),
+            **usage_metrics("compile", v.compile_usage, min(1, v.compile_usage.calls)),
         }
         self._log(run_id, metrics, v.params)
         if v.agreement is not None:
-            self._judged(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "", v.weights)
+            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "")
+            self._log_figure(
+                run_id, plots.weights(v.weights, f"{v.name}: the classifier's weights"), "plots/weights.png"
+            )
         self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
-    def _conclude(self, result: StudyResult) -> None:
-        metrics: dict[str, float | None] = {}
+    def _log_study(self, result: StudyResult) -> None:
         for t in result.test:
-            prefix = f"test_{t.name.replace('-', '_')}"
-            baseline = t.kind == "baseline"
-            metrics |= columns.agreement(prefix, t.agreement, MAIN[:2] if baseline else (*MAIN, *MORE))
-            if not baseline:
-                metrics |= columns.usage(t.usage, f"{prefix}_{{}}_per_answer", t.agreement.n)
-                self._judged(self.run_id, t.predictions, t.agreement, f"{t.name}, on the testset", f"test/{t.name}/")
-        tags = {_CHAMPION: result.champion, "status": "done" if result.finished else "stopped early"}
-        for name, c in result.comparisons.items():
-            gain, d = f"test_gain_over_{name.replace('-', '_')}", c.balanced_accuracy
-            metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
-            tags[f"vs_{name.replace('-', '_')}"] = c.verdict
-        if result.optimism is not None:
-            metrics |= {"dev_corrected": result.optimism.corrected.value, "dev_optimism": result.optimism.value}
-        if result.groups is not None and (worst := result.groups.lowest) is not None:
-            metrics |= columns.agreement("test_worst_group", worst.agreement, MAIN[:2])
-            tags["worst_group"] = f"{worst.facet}: {worst.name}"
-        metrics |= columns.agreement("people", result.ceiling) | columns.usage(result.usage, "study_{}", 1)
-        metrics["study_seconds"] = result.seconds
-        # The champion's figures again under the names its variants have, so that a column holds both.
-        best, tested = result.variant(result.champion), result.tested("champion")
-        metrics |= columns.agreement("dev", best.agreement, MAIN[:2])
-        metrics |= columns.usage(tested.usage, "{}_per_answer", tested.agreement.n)
-        metrics |= columns.dollars(tested.usage, tested.agreement.n)
-        if result.costs:
-            tags["cheapest"] = next(p.name for p in result.costs if p.cheapest)
-        here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
-        tags[NOTE] = study_markdown(result, self._model, here)[:_MAX_TAG]
-        self._log(self.run_id, metrics, tags=tags)
-        for name, figure in study_figures(result).items():
-            self._client.log_figure(self.run_id, figure, name)
+            self._log_predictions(
+                self.run_id, t.predictions, t.agreement, f"{t.name}, on the testset", f"test/{t.name}/"
+            )
+        self._log(self.run_id, _study_metrics(result), tags=self._study_tags(result))
+        self._log_study_figures(result)
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
         slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
-        self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), "study.json")
+        self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), STUDY_FILE)
         self._client.log_text(self.run_id, write_learned(result), "learned.html")
         self._client.log_artifacts(self.run_id, result.judge_dir, "judge")
-        self._crown(result.champion)
+        self._mark_champion(result.champion)
 
-    def _crown(self, champion: str) -> None:
-        for run in self._children():
+    def _study_tags(self, result: StudyResult) -> dict[str, str]:
+        page = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
+        tags = {
+            _CHAMPION: result.champion,
+            "status": "done" if result.finished else "stopped early",
+            DESCRIPTION: notes.study(result, self._model, page)[:_MAX_TAG],
+            **{f"vs_{name.replace('-', '_')}": c.verdict for name, c in result.comparisons.items()},
+        }
+        if result.groups is not None and (worst := result.groups.lowest) is not None:
+            tags["worst_group"] = f"{worst.facet}: {worst.name}"
+        if cheapest := next((p.name for p in result.costs if p.cheapest), None):
+            tags["cheapest"] = cheapest
+        return tags
+
+    def _log_study_figures(self, result: StudyResult) -> None:
+        dev = [(v.name, v.agreement.balanced_accuracy) for v in result.variants if v.agreement]
+        test = [(t.name, t.agreement.balanced_accuracy) for t in result.test]
+        if result.ceiling:
+            test.append(("people", result.ceiling.balanced_accuracy))
+        title = f"Agreement with people on {result.test[0].agreement.n} unseen answers"
+        figures = {
+            "dev.png": plots.intervals(
+                dev, "Variants on dev: for choosing, not agreement with people", result.champion
+            ),
+            "test.png": plots.intervals(test, title, "champion"),
+            "frontier.png": plots.frontier(result.costs),
+        }
+        for part, check in (result.diagnosis.calibration if result.diagnosis else {}).items():
+            figures[f"calibration-{part}.png"] = plots.calibration_change(
+                check, f"Calibration before and after, {part}"
+            )
+        for path, figure in figures.items():
+            self._log_figure(self.run_id, figure, path)
+
+    def _mark_champion(self, champion: str) -> None:
+        for run in self._variant_runs():
             run_id, name = run.info.run_id, run.data.tags.get(_VARIANT, "")
             if name == champion:
-                self._log(run_id, tags={_CHAMPION: "true", _NAME: f"★ {name}"})
+                self._client.set_tag(run_id, _CHAMPION, "true")
+                self._client.update_run(run_id, name=f"★ {name}")
             elif _CHAMPION in run.data.tags:
                 self._client.delete_tag(run_id, _CHAMPION)
-                self._log(run_id, tags={_NAME: name})
+                self._client.update_run(run_id, name=name)
 
-    def _children(self) -> list[Any]:
-        query = f"tags.`{_PARENT}` = '{self.run_id}'"
-        return list(self._client.search_runs([self._store.experiment_id], query))
+    def _variant_runs(self) -> list[Any]:
+        return list(self._client.search_runs([self._store.experiment_id], f"tags.`{_PARENT}` = '{self.run_id}'"))
 
-    def _judged(
-        self,
-        run_id: str,
-        rows: Sequence[PredictionRow],
-        a: Agreement,
-        title: str,
-        folder: str,
-        weights: Mapping[str, float] | None = None,
-    ) -> None:
-        """Every answer as JSON lines and as a table that MLflow's page opens, and two pictures of them."""
+    def _log_predictions(self, run_id: str, rows: Sequence[PredictionRow], a: Agreement, title: str, to: str) -> None:
+        """Every answer as JSON lines and as a table, the worst mistakes on top; confusion matrix and calibration."""
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
-        self._client.log_text(run_id, lines, f"{folder}predictions.jsonl")
-        path = f"{folder}predictions.json"
-        # Not `log_table`: it appends to the table of the study's last run.
-        self._client.log_text(run_id, json.dumps(predictions_table(rows), ensure_ascii=False), path)
-        tables = json.loads(self._client.get_run(run_id).data.tags.get(_TABLES, "[]"))
-        if all(t["path"] != path for t in tables):
-            self._log(run_id, tags={_TABLES: json.dumps([*tables, {"path": path, "type": "table"}])})
-        for name, figure in judge_figures(rows, a, title, weights).items():
-            self._client.log_figure(run_id, figure, f"{folder}plots/{name}")
+        self._client.log_text(run_id, lines, f"{to}predictions.jsonl")
+        self._client.log_text(run_id, csv_text(**notes.table(rows)), f"{to}predictions.csv")
+        self._log_figure(run_id, plots.confusion(a, title), f"{to}plots/confusion.png")
+        self._log_figure(run_id, plots.calibration(rows, a.ece, title), f"{to}plots/calibration.png")
 
-    def _create(self, tags: Mapping[str, str], name: str, note: str, start: int | None = None) -> str:
-        source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL", NOTE: note[:_MAX_TAG]}
-        run = self._client.create_run(self._store.experiment_id, start, {**tags, **source}, name)
-        return str(run.info.run_id)
+    def _log_figure(self, run_id: str, figure: Any | None, path: str) -> None:
+        if figure is not None:
+            self._client.log_figure(run_id, figure, path)
+
+    def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
+        source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
+        tags = {**tags, **source, DESCRIPTION: text[:_MAX_TAG]}
+        return str(self._client.create_run(self._store.experiment_id, start, tags, name).info.run_id)
 
     def _log(
         self,
@@ -243,11 +232,38 @@ class MlflowTracker:
         now = _now()
         self._client.log_batch(
             run_id,
-            # Four digits, so that the columns of MLflow's page can be read; study.json has them all.
+            # Four digits keep the columns of MLflow's page readable; study.json has them all.
             [Metric(k, round(float(v), 4), now, 0) for k, v in (metrics or {}).items() if v is not None],
             [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
             [RunTag(k, v) for k, v in (tags or {}).items()],
         )
+
+
+def csv_text(columns: Sequence[str], data: Sequence[Sequence[Any]]) -> str:
+    """Rows as CSV, which MLflow's page of artifacts shows as a table."""
+    out = io.StringIO()
+    csv.writer(out).writerows([columns, *data])
+    return out.getvalue()
+
+
+def _study_metrics(result: StudyResult) -> dict[str, float | None]:
+    champion = result.tested("champion")
+    metrics = result_metrics("test", champion)
+    for t in result.test:
+        if t is not champion:
+            metrics |= result_metrics(f"test/{t.name}", t, MAIN)
+        if t.kind != "baseline":
+            metrics |= usage_metrics("cost" if t is champion else f"cost/{t.name}", t.usage, t.agreement.n)
+    for name, c in result.comparisons.items():
+        gain, d = f"test/gain_over_{name}", c.balanced_accuracy
+        metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
+    metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
+    if result.optimism is not None:
+        metrics |= {"dev/corrected": result.optimism.corrected.value, "dev/optimism": result.optimism.value}
+    if result.groups is not None and (worst := result.groups.lowest) is not None:
+        metrics |= agreement_metrics("test/worst_group", worst.agreement, MAIN[:2])
+    metrics |= agreement_metrics("people", result.ceiling)
+    return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}
 
 
 def _now() -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.jsonl``."""
 _DIGEST = "faith_dspy.digest"
+_SAID = {"verdict", "confidence", "chunk_ids", "reason"}
 _PAGE = 100  # traces that MLflow deletes, or a server lists, at once
 
 
@@ -170,14 +171,18 @@ def disagreements_first(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
 
 
 def _write(store: Store, run_id: str, judge: str, lm: str, row: PredictionRow, key: str) -> None:
-    verdicts = [s.verdict or "unjudged" for s in _statements(row)]
+    verdicts = [s.verdict or "unjudged" for s in row.statements]
     outcome = row.model_dump(include={"probability", "unscored"}, exclude_none=True) | {"verdicts": verdicts}
     words = {True: "faithful", False: "unfaithful", None: f"unscored: {row.unscored or 'no verdict'}"}
     with new_trace(
         store,
         "judge",
         "EVALUATOR",
-        inputs={**({"question": row.question} if row.question else {}), "answer": row.answer, "context": row.context},
+        inputs={
+            **({"question": row.question} if row.question else {}),
+            "answer": row.answer,
+            "context": list(row.context),
+        },
         outputs=outcome if row.predicted is None else {"faithful": row.predicted, **outcome},
         seconds=row.usage.seconds,
         run_id=run_id,
@@ -192,9 +197,9 @@ def _write(store: Store, run_id: str, judge: str, lm: str, row: PredictionRow, k
 
 def _write_calls(trace: TraceWriter, row: PredictionRow, verdicts: list[str], judge: str, lm: str) -> None:
     """Extraction, then verification with a span for each statement, one after the other as long as their calls took."""
-    extraction, each = row.extraction, [s.usage or Usage() for s in _statements(row)]
+    extraction, each = row.extraction, [s.usage or Usage() for s in row.statements]
     together = _remaining(row.usage, extraction, *each)
-    texts = [s.text for s in _statements(row)]
+    texts = [s.text for s in row.statements]
     trace.span(
         "extract",
         "LLM" if extraction.calls else "PARSER",
@@ -215,7 +220,7 @@ def _write_calls(trace: TraceWriter, row: PredictionRow, verdicts: list[str], ju
         lm=lm,
     )
     start = extraction.seconds
-    for s, usage in zip(_statements(row), each, strict=True):
+    for s, usage in zip(row.statements, each, strict=True):
         span = trace.span(
             "statement",
             "LLM" if usage.calls else "CHAIN",
@@ -223,9 +228,7 @@ def _write_calls(trace: TraceWriter, row: PredictionRow, verdicts: list[str], ju
             start=start,
             seconds=usage.seconds,
             inputs={"statement": s.text},
-            outputs={
-                k: v for k in ("verdict", "confidence", "chunk_ids", "reason") if (v := getattr(s, k)) is not None
-            },
+            outputs=s.model_dump(mode="json", include=_SAID, exclude_none=True),
             error=s.error,
             usage=usage,
             lm=lm,
@@ -245,7 +248,7 @@ def _assess_answer(trace: TraceWriter, row: PredictionRow, judge: str) -> None:
         return
     doubtful = [
         f"{(s.verdict or 'unjudged').replace('_', ' ')}: {s.text}"
-        for s in _statements(row)
+        for s in row.statements
         if s.verdict != "fully_supported"
     ]
     rationale = "\n".join(doubtful) or "every statement is supported"
@@ -255,7 +258,7 @@ def _assess_answer(trace: TraceWriter, row: PredictionRow, judge: str) -> None:
     trace.feedback("agrees", _yes(row.predicted == row.label), AssessmentSource("CODE", "faith_dspy"))
 
 
-def _assess_statement(trace: TraceWriter, s: Any, span: LiveSpan, judge: str) -> None:
+def _assess_statement(trace: TraceWriter, s: StatementRow, span: LiveSpan, judge: str) -> None:
     from mlflow.entities import AssessmentSource
 
     if s.verdict:
@@ -263,14 +266,6 @@ def _assess_statement(trace: TraceWriter, s: Any, span: LiveSpan, judge: str) ->
         trace.feedback("supported", supported, AssessmentSource("LLM_JUDGE", judge), span, rationale=s.reason)
     if s.label is not None:
         trace.expectation("supported", _yes(s.label), AssessmentSource("HUMAN", "labels"), span)
-
-
-def _statements(row: PredictionRow) -> list[Any]:
-    from types import SimpleNamespace
-
-    none = dict.fromkeys(("verdict", "confidence", "label", "chunk_ids", "reason", "error"))
-    usages = [Usage.model_validate(s["usage"]) if "usage" in s else None for s in row.statements]
-    return [SimpleNamespace(**{**none, **s, "usage": u}) for s, u in zip(row.statements, usages, strict=True)]
 
 
 def _yes(value: bool) -> str:
