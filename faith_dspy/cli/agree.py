@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.schema import Judgment, LabelledExample
 
 
@@ -82,84 +81,57 @@ def agree(
     from faith_dspy.io.labels import label_set_hash, read_labels
 
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
+    others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
     the_judge = judge_of(judge, lm, api_base, options)
     run = None
     if track or tracking_uri or experiment:
-        from faith_dspy.optimize.monitoring.drift_run import WatchRun
+        from faith_dspy.optimize.monitoring.drift_run import DriftRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        run = WatchRun(store, judge or the_judge.lm_name, labels.name, labels_hash)
-        for its_lm in the_judge.lms:
-            # Behind a name on the network another LM may stand by now; the embedded one is its file.
-            its_lm.cache = its_lm.cache and bool(its_lm.endpoint.sha256)
+        run = DriftRun(store, judge or the_judge.lm_name, labels.name, labels_hash)
     the_judge.preflight()
-    from faith_dspy.optimize.monitoring.drift import below, look, watched
+    from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
     from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
     from faith_dspy.report.agreement import agreement_tables
     from faith_dspy.report.tables import Table
-    from faith_dspy.schema import Usage
-    from faith_dspy.scoring.agreement import measure_agreement
 
-    judgments = _judged(the_judge, examples, "judging")
-    found = measure_agreement(examples, judgments)
-    usage = sum((j.usage for j in judgments), Usage())
-    document = found.to_json() | {
-        "usage": usage.model_dump(),
+    if run is not None:
+        ignore_cache(the_judge)
+    report = drift_report(
+        examples,
+        _judged(the_judge, examples, "judging"),
+        the_judge.fingerprint,
+        earlier=run.earlier if run else (),
+        unlabelled=_judged(the_judge, others, "judging the unlabelled") if others else (),
+        minimum=minimum,
+        max_shift=max_drift,
+    )
+    document = report.agreement.to_json() | {
+        "usage": report.usage.model_dump(),
         "label_set_hash": labels_hash,
         "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == labels_hash,
+        "alarms": report.alarms,
     }
-    tables = agreement_tables(found, usage, len(examples))
+    tables = agreement_tables(report.agreement, report.usage, len(examples))
     if document["tuned_on_these_labels"]:
         warning = "The judge was tuned on these labels: this is not its agreement with people."
         tables.append(Table("Warning", notes=(warning,)))
-    traffic: list[float | None] = []
-    if unlabelled is not None:
-        from faith_dspy.optimize.monitoring.prevalence import faithful_share
-
-        others = read_labels(unlabelled, require_label=False)
-        traffic = [j.ranking for j in _judged(the_judge, others, "judging the unlabelled")]
-        share = faithful_share([bool(e.label) for e in examples], [j.ranking for j in judgments], traffic)
-        document["traffic"] = share.model_dump(mode="json")
-        tables.append(traffic_table(share))
-    assert found.answers is not None  # every label says something about the answer
-    alarms = below(found.answers, minimum)
+    if report.prevalence is not None:
+        document["traffic"] = report.prevalence.model_dump(mode="json")
+        tables.append(traffic_table(report.prevalence))
     if run is not None:
-        scores = [j.ranking for j in judgments]
-        now = look(_rows(examples, judgments), scores, found.answers, the_judge.fingerprint, traffic)
-        change = watched(now, run.before, minimum=minimum, max_drift=max_drift)
-        alarms = change.alarms
-        document["watch"] = change.model_dump(mode="json", exclude={"now"}) | {"run_id": run.run_id}
-        tables += drift_tables(change)
-        n = len(examples)
-        run.add(
-            change,
-            {
-                "computed_tokens_per_answer": usage.computed_tokens / n,
-                "output_tokens_per_answer": usage.output_tokens / n,
-                "seconds_per_answer": usage.seconds / n,
-                "evidence_f1": found.evidence.f1.value if found.evidence else None,
-                "traffic_faithful_share": document["traffic"]["share"]["powered"]["value"] if traffic else None,
-            },
-        )
-    document["alarms"] = alarms
+        fields = {"at", "compared", "compared_at", "new_version", "flips", "shifts"}
+        document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
+        tables += drift_tables(report)
     if as_json:
         print_json(document)
     else:
         print_tables(tables)
-    fail(alarms)
-
-
-def _rows(examples: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> list[PredictionRow]:
-    """What drift compares."""
-    from faith_dspy.optimize.results import PredictionRow
-
-    return [
-        PredictionRow(id=e.id, group=e.group_key, part="test", label=bool(e.label), predicted=j.faithful,
-                      probability=j.probability, answer=e.answer)
-        for e, j in zip(examples, judgments, strict=True)
-    ]  # fmt: skip
+    if run is not None:
+        run.log(report)
+    fail(report.alarms)
 
 
 def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
@@ -170,7 +142,9 @@ def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> lis
     records = ({"question": e.question, "context": e.context, "answer": e.answer} for e in examples)
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream(records):
+        for judgment in judge.stream(
+            {"question": e.question, "context": e.context, "answer": e.answer} for e in examples
+        ):
             out.append(judgment)
             advance(1)
     return out

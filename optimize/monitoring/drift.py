@@ -17,8 +17,8 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.checks import Comparison
 from faith_dspy.optimize.monitoring.prevalence import Prevalence, faithful_share
-from faith_dspy.optimize.reporting.wording import points
 from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.report.numbers import points
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
 from faith_dspy.scoring.statistics import need
@@ -152,8 +152,7 @@ def measure_drift(
     Raises:
         InputError: no answer is labelled, or an earlier report is about other labels.
     """
-    for lm in judge.lms:
-        lm.cache = lm.cache and bool(lm.endpoint.sha256)
+    ignore_cache(judge)
     records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in labelled]
     return drift_report(
         labelled,
@@ -165,6 +164,12 @@ def measure_drift(
         max_shift=max_shift,
         seed=seed,
     )
+
+
+def ignore_cache(judge: Judge) -> None:
+    """Make hosted LMs answer anew. The embedded LM may answer from the cache: its file's hash is in its name."""
+    for lm in judge.lms:
+        lm.cache = lm.cache and bool(lm.endpoint.sha256)
 
 
 def drift_report(
@@ -229,10 +234,14 @@ def below_minimum(agreement: Agreement | None, minimum: float | None) -> list[st
 
 def _compared(now: DriftReport, earlier: Sequence[DriftReport], max_shift: float, seed: int) -> DriftReport:
     last = earlier[-1]
-    then: dict[Since, DriftReport] = {"last": last} | ({"first": earlier[0]} if len(earlier) > 1 else {})
+    then: dict[Since, DriftReport] = {"last": last}
+    if len(earlier) > 1:
+        then["first"] = earlier[0]
     labels, groups = [v.label for v in now.verdicts], [v.group for v in now.verdicts]
     compared = {
-        since: compare(labels, _side(now), _side(old), groups, names=("the judge now", f"the {since} report"), seed=seed)
+        since: compare(
+            labels, _side(now), _side(old), groups, names=("the judge now", f"the {since} report"), seed=seed
+        )
         for since, old in then.items()
     }
     shifts = [s for since, old in then.items() for s in _shifts(now, old, since)]

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.monitoring.drift import DriftReport
-from faith_dspy.optimize.reporting.wording import figure
 from faith_dspy.optimize.tracking.metrics import ALL, MAIN, agreement_metrics, usage_metrics
 from faith_dspy.optimize.tracking.store import DESCRIPTION, mlflow_errors
 from faith_dspy.optimize.tracking.study_run import csv_text
+from faith_dspy.report.numbers import estimate
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class DriftRun:
 def report_markdown(report: DriftReport, step: int) -> str:
     """The report in Markdown, alarms first."""
     a = report.agreement.answers
-    found = f"balanced accuracy {figure(a.balanced_accuracy)} on {a.n} answers, {a.coverage:.0%} scored" if a else "–"
+    found = f"balanced accuracy {estimate(a.balanced_accuracy)} on {a.n} answers, {a.coverage:.0%} scored" if a else "–"
     lines = [*(f"- **Alarm:** {alarm}" for alarm in report.alarms)] or ["No alarm."]
     lines += ["", f"{report.at}, report {step + 1}: {found}."]
     lines += [f"- {sentence}" for sentence in report.changes]

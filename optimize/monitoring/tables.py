@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.optimize.monitoring.drift import sentences
 from faith_dspy.report.numbers import estimate
 from faith_dspy.report.tables import Table, table_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.monitoring.drift import Watched
-    from faith_dspy.optimize.monitoring.prevalence import TrafficReport
+    from faith_dspy.optimize.monitoring.drift import DriftReport
+    from faith_dspy.optimize.monitoring.prevalence import Prevalence
 
 _MOST = 20
 """Flips that are shown."""
@@ -19,20 +18,20 @@ _ANSWER = 44
 _WORDS = {True: "faithful", False: "unfaithful", None: "unscored"}
 
 
-def drift_tables(found: Watched) -> list[Table]:
+def drift_tables(report: DriftReport) -> list[Table]:
     """What changed, and the flips, those to wrong first."""
-    changes = sentences(found) or ["This is the first time: there is nothing to compare with."]
+    changes = report.changes or ["This is the first report: there is nothing to compare it with."]
     tables = [Table("Drift", notes=tuple(changes))]
-    if found.flips:
+    if report.flips:
         columns = {
             "people": lambda f: _WORDS[f.label],
             "before": lambda f: _WORDS[f.before],
             "now": lambda f: _WORDS[f.now],
             "answer": lambda f: f.answer if len(f.answer) <= _ANSWER else f.answer[:_ANSWER].rstrip() + "…",
         }
-        more = len(found.flips) - _MOST
-        notes = (f"{more} more are in MLflow's flips.json, and with --json.",) if more > 0 else ()
-        tables.append(table_of("Flips", columns, found.flips[:_MOST], notes=notes))
+        more = len(report.flips) - _MOST
+        notes = (f"{more} more are in MLflow's flips.csv, and with --json.",) if more > 0 else ()
+        tables.append(table_of("Flips", columns, report.flips[:_MOST], notes=notes))
     return tables
 
 

@@ -81,7 +81,7 @@ def _links(result: StudyResult, model: str | None, here: str) -> str:
     found = {
         "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
         "test": f"{here}/artifacts/test.png",
-        "every test answer": f"{here}/artifacts/test/champion/predictions.json",
+        "every test answer": f"{here}/artifacts/test/champion/predictions.csv",
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",
     }

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.integrations.rows import PARAMS
-from faith_dspy.optimize.reporting.wording import figure, points
+from faith_dspy.integrations.rows import EXAMPLE, PARAMS
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import existing_client, global_store, mlflow_errors, redacted, resolve_uri
+from faith_dspy.report.numbers import estimate, points
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
                 "study_id": result.study_id,
                 "variant": result.champion,
                 "labels_file": result.labels_file,
-                "test_balanced_accuracy": figure(result.tested("champion").agreement.balanced_accuracy),
+                "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
                 "promoted": f"{'yes' if promotion.promoted else 'no'}: {promotion.reason}",
             },
             description=_description(Path(result.judge_dir)),
@@ -187,7 +187,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
             path=path,
             python_model=str(code.origin),
             artifacts={"judge": os.path.relpath(result.judge_dir)},  # MLflow stores this path: keep it relative
-            input_example=(_EXAMPLE, PARAMS),
+            input_example=(EXAMPLE, PARAMS),
             pip_requirements=[
                 f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
                 f"mlflow=={mlflow.__version__}",

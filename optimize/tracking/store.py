@@ -139,12 +139,13 @@ def global_store(uri: str) -> Iterator[None]:
     """
     import mlflow
 
-    before, was_set = mlflow.get_tracking_uri(), mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]
-    environment = os.environ.get("MLFLOW_TRACKING_URI")
+    before, environment = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    was_set = mlflow.is_tracking_uri_set() and before != environment  # type: ignore[no-untyped-call]
     mlflow.set_tracking_uri(uri)
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(before if was_set else None)  # type: ignore[arg-type]  # None: not set
+        # None is how MLflow goes back to the environment variable, which `set_tracking_uri` changes.
+        mlflow.set_tracking_uri(before if was_set else None)  # type: ignore[arg-type]
         if environment is not None:
             os.environ["MLFLOW_TRACKING_URI"] = environment

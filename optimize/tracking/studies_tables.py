@@ -8,11 +8,11 @@ from faith_dspy.report.numbers import NONE, capitalised, estimate, number
 from faith_dspy.report.tables import Table, table_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.tracking.studies import Studies
+    from faith_dspy.optimize.tracking.studies import StudiesCompared
     from faith_dspy.scoring.agreement import Agreement
 
 
-def studies_tables(compared: Studies) -> list[Table]:
+def studies_tables(compared: StudiesCompared) -> list[Table]:
     """What was tuned on what, what it reached, and what can be told apart."""
     numbered = list(enumerate(compared.studies, 1))
 

@@ -11,8 +11,10 @@ import weakref
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting import notes, plots
 from faith_dspy.optimize.reporting.learned import write_learned
+from faith_dspy.optimize.reporting.markdown import prompts_diff, prompts_markdown, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
+from faith_dspy.optimize.reporting.tables import predictions_table
 from faith_dspy.optimize.tracking.archive import STUDY_FILE
 from faith_dspy.optimize.tracking.metrics import MAIN, agreement_metrics, result_metrics, usage_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register
@@ -136,19 +138,16 @@ class MlflowTracker:
         }
         self._log(run_id, metrics, v.params)
         if v.agreement is not None:
-            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev", "")
-            self._log_figure(
-                run_id, plots.weights(v.weights, f"{v.name}: the classifier's weights"), "plots/weights.png"
-            )
+            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev", weights=v.weights)
         self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _log_study(self, result: StudyResult) -> None:
         for t in result.test:
-            self._log_predictions(
-                self.run_id, t.predictions, t.agreement, f"{t.name}, on the testset", f"test/{t.name}/"
-            )
+            title = f"{t.name}, on the testset"
+            self._log_predictions(self.run_id, t.predictions, t.agreement, title, to=f"test/{t.name}/")
         self._log(self.run_id, _study_metrics(result), tags=self._study_tags(result))
-        self._log_study_figures(result)
+        for name, figure in study_figures(result).items():
+            self._client.log_figure(self.run_id, figure, name)
         texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
         slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
         self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), STUDY_FILE)
@@ -161,7 +160,7 @@ class MlflowTracker:
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
-            DESCRIPTION: notes.study(result, self._model, page)[:_MAX_TAG],
+            DESCRIPTION: study_markdown(result, self._model, page)[:_MAX_TAG],
             **{f"vs_{name.replace('-', '_')}": c.verdict for name, c in result.comparisons.items()},
         }
         if result.groups is not None and (worst := result.groups.lowest) is not None:
@@ -169,26 +168,6 @@ class MlflowTracker:
         if cheapest := next((p.name for p in result.costs if p.cheapest), None):
             tags["cheapest"] = cheapest
         return tags
-
-    def _log_study_figures(self, result: StudyResult) -> None:
-        dev = [(v.name, v.agreement.balanced_accuracy) for v in result.variants if v.agreement]
-        test = [(t.name, t.agreement.balanced_accuracy) for t in result.test]
-        if result.ceiling:
-            test.append(("people", result.ceiling.balanced_accuracy))
-        title = f"Agreement with people on {result.test[0].agreement.n} unseen answers"
-        figures = {
-            "dev.png": plots.intervals(
-                dev, "Variants on dev: for choosing, not agreement with people", result.champion
-            ),
-            "test.png": plots.intervals(test, title, "champion"),
-            "frontier.png": plots.frontier(result.costs),
-        }
-        for part, check in (result.diagnosis.calibration if result.diagnosis else {}).items():
-            figures[f"calibration-{part}.png"] = plots.calibration_change(
-                check, f"Calibration before and after, {part}"
-            )
-        for path, figure in figures.items():
-            self._log_figure(self.run_id, figure, path)
 
     def _mark_champion(self, champion: str) -> None:
         for run in self._variant_runs():
@@ -203,17 +182,22 @@ class MlflowTracker:
     def _variant_runs(self) -> list[Any]:
         return list(self._client.search_runs([self._store.experiment_id], f"tags.`{_PARENT}` = '{self.run_id}'"))
 
-    def _log_predictions(self, run_id: str, rows: Sequence[PredictionRow], a: Agreement, title: str, to: str) -> None:
-        """Every answer as JSON lines and as a table, the worst mistakes on top; confusion matrix and calibration."""
+    def _log_predictions(
+        self,
+        run_id: str,
+        rows: Sequence[PredictionRow],
+        agreement: Agreement,
+        title: str,
+        *,
+        to: str = "",
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
         self._client.log_text(run_id, lines, f"{to}predictions.jsonl")
-        self._client.log_text(run_id, csv_text(**notes.table(rows)), f"{to}predictions.csv")
-        self._log_figure(run_id, plots.confusion(a, title), f"{to}plots/confusion.png")
-        self._log_figure(run_id, plots.calibration(rows, a.ece, title), f"{to}plots/calibration.png")
-
-    def _log_figure(self, run_id: str, figure: Any | None, path: str) -> None:
-        if figure is not None:
-            self._client.log_figure(run_id, figure, path)
+        self._client.log_text(run_id, csv_text(**predictions_table(rows)), f"{to}predictions.csv")
+        for name, figure in judge_figures(rows, agreement, title, weights).items():
+            self._client.log_figure(run_id, figure, f"{to}plots/{name}")
 
     def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
         source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}

@@ -17,9 +17,9 @@ from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.monitoring.alignment import FaithfulnessAlignment, align
+from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.review import push
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.study_run import MlflowTracker
 
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
 
@@ -63,7 +63,8 @@ def traces(own_store: Path) -> list[Any]:
 def test_align(traces: list[Any], chat_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`judge.align` with our optimizer gives an MLflow judge of the same name, with the agreement on feedback that no
     part of tuning saw, against the untuned judge; it scores in MLflow and is exported."""
-    monkeypatch.setattr(MlflowTracker, "_figure", lambda *_: None)
+    monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
+    monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
     server = chat_server(says=_knowing)
     judge = make_judge(name="grounded", instructions="Is {{ outputs }} grounded in {{ inputs }}?", model="openai:/none")
     optimizer = FaithfulnessAlignment("openai/tiny", api_base=server.base, variants="answer,sentence", register=False)

@@ -7,141 +7,162 @@ from typing import Any
 
 import pytest
 
+from faith_dspy import Judge
 from faith_dspy.cli import main
-from faith_dspy.errors import FaithDspyError
-from faith_dspy.optimize.monitoring.drift import History, Look, look, sentences, watched
-from faith_dspy.optimize.monitoring.drift_run import WatchRun
-from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.optimize.select.evaluate import agreement
+from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.optimize.monitoring.drift import DriftReport, drift_report, measure_drift
+from faith_dspy.optimize.monitoring.drift_run import DriftRun
 from faith_dspy.optimize.tracking.store import connect
+from faith_dspy.schema import Judgment, Unscored
 
 GOOD = [0.9] * 20 + [0.1] * 20
 """Twenty faithful answers passed, twenty unfaithful ones failed."""
 WORSE = [0.4] * 10 + GOOD[10:]
-"""Ten of the faithful ones are failed: balanced accuracy (1/2 + 1)/2."""
+"""Ten of the faithful ones failed: balanced accuracy (1/2 + 1)/2."""
+LABELLED = [
+    parse_example({"id": f"a{i:02}", "group": f"g{i}", "context": ["c"], "answer": f"Answer {i}.", "faithful": i < 20})
+    for i in range(40)
+]
 
 
-def _look(scores: list[float | None], judge: str = "v1", traffic: list[float | None] | None = None) -> Look:
-    rows = [
-        PredictionRow(
-            id=f"a{i:02}",
-            group=f"g{i}",
-            part="test",
-            label=i < 20,
-            predicted=None if s is None else s >= 0.5,
-            probability=s,
-            answer=f"Answer {i}.",
-        )
-        for i, s in enumerate(scores)
+def _judgments(scores: list[float | None]) -> list[Judgment]:
+    return [
+        Judgment(unscored=Unscored.LM_FAILED) if s is None else Judgment(score=s, faithful=s >= 0.5, probability=s)
+        for s in scores
     ]
-    return look(rows, scores, agreement(rows), judge, traffic or [])
 
 
-def test_the_first_look_has_nothing_to_compare_with() -> None:
-    """No alarm but the bar's, no flip, no drift."""
-    found = watched(_look([*GOOD]), History(), minimum=0.9)
-    assert (found.step, found.alarms, found.flips, found.drifts, sentences(found)) == (0, [], [], [], [])
+def _report(scores: list[float | None], judge: str = "v1", **more: Any) -> DriftReport:
+    more["unlabelled"] = _judgments(more.get("unlabelled", []))
+    return drift_report(LABELLED, _judgments([*scores]), judge, **more)
 
 
-def test_worse_than_the_last_time() -> None:
+def test_the_first_report_has_nothing_to_compare_with() -> None:
+    """It has the agreement on every level, and no alarm, flip or shift."""
+    found = _report([*GOOD], minimum=0.9)
+    assert found.agreement.answers is not None
+    assert found.agreement.answers.balanced_accuracy.value == 1
+    assert (found.alarms, found.flips, found.shifts, found.changes) == ((), (), (), [])
+
+
+def test_worse_than_the_last_report() -> None:
     """−25 points of balanced accuracy, paired, and ten flips to wrong; a quarter of the scores' distribution moved."""
-    found = watched(_look([*WORSE], "v2"), History(1, _look([*GOOD]), _look([*GOOD])), minimum=0.8)
-    assert found.since["last"].balanced_accuracy.value == pytest.approx(-0.25)
+    found = _report([*WORSE], "v2", earlier=[_report([*GOOD])], minimum=0.8)
+    assert found.compared["last"].balanced_accuracy.value == pytest.approx(-0.25)
     assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
     assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (True, True, False)
-    assert found.other_version
+    assert found.new_version
     # Below .9 were 20 of 40 scores, now 30 of 40.
-    (drift,) = found.drifts
-    assert (drift.of, drift.since, drift.distance, drift.coverage) == ("anchor", "last", pytest.approx(0.25), 0.0)
-    assert [a.split(" ")[0] for a in found.alarms] == ["balanced", "worse", "the"]
-    assert found.alarms[0] == "balanced accuracy is 0.750, below the 0.8 that was asked for."
-    assert found.alarms[2] == "the scores of the anchor set since the last time have moved by 0.25, more than 0.2."
+    (shift,) = found.shifts
+    assert (shift.of, shift.since, shift.distance, shift.coverage) == ("anchor", "last", pytest.approx(0.25), 0.0)
+    assert found.alarms[0] == "balanced accuracy is 0.750, below the minimum of 0.8."
+    assert found.alarms[1].startswith("worse than the last report")
+    assert (
+        found.alarms[2] == "the scores of the anchor answers since the last report have shifted by 0.25, more than 0.2."
+    )
+    assert "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge." in found.changes
 
 
-def test_a_slow_decline_is_seen() -> None:
-    """Each step is too small to tell from the last one, but not from the first."""
-    first, last = _look([*GOOD]), _look([0.4] * 5 + GOOD[5:])
-    found = watched(_look([0.4] * 6 + GOOD[6:]), History(5, first, last))
-    assert {k: c.verdict for k, c in found.since.items()} == {"last": "not shown better", "first": "worse"}
-    assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first time"]
-    assert found.step == 5
+def test_a_slow_decline_is_found() -> None:
+    """Each step is too small to tell from the last report, but not from the first."""
+    first, last = _report([*GOOD]), _report([0.4] * 5 + GOOD[5:])
+    found = _report([0.4] * 6 + GOOD[6:], earlier=[first, last])
+    assert {k: c.verdict for k, c in found.compared.items()} == {"last": "not shown better", "first": "worse"}
+    assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
 
 
-def test_coverage_and_traffic_drift() -> None:
-    """Answers that are no longer scored, and traffic that is scored otherwise, raise the alarm without any flip to
-    wrong among the scored."""
-    before = _look([*GOOD], traffic=[0.9] * 10)
-    now = _look([*GOOD[:28], *[None] * 12], traffic=[0.9] * 5 + [0.2] * 5)
-    found = watched(now, History(1, before, before), max_drift=0.29)
-    by = {d.of: d for d in found.drifts}
+def test_coverage_and_unlabelled_answers() -> None:
+    """Lost coverage, and a shift of the scores of unlabelled answers, raise alarms without a flip to wrong."""
+    before = _report([*GOOD], unlabelled=[0.9] * 10)
+    now = _report([*GOOD[:28], *[None] * 12], earlier=[before], unlabelled=[0.9] * 5 + [0.2] * 5, max_shift=0.29)
+    by = {s.of: s for s in now.shifts}
     assert by["anchor"].coverage == pytest.approx(-0.3)
-    assert by["traffic"].distance == pytest.approx(0.5)
-    assert len(found.flips) == 12
-    assert found.alarms[-2:] == [
-        "the coverage of the anchor set since the last time has moved by -0.30, more than 0.29.",
-        "the scores of the traffic since the last time have moved by 0.50, more than 0.29.",
-    ]
+    assert by["unlabelled"].distance == pytest.approx(0.5)
+    assert now.prevalence is not None
+    assert len(now.flips) == 12
+    assert now.alarms[-2:] == (
+        "the coverage of the anchor answers since the last report has changed by -0.30, more than 0.29.",
+        "the scores of the unlabelled answers since the last report have shifted by 0.50, more than 0.29.",
+    )
 
 
 def test_nothing_scored() -> None:
-    """No number is made up: the bar is failed because nothing is known, and there is no distance."""
-    before = _look([*GOOD])
-    found = watched(_look([None] * 40), History(1, before, before), minimum=0.5)
-    assert found.alarms[0].startswith("balanced accuracy is not known (no answer was scored)")
-    assert found.drifts[0].distance is None
-    assert "scores not comparable, coverage -1.00" in sentences(found)[-1]
+    """No number is made up: the minimum is missed because nothing is known, and there is no distance."""
+    found = _report([None] * 40, earlier=[_report([*GOOD])], minimum=0.5)
+    assert found.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
+    assert found.shifts[0].distance is None
+    assert "scores not comparable, coverage -1.00" in found.changes[-1]
 
 
-def test_looks_are_kept_in_one_run(own_store: Path) -> None:
-    """Each look is a step of the metrics of one run, and the next is compared with what the run kept."""
+def test_other_labels_are_not_compared() -> None:
+    """Drift is measured on the same labels each time."""
+    with pytest.raises(InputError, match="other labels"):
+        drift_report(LABELLED[1:], _judgments([*GOOD[1:]]), "v1", earlier=[_report([*GOOD])])
+
+
+def test_reports_are_kept_in_one_run(own_store: Path) -> None:
+    """Each report is a step of the metrics of one run, and the next is compared with the first and the last."""
     store = connect()
+
+    def run(labels_hash: str = "5ab1") -> DriftRun:
+        return DriftRun(store, "models:/faithfulness@champion", "anchor.jsonl", labels_hash)
+
     for scores in (GOOD, GOOD, WORSE):
-        run = WatchRun(store, "models:/faithfulness@champion", "anchor.jsonl", "5ab1")
-        run.add(watched(_look([*scores]), run.before), {"seconds_per_answer": 0.5})
-    again = WatchRun(store, "models:/faithfulness@champion", "anchor.jsonl", "5ab1")
-    assert again.run_id == run.run_id
-    assert again.before.steps == 3
-    assert again.before.last is not None
-    assert again.before.last.agreement.balanced_accuracy.value == 0.75
-    history = store.client.get_metric_history(run.run_id, "balanced_accuracy")
+        now = run()
+        now.log(_report([*scores], earlier=now.earlier))
+    again = run()
+    assert again.run_id == now.run_id
+    assert again.steps == 3
+    assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier if r.agreement.answers] == [1.0, 0.75]
+    history = store.client.get_metric_history(now.run_id, "anchor/balanced_accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 1.0), (2, 0.75)]
-    flips = json.loads(Path(store.client.download_artifacts(run.run_id, "flips.json")).read_text())
-    assert flips["data"][0] == ["NO", "faithful", "faithful", "unfaithful", "Answer 0.", "a00"]
-    kept = store.client.get_run(run.run_id)
+    flips = Path(store.client.download_artifacts(now.run_id, "flips.csv")).read_text().splitlines()
+    assert flips[1] == "NO,faithful,faithful,unfaithful,Answer 0.,a00"
+    kept = store.client.get_run(now.run_id)
     assert kept.info.status == "FINISHED"
-    assert kept.data.tags["alarms"].startswith("worse than the last time")
-    other = WatchRun(store, "models:/faithfulness@champion", "anchor.jsonl", "0ther")
-    assert (other.run_id == run.run_id, other.before.steps) == (False, 0)
+    assert kept.data.tags["alarms"].startswith("worse than the last report")
+    assert run("0ther").earlier == ()
 
 
-def test_a_look_of_another_version(own_store: Path) -> None:
-    """A look that this version cannot read is an error that names the run, not a comparison with nothing."""
+def test_a_report_of_another_version(own_store: Path) -> None:
+    """A report that this version cannot read is an error that names the run, not a comparison with nothing."""
     store = connect()
-    run = WatchRun(store, "a", "b", "c")
+    run = DriftRun(store, "a", "b", "c")
     store.client.log_text(run.run_id, '{"at": "today"}', "history/000000.json")
-    with pytest.raises(FaithDspyError, match=rf"MLflow run {run.run_id} is not one .* Delete the run"):
-        WatchRun(store, "a", "b", "c")
+    with pytest.raises(FaithDspyError, match=rf"MLflow run {run.run_id} is not a drift report .* Delete the run"):
+        DriftRun(store, "a", "b", "c")
 
 
-CONTEXT = ["The kettle is blue."]
-LABELS = [
-    {
-        "id": f"{word}{i}",
-        "context": [*CONTEXT, f"Number {i}."],
-        "answer": f"It is {word} {i}.",
-        "faithful": word == "blue",
-    }
+ANCHOR = [
+    {"id": f"{word}{i}", "context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}.",
+     "faithful": word == "blue"}
     for word in ("blue", "red")
     for i in range(12)
-]
+]  # fmt: skip
+
+
+def test_a_judge_is_measured_in_python(chat_server: Any) -> None:
+    """`measure_drift` asks the LM anew each time, and reports that the judge behind the same name has changed."""
+    examples = [parse_example(row) for row in ANCHOR]
+    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in ANCHOR})
+    judge = Judge("openai/tiny", granularity="sentence", api_base=server.base)
+    first = measure_drift(judge, examples)
+    server.says = server._yes({str(r["answer"]): 0.1 for r in ANCHOR})
+    later = measure_drift(judge, examples, earlier=[first])
+    assert first.agreement.answers is not None
+    assert first.agreement.answers.balanced_accuracy.value == 1
+    assert len(later.flips) == 12
+    assert not later.new_version
+    assert later.usage.calls == 24
 
 
 def test_agree_on_a_schedule(
     own_store: Path, chat_server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`agree --track` asks the LM anew, exits 1 with the reason when it has become worse, and lists what flipped."""
-    Path("anchor.jsonl").write_text("".join(json.dumps(row) + "\n" for row in LABELS))
-    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in LABELS})
+    """`agree --track` asks the LM anew, exits 1 with the reason when it has become worse, and lists the flips."""
+    Path("anchor.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ANCHOR))
+    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in ANCHOR})
 
     def agree(*more: str) -> tuple[int, Any, str]:
         at = ("--lm", "openai/tiny", "--api-base", server.base, "--track", "--json")
@@ -155,10 +176,10 @@ def test_agree_on_a_schedule(
         return code, json.loads(out.out), out.err
 
     code, found, _ = agree("--min", "0.9")
-    assert (code, found["watch"]["step"], found["alarms"]) == (0, 0, [])
-    server.says = server._yes({str(r["answer"]): 0.1 for r in LABELS})  # the LM behind the name has changed
+    assert (code, found["drift"]["step"], found["alarms"]) == (0, 0, [])
+    server.says = server._yes({str(r["answer"]): 0.1 for r in ANCHOR})  # the LM behind the name has changed
     code, found, err = agree("--max-drift", "1")
-    assert (code, found["watch"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
-    assert len(found["watch"]["flips"]) == 12
-    assert not found["watch"]["other_version"]
-    assert "failed: worse than the last time" in err
+    assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
+    assert len(found["drift"]["flips"]) == 12
+    assert not found["drift"]["new_version"]
+    assert "worse than the last report" in err

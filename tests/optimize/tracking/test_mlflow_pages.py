@@ -35,7 +35,7 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 """
 """MLflow opens a chat with an assistant on the first visit."""
-SHOWN = ("runs", "study", "compare", "learned", "frontier", "traces", "trace", "model")
+SHOWN = ("runs", "study", "compare", "learned", "costs", "traces", "trace", "model")
 """Pages whose pictures the documentation shows."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
@@ -140,25 +140,15 @@ def picture(browser: Browser, name: str) -> None:
 
 
 def test_pages_answer_soon(site: Site) -> None:
-    """`make ui` is there within 15 s, without a network; on a machine with other work to do it may take longer."""
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-    assert site.seconds < (180 if busy else 15)
+    """`make ui` needs no network to start: it answers long before a connection would time out."""
+    assert site.seconds < 60
 
 
 def test_runs_page(pages: Browser, site: Site) -> None:
-    """The study with its variants under it; test figures of champion and untuned, dev figures, costs."""
-    text = show(
-        pages, site, f"experiments/{site.experiment}/runs?viewStateShareKey=studies&workflowType=machine_learning",
-        "test_champion_balanced_accuracy", "★", "lexical-baseline", name="runs",
-    )  # fmt: skip
-    assert "Studies" in text
-
-
-def test_variants_page(pages: Browser, site: Site) -> None:
-    """All variants by what they are chosen by, with costs and what was varied."""
+    """The study and its variants, the champion with a star."""
     show(
-        pages, site, f"experiments/{site.experiment}/runs?viewStateShareKey=variants&workflowType=machine_learning",
-        "dev_balanced_accuracy", f"★ {site.champion}", "majority-baseline", name="variants",
+        pages, site, f"experiments/{site.experiment}/runs?workflowType=machine_learning",
+        f"★ {site.champion}", "lexical-baseline", "majority-baseline", name="runs",
     )  # fmt: skip
 
 
@@ -199,7 +189,7 @@ def test_learned_opens_in_place(pages: Browser, site: Site) -> None:
     check(pages, site)
 
 
-@pytest.mark.parametrize("name", ["frontier.png", "test.png", "test/champion/plots/calibration.png"])
+@pytest.mark.parametrize("name", ["costs.png", "test.png", "test/champion/plots/calibration.png"])
 def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
     """Pictures are shown as pictures."""
     show(pages, site, f"experiments/{site.experiment}/runs/{site.run}/artifacts/{name}", Path(name).name)
@@ -210,7 +200,7 @@ def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
 
 def test_predictions_are_a_table(pages: Browser, site: Site) -> None:
     """Every test answer, the worst mistakes on top."""
-    page = f"experiments/{site.experiment}/runs/{site.run}/artifacts/test/champion/predictions.json"
+    page = f"experiments/{site.experiment}/runs/{site.run}/artifacts/test/champion/predictions.csv"
     show(pages, site, page, "people", "probability", "faithful", name="predictions")
 
 

@@ -9,7 +9,6 @@ from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, StudyResult
-from faith_dspy.optimize.select.comparison import Comparison, Difference, McNemar
 from faith_dspy.optimize.tracking.registry import Promotion, decide_promotion, register, rollback
 from faith_dspy.optimize.tracking.store import client_of, connect
 from faith_dspy.scoring.agreement import measure
@@ -83,9 +82,10 @@ def test_as_good_on_the_same_answers_needs_the_baseline() -> None:
 def test_other_labels_are_other_answers() -> None:
     """The same answers under labels that were corrected since are no common ground."""
     present = study("b", RIGHT)
-    rows = present.test[0].predictions
-    rows[0] = rows[0].model_copy(update={"label": False})
-    assert "not tested on the same answers" in decide_promotion(study("a", WRONG), present).reason
+    first, *rows = present.test[0].predictions
+    test = present.test[0].model_copy(update={"predictions": (first.model_copy(update={"label": False}), *rows)})
+    corrected = present.model_copy(update={"test": (test,)})
+    assert "not tested on the same answers" in decide_promotion(study("a", WRONG), corrected).reason
 
 
 # The registry
@@ -104,8 +104,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         client.log_text(run, result.model_dump_json(), "study.json")
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
-        result.judge_dir = "judge"
-        told = register(store, run, result, "faithfulness")
+        told = register(store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness")
         aliases = {k: str(v) for k, v in client.get_registered_model("faithfulness").aliases.items()}
         return told, aliases
 

@@ -102,14 +102,12 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
     run = store.client.get_run(run_id)
     tested = result.tested("champion").agreement
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["test_champion_balanced_accuracy"] == pytest.approx(
-        tested.balanced_accuracy.value, abs=1e-4
-    )
+    assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(tested.balanced_accuracy.value, abs=1e-4)
     query = f"tags.`mlflow.parentRunId` = '{run_id}'"
     variants = {r.data.tags["faith_dspy.variant"] for r in store.client.search_runs([store.experiment_id], query)}
     assert variants == {v.name for v in result.variants}
     files = {f.path for f in store.client.list_artifacts(run_id)}
-    assert {"learned.html", "study.json", "frontier.png", "judge", "test"} <= files
+    assert {"learned.html", "study.json", "costs.png", "judge", "test"} <= files
     assert read_study(run_id).champion == result.champion
     assert store.client.get_model_version_by_alias("faithfulness", "champion").run_id == run_id
     assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import gc
+import io
 import json
 import logging
 import shutil
@@ -16,6 +18,7 @@ from faith_dspy.optimize import results
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.pareto import Candidate, frontier
+from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 from faith_dspy.schema import Usage
@@ -31,7 +34,8 @@ ASKED = {"instructions": "supported", "optimizer": "none", "lm": "openai/gpt-4o-
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of the time, and are looked for in the tests that leave this out."""
-    monkeypatch.setattr(MlflowTracker, "_figure", lambda *_: None)
+    monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
+    monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
 
 
 @pytest.fixture
@@ -158,7 +162,7 @@ def _track(result: StudyResult, *names: str) -> MlflowTracker:
 
 
 def _children(tracker: MlflowTracker) -> dict[str, Any]:
-    return {r.data.tags["faith_dspy.variant"]: r for r in tracker._children()}
+    return {r.data.tags["faith_dspy.variant"]: r for r in tracker._variant_runs()}
 
 
 def _files(tracker: MlflowTracker, run_id: str, folder: str = "") -> set[str]:
@@ -184,14 +188,14 @@ def test_variants_are_recorded_as_they_finish(here: Path) -> None:
     assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
     metrics = runs["sentence"].data.metrics
     # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
-    assert metrics["dev_balanced_accuracy"] == 0.875
-    assert metrics["dev_auroc"] == round(10 / 12, 4)
-    assert metrics["dev_coverage"] == metrics["dev_lm_only_coverage"] == 0.875
-    assert metrics["dev_balanced_accuracy_low"] <= 0.875 <= metrics["dev_balanced_accuracy_high"]
-    assert metrics["computed_tokens_per_answer"] == 50
-    assert metrics["compile_computed_tokens"] == 200
+    assert metrics["dev/balanced_accuracy"] == 0.875
+    assert metrics["dev/auroc"] == round(10 / 12, 4)
+    assert metrics["dev/coverage"] == metrics["dev/lm_only/coverage"] == 0.875
+    assert metrics["dev/balanced_accuracy_low"] <= 0.875 <= metrics["dev/balanced_accuracy_high"]
+    assert metrics["cost/computed_tokens"] == 50
+    assert metrics["compile/computed_tokens"] == 200
     assert runs["sentence"].data.params["granularity"] == "sentence"
-    assert "dev_untuned_balanced_accuracy" in runs["answer"].data.metrics
+    assert "dev/untuned/balanced_accuracy" in runs["answer"].data.metrics
     assert runs["statement"].info.status == "KILLED"
     assert "needs 8 labelled statements" in runs["statement"].data.tags["mlflow.note.content"]
 
@@ -213,9 +217,9 @@ def test_what_is_not_known_is_not_logged(here: Path) -> None:
         )
     )
     metrics = _children(tracker)["baseline"].data.metrics
-    assert not {"dev_auroc", "dev_auroc_low", "dev_selection", "computed_tokens_per_answer"} & set(metrics)
+    assert not {"dev/auroc", "dev/selection_score", "cost/computed_tokens"} & set(metrics)
     assert all(v == v for v in metrics.values())
-    assert metrics["dev_coverage"] == 0.875
+    assert metrics["dev/coverage"] == 0.875
 
 
 def test_a_variants_files(here: Path) -> None:
@@ -223,7 +227,7 @@ def test_a_variants_files(here: Path) -> None:
     tracker = _track(_study())
     run_id = _children(tracker)["sentence"].info.run_id
     assert _files(tracker, run_id) == {
-        "predictions.json",
+        "predictions.csv",
         "predictions.jsonl",
         "plots/calibration.png",
         "plots/confusion.png",
@@ -232,10 +236,10 @@ def test_a_variants_files(here: Path) -> None:
         "prompts/prompts.json",
         "prompts/prompts.md",
     }
-    table = tracker._client.load_table(tracker._store.experiment_id, "predictions.json", [run_id])
-    assert list(table["right"]) == ["NO", "–", *["yes"] * 6]
-    assert list(table["id"])[:2] == ["a3", "a7"]
-    assert "unscored: parse_failed" in list(table["judge"])
+    table = list(csv.DictReader(io.StringIO(_read(tracker, run_id, "predictions.csv"))))
+    assert [row["right"] for row in table] == ["NO", "–", *["yes"] * 6]
+    assert [row["id"] for row in table[:2]] == ["a3", "a7"]
+    assert table[1]["judge"] == "unscored: parse_failed"
     assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
     assert "Is it supported?" in _read(tracker, run_id, "prompts/prompts.md")
     changed = _read(tracker, run_id, "prompts/diff.txt").splitlines()
@@ -254,21 +258,21 @@ def test_the_finished_study(here: Path) -> None:
     tracker.finish(result)
     run = tracker._client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["test_champion_balanced_accuracy"] == 0.875
-    assert run.data.metrics["test_baseline_balanced_accuracy"] == 0.5
-    assert "test_gain_over_baseline" in run.data.metrics
+    assert run.data.metrics["test/balanced_accuracy"] == 0.875
+    assert run.data.metrics["test/untuned/balanced_accuracy"] == 0.5
+    assert "test/gain_over_untuned" in run.data.metrics
     assert run.data.tags["champion"] == "sentence"
-    assert run.data.tags["vs_baseline"] == result.comparisons["untuned"].verdict
+    assert run.data.tags["vs_untuned"] == result.comparisons["untuned"].verdict
     note = run.data.tags["mlflow.note.content"]
     assert result.comparisons["untuned"].sentence[1:] in note
     assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    opened = {"dev.png", "test.png", "frontier.png", "test/champion/predictions.json", "learned.html"}
+    opened = {"dev.png", "test.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
     assert opened <= _files(tracker, tracker.run_id)
-    for name in ("learned.html", "frontier.png", "test/champion/predictions.json"):
+    for name in ("learned.html", "costs.png", "test/champion/predictions.csv"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
     assert run.data.tags["cheapest"] == "sentence"
-    assert run.data.metrics["dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
+    assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
     assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
@@ -289,8 +293,7 @@ def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
     studies = tracker._client.search_runs([tracker._store.experiment_id], "tags.faith_dspy.kind = 'study'")
     assert [r.info.run_id for r in studies] == [tracker.run_id]
     assert set(_children(tracker)) == {"answer", "sentence"}
-    assert len(tracker._children()) == 2
-    assert len(json.loads(studies[0].data.tags["mlflow.loggedArtifacts"])) == 2
+    assert len(tracker._variant_runs()) == 2
     assert _aliases(tracker) == {"champion": "1"}
     assert again.registered == "Registered before as faithfulness version 1 (@champion)."
 
@@ -383,7 +386,7 @@ def test_a_store_that_stays_away_does_not_end_the_study(here: Path, caplog: pyte
         result.variants += (_variants()[2],)
         tracker.variant(_variants()[2])
         tracker.finish(_conclude(result))
-    assert "has not got all of this study" in caplog.records[-1].getMessage()
+    assert "record of this study is incomplete" in caplog.records[-1].getMessage()
 
 
 def _down(*_: object, **__: object) -> None:

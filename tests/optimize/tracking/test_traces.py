@@ -32,9 +32,11 @@ class Logged(NamedTuple):
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory, studied: StudyResult) -> Logged:
     """A small study, in which people find otherwise than the champion on the last answer."""
-    studied = studied.model_copy(deep=True)
-    last = studied.tested("champion").predictions
-    last[-1] = last[-1].model_copy(update={"label": not last[-1].predicted})
+    champion, *others = studied.test
+    *rows, last = champion.predictions
+    rows.append(last.model_copy(update={"label": not last.predicted}))
+    champion = champion.model_copy(update={"predictions": tuple(rows)})
+    studied = studied.model_copy(update={"test": (champion, *others)})
     folder = tmp_path_factory.mktemp("traced")
     uri = f"sqlite:///{folder}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +76,7 @@ def test_people_and_judge_stand_side_by_side(logged) -> None:
         assert told["agrees", "CODE", True].value == YES[row.label == row.predicted]
         by_span = [a for a in trace.info.assessments if a.span_id]
         labels = [a.value for a in by_span if a.source.source_type == "HUMAN"]
-        assert labels == [YES[s["label"]] for s in row.statements]
+        assert labels == [YES[s.label] for s in row.statements]
         assert {a.name for a in by_span} == {"supported"}
 
 
@@ -95,7 +97,7 @@ def test_what_was_judged_is_told(logged) -> None:
     """Question, context and answer are in the trace as they were judged."""
     row = _row(logged.result, logged.found[0])
     root = logged.found[0].data.spans[0]
-    assert root.inputs == {"question": row.question, "answer": row.answer, "context": row.context}
+    assert root.inputs == {"question": row.question, "answer": row.answer, "context": list(row.context)}
 
 
 def test_what_people_added_stays(logged) -> None:
@@ -117,7 +119,7 @@ def test_what_people_added_stays(logged) -> None:
 def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
     """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
     row = logged.result.tested("champion").predictions[0]
-    row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": []})
+    row = row.model_copy(update={"predicted": None, "probability": None, "unscored": "lm_failed", "statements": ()})
     test = [logged.result.test[0].model_copy(update={"predictions": [row]})]
     run_id = logged.store.client.create_run(logged.store.experiment_id).info.run_id
     changed = logged.result.model_copy(update={"test": test})
