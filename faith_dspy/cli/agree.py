@@ -142,9 +142,7 @@ def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> lis
     records = ({"question": e.question, "context": e.context, "answer": e.answer} for e in examples)
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream(
-            {"question": e.question, "context": e.context, "answer": e.answer} for e in examples
-        ):
+        for judgment in judge.stream(records):
             out.append(judgment)
             advance(1)
     return out

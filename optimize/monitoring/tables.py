@@ -35,7 +35,7 @@ def drift_tables(report: DriftReport) -> list[Table]:
     return tables
 
 
-def traffic_table(share: TrafficReport) -> Table:
+def traffic_table(share: Prevalence) -> Table:
     """The share of faithful answers in the traffic."""
     s = share.share
     sentence = (

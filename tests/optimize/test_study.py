@@ -90,8 +90,8 @@ class Record:
     def variant(self, result: Any) -> None:
         self.variants.append(result.name)
 
-    def finish(self, result: Any) -> None:
-        pass
+    def finish(self, result: Any) -> str:
+        return ""
 
 
 def options(server: Any, out: Path, **more: Any) -> Options:

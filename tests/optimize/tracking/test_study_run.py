@@ -276,7 +276,7 @@ def test_the_finished_study(here: Path) -> None:
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
     assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
-    assert "Still wrong" in _read(tracker, tracker.run_id, "learned.html")
+    assert "Remaining mistakes" in _read(tracker, tracker.run_id, "learned.html")
     crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
     assert crowned == [("sentence", "★ sentence")]
 
@@ -289,13 +289,13 @@ def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
     again = _study()
     tracker = _track(again, "answer", "sentence")
     assert tracker._client.get_run(tracker.run_id).info.status == "RUNNING"
-    tracker.finish(_conclude(again))
+    registered = tracker.finish(_conclude(again))
     studies = tracker._client.search_runs([tracker._store.experiment_id], "tags.faith_dspy.kind = 'study'")
     assert [r.info.run_id for r in studies] == [tracker.run_id]
     assert set(_children(tracker)) == {"answer", "sentence"}
     assert len(tracker._variant_runs()) == 2
     assert _aliases(tracker) == {"champion": "1"}
-    assert again.registered == "Registered before as faithfulness version 1 (@champion)."
+    assert registered == "Registered before as faithfulness version 1 (@champion)."
 
 
 @pytest.mark.usefixtures("no_pictures")
