@@ -280,7 +280,7 @@ def test_ctrl_c_waits_for_nothing(command, chat_server, tmp_path):
     _, said = process.communicate(timeout=30)
     assert time.monotonic() - started < 10
     assert process.returncode == 130
-    assert b"run the same command again to go on" in said
+    assert b"run the same command again to continue" in said
     assert b"Traceback" not in said
     assert len(server.requests) == 8
 
