@@ -10,7 +10,7 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from faith_dspy.optimize.reporting import tables
+from faith_dspy.optimize.reporting import classifier_tables, tables
 from faith_dspy.optimize.reporting.markdown import as_text
 from faith_dspy.report.html import csp_hash
 from faith_dspy.report.numbers import number
@@ -63,8 +63,8 @@ def write_learned(result: StudyResult) -> str:
         test=[tables.test_table(result), tables.statements_table(result)],
         verdict=tables.verdict(result).notes,
         prompts=[(v, _prompts(result, v)) for v in _with_prompts(result)],
-        instructions=tables.instructions_table(champion),
-        classifier=[tables.classifier_table(result), tables.ablation_table(result)],
+        instructions=classifier_tables.instructions_table(champion),
+        classifier=[classifier_tables.classifier_table(result), classifier_tables.ablation_table(result)],
         groups=tables.groups_table(result),
         costs=[tables.costs_table(result), tables.variants_table(result)],
         flips=[flips(result, part) for part in ("test", "dev")],

@@ -6,7 +6,7 @@ import difflib
 import json
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting import tables
+from faith_dspy.optimize.reporting import classifier_tables, tables
 from faith_dspy.report.numbers import estimate
 from faith_dspy.report.tables import Table, markdown
 
@@ -32,7 +32,7 @@ def card(result: StudyResult) -> str:
         tables.test_table(result),
         tables.statements_table(result),
         tables.verdict(result),
-        tables.classifier_table(result, _WEIGHTS),
+        classifier_tables.classifier_table(result, _WEIGHTS),
         tables.costs_table(result),
         limits,
     )
