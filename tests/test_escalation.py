@@ -36,8 +36,8 @@ def words_first(judge_at):
     return Judge("none", classifier=WORDS, escalate_to=second), server
 
 
-def test_a_judge_of_words_alone_makes_no_call():
-    """Its probabilities are those of its classifier, worked by hand; usage is nothing at all; the review_range is for people."""
+def test_a_judge_without_an_lm_makes_no_call():
+    """Its probabilities are those of its classifier, worked by hand; usage is nothing at all; the review range is for people."""
     judge = Judge("none", classifier=WORDS)
     found = [judge(context=CONTEXT, answer=a) for a in (CLEAR, WRONG, OPEN)]
     assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
@@ -51,7 +51,7 @@ def test_a_judge_of_words_alone_makes_no_call():
         _ = judge.lm
 
 
-def test_only_what_the_first_leaves_open_is_asked(words_first):
+def test_only_what_the_first_is_unsure_of_is_asked(words_first):
     """Of three answers one lies in the review_range: one real HTTP call, and that answer's judgment is the LM's."""
     judge, server = words_first
     clear, wrong, opened = judge.batch([{"context": CONTEXT, "answer": a} for a in (CLEAR, WRONG, OPEN)])
@@ -64,14 +64,14 @@ def test_only_what_the_first_leaves_open_is_asked(words_first):
     assert opened.faithful is True
 
 
-def test_acall_hands_on_too(words_first):
+def test_acall_escalates_too(words_first):
     """Awaited it is the same judgment."""
     judge, server = words_first
     assert asyncio.run(judge.acall(context=CONTEXT, answer=OPEN)).escalated == 1
     assert len(server.requests) == 1
 
 
-def test_an_untuned_judge_hands_on_by_its_dial(judge_at):
+def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     """At .5 its least supported statement lies in [.2, .8): the second is asked with other options, the usage summed."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
@@ -86,7 +86,7 @@ def test_an_untuned_judge_hands_on_by_its_dial(judge_at):
     assert len(server.requests) == 5
 
 
-def test_what_the_first_lm_fails_on_is_handed_on(judge_at):
+def test_what_the_first_lm_fails_on_is_escalated(judge_at):
     """An endpoint that fails, and a reply without a label, are the next judge's to judge."""
     second, server = judge_at(yes={OPEN: 0.9})
     for broken in ({"status": 500, "text": "broken"}, "perhaps, who knows"):
@@ -97,7 +97,7 @@ def test_what_the_first_lm_fails_on_is_handed_on(judge_at):
 
 
 def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
-    """The first left it open, so its verdict does not stand in."""
+    """The first was unsure, so its verdict does not stand in."""
     judge, server = words_first
     server.status = 500
     found = judge(context=CONTEXT, answer=OPEN)
@@ -131,7 +131,7 @@ def test_escalate_to_in_its_three_forms():
         Judge("openai/small", escalate_to={"granularty": "answer"})
 
 
-def test_a_judge_without_an_lm_needs_a_head_of_words():
+def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none")

@@ -1,7 +1,7 @@
 """Compact prompts and replies that a small LM can keep to, and the verdict's probability read from its first token.
 
 Layout: instruction's top part, then demos, then context, question and statement, then what is asked. The reply starts
-with the label, unless thoughts come first; what else was asked for – a quote, a reason – stands on lines of its own.
+with the label, unless reasoning comes first; a quote or a reason stands on a line of its own.
 Several statements are answered in numbered lines, or in JSON. Everything DSPy optimizers compile – instructions and
 demos – stays DSPy's own.
 """

@@ -19,7 +19,7 @@ MIN_LABEL_MASS = 0.01
 
 
 def write_reply(outputs: Mapping[str, Any]) -> str:
-    """A reply as it is asked for and shown in demos."""
+    """A reply in the form that prompts ask for and demos show."""
     text = ""
     reason_first = next(iter(outputs)) == "reason"
     for name, value in outputs.items():
