@@ -1,6 +1,6 @@
 """MLflow's pages after a study, in a browser, as `make ui` serves them without a network.
 
-FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/test_mlflow_pages.py   # draws the documentation's pictures
+FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/tracking/test_mlflow_pages.py   # draws the documentation's pictures
 
 With FAITH_DSPY_STORE=sqlite:////path/mlflow.db they are of the newest finished study in that store.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from chromium import Browser
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WRONG = re.compile(
     r"something went wrong|page not found|can't load|failed to (load|fetch)|does not exist|not enabled", re.I
 )
