@@ -56,8 +56,9 @@ def tune(
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
+    from faith_dspy.optimize.options import Options
     from faith_dspy.optimize.select.plan import named
-    from faith_dspy.optimize.study import Options, run
+    from faith_dspy.optimize.study import run
     from faith_dspy.optimize.tracking.store import connect
     from faith_dspy.optimize.tracking.study_run import MlflowTracker
     from faith_dspy.report.terminal import TerminalView

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis, Groups, Optimism
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import Agreement
-from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.scoring.agreement import Agreement, StatementAgreement
+from faith_dspy.scoring.evidence import EvidenceAgreement
 
 Kind = Literal["untuned", "lm", "baseline"]
 
@@ -69,7 +69,7 @@ class PredictionRow(_Result):
     """The share of ``usage`` spent on extracting statements."""
 
 
-class VariantResult(_Result, frozen=False):
+class VariantResult(_Result):
     """One variant – program shape × optimizer × LM × seed – and its agreement on the devset."""
 
     name: str
@@ -86,10 +86,10 @@ class VariantResult(_Result, frozen=False):
     """The same with a classifier on the LM's probabilities alone, without lexical features."""
     untuned: Agreement | None = None
     """The LM's verdicts as they are, threshold .5; only for the untuned judge."""
-    statements: Agreement | None = None
-    """Agreement on statements: supported or not; None without labelled statements."""
-    evidence: Estimate | None = None
-    """F1 of the chunk ids the judge names; None where no label names any."""
+    statements: StatementAgreement | None = None
+    """The LM's verdicts on statements, before any classifier; None without labelled statements."""
+    evidence: EvidenceAgreement | None = None
+    """On the chunk ids the judge names; None where no label names any."""
     selection_score: float | None = None
     """What the champion is chosen by: mean of balanced accuracy and AUROC on the devset, times coverage."""
     usage: Usage = Usage()
@@ -123,10 +123,10 @@ class TestResult(_Result):
     kind: Kind
     agreement: Agreement
     """On answers."""
-    statements: Agreement | None = None
+    statements: StatementAgreement | None = None
     """On statements; None without labelled statements."""
-    evidence: Estimate | None = None
-    """F1 of the chunk ids the judge names; None where no label names any."""
+    evidence: EvidenceAgreement | None = None
+    """On the chunk ids the judge names; None where no label names any."""
     usage: Usage = Usage()
     predictions: tuple[PredictionRow, ...] = ()
 
@@ -146,7 +146,7 @@ class StudySetup(_Result):
     """Report of the split: counts, share of faithful answers and groups per part; ``used``: answers judged."""
 
 
-class StudyResult(StudySetup, frozen=False):
+class StudyResult(StudySetup):
     """A whole study."""
 
     variants: tuple[VariantResult, ...]

@@ -113,8 +113,7 @@ def stress(
                     key = f"{e.id} {name}"
                     variants[key] = (e.model_copy(update={**made, "id": key}), name, e)
     seen = verify(judge, [v[0] for v in variants.values()], advance)
-    rows, ranking = judged_rows(seen, judge)
-    found = {r.id: (r.predicted, s, r.answer) for r, s in zip(rows, ranking, strict=True)}
+    found = {r.id: (r.predicted, r.probability, r.answer) for r in judged_rows(seen, judge)}
     perturbed = []
     for name, change in CHANGES.items():
         pairs = [(was.id, found[was.id], found[key]) for key, (_, made, was) in variants.items() if made == name]

@@ -1,296 +1,211 @@
-"""The promotion rule, and the only place where the testset is opened."""
+"""The champion: chosen on dev, its classifier fitted on train and dev, then tested once. Only here is the testset opened."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.artifact import save_judge
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, operating_point_sentence
+from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
-from faith_dspy.optimize.diagnostics.diagnosis import diagnose
-from faith_dspy.optimize.reporting.markdown import card
-from faith_dspy.optimize.results import Kind, PredictionRow, StudyResult, TestResult
-from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
+from faith_dspy.optimize.results import PredictionRow, TestResult
 from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, loses_at_most_margin
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
     agreement,
     classifier_example,
     fit,
-    fit_examples,
     judged_rows,
     scorable,
-    usage_of,
+    test_result,
     verify,
     without_lm,
 )
-from faith_dspy.optimize.select.optimism import holm, selection
-from faith_dspy.optimize.select.pareto import MARGIN as NOT_WORSE
-from faith_dspy.optimize.select.pareto import difference, in_words
-from faith_dspy.optimize.select.spending import Cost
+from faith_dspy.optimize.select.modes import Modes, build_judge, fit_modes
+from faith_dspy.optimize.select.optimism import holm, measure_optimism
+from faith_dspy.optimize.select.spending import Allowance, Cost
+from faith_dspy.optimize.select.trial import majority_rows
 from faith_dspy.optimize.select.variants import UNTUNED
-from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.checks import CostPoint
-    from faith_dspy.optimize.select.spending import Purse
-    from faith_dspy.optimize.study import View
+    from faith_dspy.optimize.checks import Comparison, CostPoint, Optimism
+    from faith_dspy.optimize.classifier.fitting import FittedClassifier
+    from faith_dspy.optimize.data.parts import Parts
+    from faith_dspy.optimize.options import Options, View
+    from faith_dspy.optimize.results import VariantResult
+    from faith_dspy.optimize.select.trial import Trial
     from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.classifier import Classifier
 
 TIE = 0.01
-"""Variants whose selection figure is this close are taken as equal; the one that costs fewer tokens is promoted."""
+"""Variants whose selection scores are this close count as equal; the one that costs fewer tokens is promoted."""
 MARGIN = 1.15
-"""Answers of train and test may cost so much more than those of dev did."""
-MIN_TESTED = 6
-"""Groups a test is cut to at most."""
+"""Answers of train and test may cost this many times what those of dev did."""
+MIN_GROUPS = 6
+"""A test that the limits cut short needs at least so many groups."""
 
 
-class Contest(NamedTuple):
-    """What promotion needs of a study."""
+class Promotion(NamedTuple):
+    """The champion and all that promoting it found."""
 
-    judges: dict[str, Judge]
-    dev: dict[str, list[JudgedExample]]
-    train: Sequence[LabelledExample]
-    test: Sequence[LabelledExample]
-    seed: int
-    purse: Purse
-    operating_point: OperatingPoint = BALANCED
-    """What the champion's threshold is for."""
-    prefer: str = "agreement"
-    """``agreement`` or ``cheapest``: what is promoted among those that are not shown to be worse."""
+    name: str
+    """Of the variant."""
+    judge: Judge
+    """What is exported: the champion, or a cheaper mode of it that is as good."""
+    fitted: FittedClassifier
+    fitted_on: list[JudgedExample]
+    test: list[JudgedExample]
+    tested: tuple[TestResult, ...]
+    """The champion, the untuned judge, then the baselines."""
+    comparisons: dict[str, Comparison]
+    costs: tuple[CostPoint, ...]
+    optimism: Optimism | None
+    notes: tuple[str, ...]
+    """What the limits cut short."""
 
 
-def to_test(result: StudyResult, name: str) -> Cost:
+def choose(results: Sequence[VariantResult], prefer: str = "agreement", seed: int = 0) -> VariantResult:
+    """The variant to promote: the best on dev; among equals the cheapest.
+
+    With ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
+    """
+    scored = [(v.selection_score, v) for v in results if v.kind != "baseline" and v.selection_score is not None]
+    if not scored:
+        raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
+    top = max(score for score, _ in scored)
+    best = min((v for score, v in scored if score >= top - TIE), key=lambda v: v.cost)
+    if prefer != "cheapest":
+        return best
+    fair = [v for _, v in scored if loses_at_most_margin(difference(v.predictions, best.predictions, seed))]
+    return min([best, *fair], key=lambda v: v.cost)
+
+
+def test_price(results: Mapping[str, VariantResult], name: str) -> Cost:
     """What it costs to judge one test answer by that variant and by the untuned judge, as dev did."""
-    costs = [Cost.each((v := result.variant(n)).usage, v.judged) for n in {name, UNTUNED}]
+    costs = [Cost.per_answer(results[n].usage, results[n].judged) for n in sorted({name, UNTUNED})]
     return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
 
 
-def best(result: StudyResult, prefer: str = "agreement", seed: int = 0) -> str:
-    """Name of the variant to promote: the best on dev; among equals the cheapest.
+def promote(
+    trials: Mapping[str, Trial],
+    baselines: Sequence[VariantResult],
+    parts: Parts,
+    options: Options,
+    allowance: Allowance,
+    view: View,
+) -> Promotion:
+    """Choose the champion on dev, fit its classifier on train and dev, then test it, the untuned judge and the baselines.
 
-    To ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
+    Raises `InputError` when no variant could be measured, or when the limits leave too little to test on.
     """
-    candidates = [v for v in result.variants if v.kind != "baseline" and v.selection_score is not None]
-    if not candidates:
-        raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
-    top = max(v.selection_score for v in candidates if v.selection_score is not None)
-    near = [v for v in candidates if v.selection_score is not None and v.selection_score >= top - TIE]
-    found = min(near, key=lambda v: v.cost)
-    if prefer == "cheapest":
-        against = {v.name: difference(v.predictions, found.predictions, seed) for v in candidates}
-        fair = [v for v in candidates if (low := against[v.name].low) is not None and low >= -NOT_WORSE]
-        found = min([found, *fair], key=lambda v: v.cost)
-    return found.name
+    seed = options.seed
+    results = [*baselines, *(t.result for t in trials.values())]
+    champion, untuned = trials[choose(results, options.prefer, seed).name], trials[UNTUNED]
+    name = champion.result.name
+    train, tested, notes = _affordable({k: t.result for k, t in trials.items()}, champion, parts, allowance)
 
-
-def promote(contest: Contest, result: StudyResult, view: View) -> Judge:
-    """Choose the champion on dev, fit its classifier on train and dev, then open the testset for it and the untuned judge.
-
-    The baselines are fitted on the same labels and stand beside them; they need no LM. Returned is the judge to export:
-    the champion as it is, or with words asked first where that is as good.
-    """
-    name = best(result, contest.prefer, contest.seed)
-    result.champion = name
-    judge = contest.judges[name]
-    shown = demo_ids(judge, contest.train)
-    unseen, tested = _affordable(contest, result, [e for e in contest.train if e.id not in shown])
-    with view.task(f"{name}: judging train for its classifier", len(unseen)) as advance:
-        seen = [*contest.dev[name], *verify(judge, unseen, advance, partial=True)]
-    ways = _ways(contest, seen)
-    form = _form(contest, result, ways)
-    judge = made_of(judge, form, ways)
-    fitted = ways.of(form).fitted
-    usable = scorable(ways.of(form).seen)
-    result.classifier = fitted.classifier.model_dump(mode="json") | {"learned_from": fitted.learned_from}
+    with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
+        known = [*champion.dev, *verify(champion.judge, train, advance, partial=True)]
+    modes = fit_modes(known, seed, options.operating_point)
+    costs = cost_table(name, champion.judge.config, modes, results, seed)
+    mode = next(p for p in costs if p.reference)
+    if options.operating_point == BALANCED:  # the lexical judge's threshold has no other operating point
+        mode = choose_mode(costs, [bool(e.example.label) for e in scorable(known)], options.prefer)
+    judge = build_judge(champion.judge, mode, modes)
 
     with view.task(f"{name}: test", len(tested)) as advance:
         test = verify(judge, tested, advance, partial=True)
-    untuned_judge = contest.judges[UNTUNED]
-    untuned = test
-    if name != UNTUNED or not form.reference:
+    by_untuned = test
+    if name != UNTUNED or mode.cheaper_mode:
         with view.task(f"{UNTUNED}: test", len(tested)) as advance:
-            untuned = verify(untuned_judge, tested, advance, partial=True)
-    if len(untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all: what both have judged
-        both = {o.example.id for o in test} & {o.example.id for o in untuned}
-        test, untuned = ([o for o in side if o.example.id in both] for side in (test, untuned))
-        result.split["used"] |= {"test": len(both)}
-        result.notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
-    rows, ranking = judged_rows(test, judge)
-    _add(result, "champion", "lm", rows, ranking, usage_of(test), contest.seed)
-    features = fitted.classifier.statement.names if fitted.classifier.statement else ()
-    with view.task(f"{name}: what its classifier goes by", len(features) + 2) as advance:
-        rows = _on_test(rows, ranking)
-        result.diagnosis = diagnose(
-            fitted, usable, test, rows, cascade=judge.escalate_to is not None, seed=contest.seed, advance=advance
-        )
-    _add(result, "untuned", "untuned", *judged_rows(untuned, untuned_judge), usage_of(untuned), contest.seed)
-    _floors(contest, result, test, seen, ways.words.fitted.classifier)
-    champion = result.tested("champion")
-    for other in result.test[1:]:
-        result.comparisons[other.name] = compare(
-            [r.label for r in champion.predictions],
-            _side(champion.predictions),
-            _side(other.predictions),
-            [r.group for r in champion.predictions],
-            names=("the champion", other.name),
-        )
-    if contest.operating_point != BALANCED:
-        sides = (champion.agreement, result.tested("untuned").agreement)
-        auroc = result.comparisons["untuned"].auroc
-        result.notes += (operating_point_sentence(contest.operating_point, *sides, auroc),)
-    result.comparisons = holm(result.comparisons)
-    if contest.prefer == "agreement":
-        result.optimism = selection(result.variants, name, tie=TIE, seed=contest.seed)
-    return judge
-
-
-def _ways(contest: Contest, seen: Sequence[JudgedExample]) -> Ways:
-    """The ways of asking the champion, each with the classifier fitted on what it would have observed."""
-
-    def way(seen: Sequence[JudgedExample], which: str, operating_point: OperatingPoint) -> Way:
-        return Way(
-            seen, fit_examples([classifier_example(o) for o in scorable(seen)], which, contest.seed, operating_point)
-        )
-
-    return Ways(
-        way(seen, "both", contest.operating_point),
-        way([less_asked(o) for o in seen], "both", contest.operating_point),
-        way(without_lm(o.example for o in seen), "lexical", BALANCED),
+            by_untuned = verify(untuned.judge, tested, advance, partial=True)
+    if len(by_untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all
+        both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
+        test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
+        notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
+    found = (
+        test_result("champion", "lm", test, judge, seed),
+        test_result("untuned", "untuned", by_untuned, untuned.judge, seed),
+        *_test_baselines(test, known, modes, seed),
+    )
+    return Promotion(
+        name=name,
+        judge=judge,
+        fitted=modes.of(mode).fitted,
+        fitted_on=scorable(modes.of(mode).judged),
+        test=test,
+        tested=found,
+        comparisons=holm({t.name: _compare(found[0], t) for t in found[1:]}),
+        costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
+        optimism=measure_optimism(results, name, tie=TIE, seed=seed) if options.prefer == "agreement" else None,
+        notes=notes,
     )
 
 
-def _form(contest: Contest, result: StudyResult, ways: Ways) -> CostPoint:
-    """Write the frontier into the result, and say which of its points is to be exported."""
-    found = points(result.champion, contest.judges[result.champion].config, ways, result.variants, contest.seed)
-    form = next(p for p in found if p.reference)
-    if contest.operating_point == BALANCED:  # the threshold of words is for nothing else
-        labels = [bool(o.example.label) for o in scorable(ways.all.seen)]
-        form = worth_exporting(found, labels, prefer=contest.prefer)
-    result.costs = tuple(p.model_copy(update={"exported": p is form}) for p in found)
-    result.costs_in_words = tuple(in_words(result.costs))
-    return form
-
-
 def _affordable(
-    contest: Contest, result: StudyResult, train: Sequence[LabelledExample]
-) -> tuple[Sequence[LabelledExample], Sequence[LabelledExample]]:
-    """As much of train and test as the limits still pay for: first the test, then train for the classifier."""
-    price = to_test(result, result.champion)
-    each = Cost.each((v := result.variant(result.champion)).usage, v.judged)
-    n = min(len(contest.test), contest.purse.affords(price.times(MARGIN)))
-    tested = contest.test[:n]
-    too_few = len({e.group_key for e in tested}) < MIN_TESTED or len({e.label for e in tested}) < 2
-    if too_few and n < len(contest.test):
+    results: Mapping[str, VariantResult], champion: Trial, parts: Parts, allowance: Allowance
+) -> tuple[list[LabelledExample], list[LabelledExample], tuple[str, ...]]:
+    """As much of train and test as the limits still pay for: first the test, then train for the classifier.
+
+    Answers of train whose labels stand in the prompt are left out.
+    """
+    shown = demo_ids(champion.judge, parts.train)
+    train = [e for e in parts.train if e.id not in shown]
+    price = test_price(results, champion.result.name)
+    each = Cost.per_answer(champion.result.usage, champion.result.judged)
+    n = min(len(parts.test), allowance.affords(price.times(MARGIN)))
+    tested = parts.test[:n]
+    too_few = len({e.group_key for e in tested}) < MIN_GROUPS or len({e.label for e in tested}) < 2
+    if too_few and n < len(parts.test):
         raise InputError(
             f"the limits leave {n} answers to test on, too few to say anything; one costs {price.calls:.0f} calls and "
             f"{price.tokens:.0f} tokens. Raise the limit."
         )
-    rest = min(len(train), contest.purse.affords(each.times(MARGIN), keep=price.times(n * MARGIN)))
-    if n < len(contest.test) or rest < len(train):
-        result.notes += (
-            f"The limits left {n} of {len(contest.test)} answers to test on and {rest} of {len(train)} of train for "
-            "the classifier.",
+    rest = min(len(train), allowance.affords(each.times(MARGIN), reserve=price.times(n * MARGIN)))
+    notes: tuple[str, ...] = ()
+    if n < len(parts.test) or rest < len(train):
+        notes = (
+            f"The limits left {n} of {len(parts.test)} answers to test on and {rest} of {len(train)} of train for the "
+            "classifier.",
         )
-    result.split["used"] |= {"test": n}
-    return train[:rest], tested
+    return train[:rest], tested, notes
 
 
-def _floors(
-    contest: Contest,
-    result: StudyResult,
-    test: Sequence[JudgedExample],
-    fitted_on: Sequence[JudgedExample],
-    overlap: Classifier,
-) -> None:
-    plain = without_lm(o.example for o in test)
-    known = scorable(without_lm(o.example for o in fitted_on))
-    by_words, ranking = judged_rows(plain, Judge(NO_LM, config=JudgeConfig(), classifier=overlap))
-    _add(result, "lexical-baseline", "baseline", by_words, ranking, Usage(), contest.seed)
-    shortcut = fit(known, "length", contest.seed).classifier
-    rows = []
-    for row, o in zip(by_words, plain, strict=True):
-        example = classifier_example(o)
-        p = shortcut.answer.probability([None] * len(example.statements), example.features)
-        passed = None if p is None else p >= shortcut.threshold
-        rows.append(row.model_copy(update={"probability": p, "predicted": passed}))
-    _add(result, "length-baseline", "baseline", rows, [r.probability for r in rows], Usage(), contest.seed)
-    rows = majority_rows(plain, [o.example for o in fitted_on])
-    _add(result, "majority-baseline", "baseline", rows, [r.probability for r in rows], Usage(), contest.seed)
+def _test_baselines(
+    test: Sequence[JudgedExample], known: Sequence[JudgedExample], modes: Modes, seed: int
+) -> list[TestResult]:
+    """The baselines, fitted on the labels that the champion's classifier was fitted on."""
+    plain = without_lm(e.example for e in test)
+    lexical_judge = Judge(NO_LM, config=JudgeConfig(), classifier=modes.lexical.fitted.classifier)
+    lexical = judged_rows(plain, lexical_judge, "test")
+    length = fit(scorable(without_lm(e.example for e in known)), "length", seed).classifier
+    by_length = []
+    for row, judged in zip(lexical, plain, strict=True):
+        example = classifier_example(judged)
+        p = length.answer.probability([None] * len(example.statements), example.features)
+        passed = None if p is None else p >= length.threshold
+        by_length.append(row.model_copy(update={"probability": p, "predicted": passed}))
+    majority = [r.model_copy(update={"part": "test"}) for r in majority_rows(plain, [e.example for e in known])]
 
+    def result(name: str, rows: Sequence[PredictionRow]) -> TestResult:
+        return TestResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=tuple(rows))
 
-def majority_rows(seen: Sequence[JudgedExample], known: Sequence[LabelledExample]) -> list[PredictionRow]:
-    """Every answer judged as most of the known ones are labelled."""
-    share = sum(bool(e.label) for e in known) / len(known)
     return [
-        PredictionRow(
-            id=o.example.id,
-            group=o.example.group_key,
-            part="dev",
-            label=bool(o.example.label),
-            predicted=share >= 0.5,
-            probability=share,
-        )
-        for o in seen
+        result("lexical-baseline", lexical),
+        result("length-baseline", by_length),
+        result("majority-baseline", majority),
     ]
 
 
-def export(judge: Judge, contest: Contest, result: StudyResult, out: Path) -> None:
-    """Write the champion to ``out`` with what was measured of it."""
-    tested = result.tested("champion")
-    judge.manifest = {
-        "study_id": result.study_id,
-        "variant": result.champion,
-        "label_set_hash": result.label_set_hash,
-        "labels_file": result.labels_file,
-        "agreement": tested.agreement.model_dump(mode="json"),
-        "untuned_agreement": result.tested("untuned").agreement.model_dump(mode="json"),
-        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
-        "operating_point": str(contest.operating_point),
-        "split": result.split,
-        "budget": result.budget,
-        "seed": result.seed,
-        "seconds": round(result.seconds, 1),
-        "usage": tested.usage.model_dump(mode="json"),
-        "lexical_baseline_agreement": result.tested("lexical-baseline").agreement.model_dump(mode="json"),
-        "finished": result.finished,
-    }
-    known = [seen_by(judge, o) for o in scorable(contest.dev[result.champion])]
-    handed_on, settled = ([o for o in known if bool(o.raw_judgment.escalated) is side] for side in (True, False))
-    reference = [
-        (o.example.question, list(o.example.context), o.example.answer, o.raw_judgment)
-        for o in [*handed_on[:1], *settled, *handed_on[1:]][:3]
-    ]
-    save_judge(judge, out, card=card(result), reference=reference)
-    result.judge_dir = str(out)
-
-
-def _add(
-    result: StudyResult,
-    name: str,
-    kind: Kind,
-    rows: list[PredictionRow],
-    ranking: Sequence[float | None],
-    usage: Usage,
-    seed: int,
-) -> None:
-    # AUROC of the untuned judge is measured on the LM's own probability: on its verdicts it would look worse.
-    rows = _on_test(rows, ranking)
-    result.test += (
-        TestResult(name=name, kind=kind, agreement=agreement(rows, seed=seed), usage=usage, predictions=tuple(rows)),
+def _compare(champion: TestResult, other: TestResult) -> Comparison:
+    rows = champion.predictions
+    return compare(
+        [r.label for r in rows],
+        Side.of(rows),
+        Side.of(other.predictions),
+        [r.group for r in rows],
+        names=("the champion", other.name),
     )
-
-
-def _on_test(rows: Sequence[PredictionRow], ranking: Sequence[float | None]) -> list[PredictionRow]:
-    return [r.model_copy(update={"part": "test", "probability": s}) for r, s in zip(rows, ranking, strict=True)]
-
-
-def _side(rows: Sequence[PredictionRow]) -> Side:
-    return Side([r.predicted for r in rows], [r.probability for r in rows])

@@ -20,6 +20,7 @@ from faith_dspy.scoring.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.scoring.statistics import Floats
 
 NO_DIFFERENCE = 0.005
@@ -36,6 +37,11 @@ class Side(NamedTuple):
     """n verdicts, True = faithful; None where it left the answer unscored."""
     scores: Sequence[float | None]
     """n probabilities or raw scores, higher = more faithful; None where there is none."""
+
+    @classmethod
+    def of(cls, rows: Sequence[PredictionRow]) -> Side:
+        """The judge whose predictions these are."""
+        return cls([r.predicted for r in rows], [r.probability for r in rows])
 
 
 def paired_bootstrap(

@@ -19,7 +19,7 @@ PRIMARY = "untuned"
 _ALPHA = 0.05
 
 
-def selection(
+def measure_optimism(
     variants: Sequence[VariantResult], champion: str, *, tie: float, seed: int = 0, n_resamples: int = 1000
 ) -> Optimism | None:
     """Bootstrap the choice of the champion; None when fewer than two variants competed.
@@ -53,7 +53,7 @@ def selection(
     if len(draws) <= n_resamples / 2 or apparent.value is None:
         why = "dev is too small: most resamples leave out all answers of one label"
         corrected, optimism = Estimate(why=why), None
-        text = f"How much of the dev figure is luck of the choice among {len(candidates)} cannot be told: {why}."
+        text = f"How much of the dev figure is the luck of choosing among {len(candidates)} is unknown: {why}."
     else:
         low, high = np.quantile(draws, [0.025, 0.975]).tolist()
         corrected = Estimate(value=float(draws.mean()), low=low, high=high)
@@ -74,8 +74,8 @@ def selection(
     )
 
 
-def chosen_by(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats) -> Floats:
-    """Per resample, what variants are chosen by: the mean of balanced accuracy and AUROC, times coverage.
+def selection_scores(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats) -> Floats:
+    """Per resample, the figure that variants are chosen by: the mean of balanced accuracy and AUROC, times coverage.
 
     ``drawn``: how often each answer of ``order``, (group, id), was drawn, shape (resamples, answers). NaN where a label
     is missing.

@@ -107,7 +107,7 @@ def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits |
         raise ConfigError(
             f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)"
         )
-    return Plan(base, _with_baseline([VARIANTS[n] for n in names]), given)
+    return Plan(base, _untuned_first([VARIANTS[n] for n in names]), given)
 
 
 def named(variants: str | Path | Sequence[str]) -> tuple[str, ...] | Path:
@@ -147,7 +147,7 @@ def _read(path: Path, budget_name: str, given: Limits) -> Plan:
     declared = Limits(calls=wanted.calls, tokens=wanted.tokens, dollars=wanted.dollars, seconds=seconds)
     limits = Limits(**{k: v if (v := getattr(given, k)) is not None else getattr(declared, k) for k in vars(declared)})
     # A file says itself what is tried: the time a budget gives to trying variants does not apply.
-    return Plan(base._replace(**sizes, effort=effort, minutes=None), _with_baseline(made), limits)
+    return Plan(base._replace(**sizes, effort=effort, minutes=None), _untuned_first(made), limits)
 
 
 def _variants(row: dict[str, Any], seeds: Sequence[int], path: Path) -> list[Variant]:
@@ -192,7 +192,7 @@ def _say(row: dict[str, Any]) -> str:
     return ", ".join(f"{k} {v}" for k, v in row.items() if k not in {"name", "lm", "api_base", "seed"})
 
 
-def _with_baseline(variants: list[Variant]) -> list[Variant]:
+def _untuned_first(variants: list[Variant]) -> list[Variant]:
     rest = [v for v in dict.fromkeys(v.name for v in variants) if v != UNTUNED]
     by_name = {v.name: v for v in variants}
     return [VARIANTS[UNTUNED], *(by_name[n] for n in rest)]

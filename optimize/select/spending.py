@@ -26,8 +26,8 @@ class Cost(NamedTuple):
     seconds: float = 0.0
 
     @classmethod
-    def each(cls, usage: Usage, answers: int) -> Cost:
-        """Of one of the answers."""
+    def per_answer(cls, usage: Usage, answers: int) -> Cost:
+        """The mean of so many answers."""
         n = max(1, answers)
         tokens = usage.computed_tokens + usage.output_tokens
         return cls(usage.calls / n, tokens / n, (usage.dollars or 0.0) / n, usage.seconds / n)
@@ -41,15 +41,20 @@ class Cost(NamedTuple):
         return Cost(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-class Purse:
-    """The limits of a study, and what its meter has counted against them."""
+class Allowance:
+    """The limits of a study, less what its meter has counted against them."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter, self.limits = meter, meter.limits
 
-    def left(self, keep: Cost | None = None) -> Limits:
-        """What may still be spent when ``keep`` is kept back; nothing left is 0, not None."""
-        spent, kept = self._meter.paid, keep or Cost()
+    @property
+    def seconds(self) -> float:
+        """How long the study has taken."""
+        return self._meter.seconds
+
+    def left(self, reserve: Cost | None = None) -> Limits:
+        """What may still be spent when ``reserve`` is kept back; nothing left is 0, None is no limit."""
+        spent, kept = self._meter.paid, reserve or Cost()
         tokens = spent.computed_tokens + spent.output_tokens
         so_far = Cost(spent.calls + self._meter.failed, tokens, spent.dollars or 0.0, self._meter.seconds)
 
@@ -65,40 +70,40 @@ class Purse:
             seconds=rest("seconds"),
         )
 
-    def affords(self, each: Cost, keep: Cost | None = None) -> int:
+    def affords(self, price: Cost, reserve: Cost | None = None) -> int:
         """How many answers at that price can still be paid for, the clock left aside; `PLENTY` without a limit."""
-        left = self.left(keep)
+        left = self.left(reserve)
         counts = [
-            int(amount / price)
-            for amount, price in zip((left.calls, left.tokens, left.dollars), each[:3], strict=True)
-            if amount is not None and price > 0
+            int(amount / each)
+            for amount, each in zip((left.calls, left.tokens, left.dollars), price[:3], strict=True)
+            if amount is not None and each > 0
         ]
         return min(counts, default=PLENTY)
 
     @contextmanager
-    def keeping(self, keep: Cost) -> Iterator[None]:
-        """Work that may spend what is left but for ``keep``; ends in `LimitReachedError` when that is spent.
+    def reserving(self, reserve: Cost) -> Iterator[None]:
+        """Work that may spend what is left beyond ``reserve``; ends in `LimitReachedError` when that is spent.
 
-        Optimizers take a refused call for a failed one: what they make of it is not taken for a result.
+        Optimizers take a refused call for a failed one: what they make of it does not count as a result.
         """
         if not self.limits:
             yield
             return
         before = self._meter.refused
-        with metered(self.left(keep)) as meter:
+        with metered(self.left(reserve)) as meter:
             try:
                 yield
             except LimitReachedError:
-                raise LimitReachedError(self._words(meter, keep)) from None
+                raise LimitReachedError(self._reason(meter, reserve)) from None
             except Exception as exc:
                 if meter.reached:
-                    raise LimitReachedError(self._words(meter, keep)) from exc
+                    raise LimitReachedError(self._reason(meter, reserve)) from exc
                 raise
             if meter.refused or self._meter.refused > before:
-                raise LimitReachedError(self._words(meter, keep))
+                raise LimitReachedError(self._reason(meter, reserve))
 
-    def _words(self, meter: Meter, keep: Cost) -> str:
+    def _reason(self, meter: Meter, reserve: Cost) -> str:
         which = self.limits.describe(meter.reached or "calls")
-        if not any(keep):
+        if not any(reserve):
             return f"the limit of {which} is reached"
         return f"the rest of the limit of {which} is kept to test the champion"

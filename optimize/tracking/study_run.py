@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class MlflowTracker:
-    """`faith_dspy.optimize.study.Tracker` on MLflow.
+    """`faith_dspy.optimize.options.Tracker` on MLflow.
 
     Variants are recorded as they finish, so that a study that is killed keeps what was done. Running the same study
     again continues its run and replaces its variants' runs.

@@ -1,0 +1,153 @@
+"""The cost–quality table: the champion, its cheaper modes and the other variants, and which of them is exported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faith_dspy.optimize.checks import CostPoint, Difference
+from faith_dspy.optimize.select.comparison import NO_DIFFERENCE
+from faith_dspy.optimize.select.evaluate import agreement
+from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
+from faith_dspy.optimize.select.optimism import selection_scores
+from faith_dspy.schema import Usage
+from faith_dspy.scoring.statistics import need, resample_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.config import JudgeConfig
+    from faith_dspy.optimize.results import PredictionRow, VariantResult
+
+MARGIN = 0.02
+"""Two points of the figure that variants are chosen by: a cheaper one counts as not worse when it is shown, with 95 %
+confidence, to lose at most this much."""
+ENOUGH = 50
+"""Answers of each label from which on a cheaper mode may be exported in the champion's place."""
+_RESAMPLES = 1000
+
+
+def cost_table(
+    name: str, config: JudgeConfig, modes: Modes, variants: Sequence[VariantResult], seed: int = 0
+) -> tuple[CostPoint, ...]:
+    """The champion called ``name`` in all modes on train and dev, and the other variants on dev; the cheapest first."""
+    champion = Candidate(name, modes.every.rows, ask_about=config.ask_about)
+    others = [
+        Candidate(v.name, v.predictions) for v in variants if v.name != name and v.kind != "baseline" and v.predictions
+    ]
+    return compare_costs([champion, *cheaper_modes(name, config, modes), *others], name, seed)
+
+
+def compare_costs(candidates: Sequence[Candidate], reference: str, seed: int = 0) -> tuple[CostPoint, ...]:
+    """All candidates as points, the cheapest first, each compared with the one named ``reference``."""
+    standard = next(c for c in candidates if c.name == reference)
+    points = [_point(c, standard, seed) for c in candidates]
+    cheapest = min((p for p in points if not_worse(p)), key=lambda p: p.cost)
+    points.sort(key=lambda p: (p.cost, p.name))
+    return tuple(p.model_copy(update={"cheapest": p is cheapest}) for p in points)
+
+
+def not_worse(point: CostPoint) -> bool:
+    """Whether it is shown to be at most `MARGIN` worse than the reference."""
+    return point.reference or loses_at_most_margin(point.difference)
+
+
+def loses_at_most_margin(difference: Difference) -> bool:
+    """Whether the lower end of the interval is within `MARGIN`."""
+    return difference.low is not None and difference.low >= -MARGIN
+
+
+def choose_mode(points: Sequence[CostPoint], labels: Sequence[bool], prefer: str) -> CostPoint:
+    """The mode in which the champion is exported.
+
+    With ``prefer="cheapest"``: the cheapest that is not worse, even lexical features alone. Otherwise the LM is asked
+    about everything unless a cheaper mode is as good: within `NO_DIFFERENCE`, not worse, measured on `ENOUGH` answers
+    of each label (``labels``: of the answers it was measured on), and still with an LM. Of those the cheapest.
+    """
+    full = next(p for p in points if p.reference)
+    fair = [p for p in points if p.cheaper_mode and not_worse(p)]
+    if prefer != "cheapest":
+        enough = min(sum(labels), len(labels) - sum(labels)) >= ENOUGH
+        fair = [p for p in fair if enough and p.lm_share and (p.difference.value or 0.0) >= -NO_DIFFERENCE]
+    return min([full, *fair], key=lambda p: p.cost)
+
+
+def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], seed: int = 0) -> Difference:
+    """The figure that variants are chosen by, of the first minus of the second, on the answers both have.
+
+    Both are measured on the same resamples of whole groups; the interval is of 90 %. None where most resamples hold one
+    label only.
+    """
+    need("numpy", "Comparing judges")
+    import numpy as np
+
+    both = {r.id for r in rows} & {r.id for r in others}
+    order = sorted({(r.group, r.id) for r in rows if r.id in both})
+    if not order:
+        return Difference(why="no answer was judged by both")
+    resamples = resample_weights(len(order), [g for g, _ in order], _RESAMPLES, seed)
+    drawn = np.concatenate([np.ones((1, len(order))), *resamples])
+    one, other = (selection_scores([r for r in side if r.id in both], order, drawn) for side in (rows, others))
+    value, *draws = (one - other).tolist()
+    kept = [d for d in draws if not np.isnan(d)]
+    if np.isnan(value):
+        return Difference(why="all these answers have the same label, or none was scored")
+    if len(kept) <= _RESAMPLES / 2:
+        return Difference(value=value, why="no interval: more than half of the resamples have one class only")
+    low, high = np.quantile(kept, [0.05, 0.95]).tolist()
+    return Difference(value=value, low=low, high=high, standard_error=float(np.std(kept, ddof=1)))
+
+
+def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:
+    """What a reader should take from the table; nothing of an empty one."""
+    if not points:
+        return ()
+    full = next(p for p in points if p.reference)
+    cheapest = next(p for p in points if p.cheapest)
+    sentences = []
+    mode = next((p for p in points if p.exported and p.cheaper_mode), None)
+    if mode is not None:
+        rest = f"; lexical features settle the other {1 - mode.lm_share:.0%}" if mode.escalates_within else ""
+        part = ", and of these about the weakest uncovered statement" if mode.ask_about == "weakest" else ""
+        asks = f"asks the LM about {mode.lm_share:.0%} of the answers{part}{rest}" if mode.lm_share else "asks no LM"
+        sentences.append(
+            f"The champion {asks}. Against asking about everything: {_points(mode.difference)} in the mean of balanced "
+            f"accuracy and AUROC, cross-fitted on {full.n} answers."
+        )
+    less = f"shown to be less than {100 * MARGIN:.0f} points worse than {full.name}"
+    if cheapest is full:
+        sentences.append(f"Nothing cheaper is {less}.")
+    elif not cheapest.exported:
+        sentences.append(
+            f"The cheapest that is {less}: {cheapest.name}, {cheapest.computed_tokens:.0f} computed tokens per answer "
+            f"instead of {full.computed_tokens:.0f} ({_points(cheapest.difference)}); `tune --prefer cheapest` exports "
+            "it."
+        )
+    return tuple(sentences)
+
+
+def _points(d: Difference) -> str:
+    if d.value is None or d.low is None or d.high is None:
+        return f"no interval, {d.why}"
+    return f"{100 * d.value:+.1f} points, 90 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"
+
+
+def _point(candidate: Candidate, standard: Candidate, seed: int) -> CostPoint:
+    rows, n = candidate.rows, max(1, len(candidate.rows))
+    measured = agreement(rows, seed)
+    total = sum((r.usage for r in rows), Usage())
+    return CostPoint(
+        name=candidate.name,
+        n=len(rows),
+        balanced_accuracy=measured.balanced_accuracy,
+        auroc=measured.auroc,
+        lm_share=sum(r.usage.calls > 0 for r in rows) / n,
+        calls=total.calls / n,
+        computed_tokens=total.computed_tokens / n,
+        output_tokens=total.output_tokens / n,
+        seconds=total.seconds / n,
+        cheaper_mode=candidate.cheaper_mode,
+        ask_about=candidate.ask_about,
+        escalates_within=candidate.escalates_within,
+        difference=difference(rows, standard.rows, seed),
+        reference=candidate is standard,
+    )

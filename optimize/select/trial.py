@@ -1,0 +1,212 @@
+"""One variant tried: its program compiled, the devset judged by it, a classifier cross-fitted on the replies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dspy
+
+from faith_dspy.errors import InputError
+from faith_dspy.judge import Judge
+from faith_dspy.lm import make_lm, metered
+from faith_dspy.optimize.compile.optimizers import PROPOSING
+from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
+from faith_dspy.optimize.results import PredictionRow, VariantResult
+from faith_dspy.optimize.select.evaluate import (
+    JudgedExample,
+    agreement,
+    cross_fitted_rows,
+    fit,
+    judge_agreement,
+    scorable,
+    usage_of,
+    verify,
+    without_lm,
+)
+from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.scoring.matching import statement_labels
+from faith_dspy.text.sentences import carries_statement, sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.optimize.classifier.fitting import FittedClassifier
+    from faith_dspy.optimize.data.parts import Parts
+    from faith_dspy.optimize.options import Options, View
+    from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.agreement import Agreement
+
+BASELINES = {
+    "lexical-baseline": ("lexical", "lexical features alone, no LM, fitted on the same labels"),
+    "length-baseline": ("length", "the answer's length and number of sentences: not evidence"),
+    "majority-baseline": ("majority", "the more frequent label, whatever the answer"),
+}
+
+
+class Trial(NamedTuple):
+    """A variant that was tried."""
+
+    result: VariantResult
+    judge: Judge
+    """Compiled, without a classifier."""
+    dev: list[JudgedExample]
+
+
+def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options, lm_name: str, view: View) -> Trial:
+    """Compile the variant, judge dev with it and measure it. ``lm_name``: the study's LM, for the record.
+
+    Raises `ConfigError` when it cannot be compiled on these labels, `LimitReachedError` when a limit is reached, and
+    `InputError` when no classifier can be fitted on its replies.
+    """
+    judge = judge_of(variant, options)
+    compiled = _compile(judge, variant, parts, budget, options, view) if variant.optimizer else {}
+    with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
+        dev = verify(judge, parts.dev, advance)
+    seed = options.seed
+    fitted = _fit(dev, "both", seed)
+    as_it_stands = judge_agreement(dev, judge, seed)
+    stage = fitted.classifier.statement or fitted.classifier.answer
+    result = _measured(
+        _named(variant, judge, options, lm_name),
+        cross_fitted_rows(dev, fitted),
+        seed,
+        lm_only=agreement(cross_fitted_rows(dev, _fit(dev, "lm", seed)), seed),
+        untuned=as_it_stands.answers if variant.name == UNTUNED else None,
+        statements=as_it_stands.statements,
+        evidence=as_it_stands.evidence,
+        usage=usage_of(dev),
+        judged=len(dev),
+        prompts=prompts_of(judge),
+        weights=dict(zip(stage.names, stage.weights, strict=True)),
+        **compiled,
+    )
+    return Trial(result, judge, dev)
+
+
+def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> VariantResult:
+    """A variant that was not tried, and the reason."""
+    note = " ".join(why.split()).rstrip(".")
+    named = _named(variant, judge_of(variant, options), options, lm_name)
+    return named.model_copy(update={"status": "skipped", "note": note})
+
+
+def try_baseline(name: str, parts: Parts, seed: int) -> VariantResult:
+    """A baseline on the devset: what needs no LM, on the same labels."""
+    which, description = BASELINES[name]
+    named = VariantResult(name=name, kind="baseline", description=description, params={"classifier": which})
+    dev = without_lm(parts.dev)
+    if which == "majority":
+        return _measured(named, majority_rows(dev, parts.train), seed)
+    fitted = _fit(dev, which, seed)
+    stage = fitted.classifier.statement or fitted.classifier.answer
+    weights = dict(zip(stage.names, stage.weights, strict=True))
+    return _measured(named, cross_fitted_rows(dev, fitted), seed, weights=weights)
+
+
+def majority_rows(judged: Sequence[JudgedExample], known: Sequence[LabelledExample]) -> list[PredictionRow]:
+    """Every answer judged as most of the known ones are labelled."""
+    share = sum(bool(e.label) for e in known) / len(known)
+    return [
+        PredictionRow(
+            id=e.example.id,
+            group=e.example.group_key,
+            part="dev",
+            label=bool(e.example.label),
+            predicted=share >= 0.5,
+            probability=share,
+        )
+        for e in judged
+    ]
+
+
+def judge_of(variant: Variant, options: Options) -> Judge:
+    """The variant's program on its own LM, or on the study's."""
+    if variant.lm is None:
+        return Judge(options.lm, api_base=options.api_base, api_key=options.api_key, config=variant.config)
+    return Judge(variant.lm, api_base=variant.api_base, config=variant.config)
+
+
+def _named(variant: Variant, judge: Judge, options: Options, lm_name: str) -> VariantResult:
+    return VariantResult(
+        name=variant.name,
+        kind="untuned" if variant.name == UNTUNED else "lm",
+        description=variant.description,
+        params={
+            "granularity": variant.config.granularity.value,
+            "instruction": judge.config.instruction,
+            "optimizer": variant.optimizer or "none",
+            "lm": variant.lm or lm_name,
+            "seed": _seed(variant, options),
+        },
+    )
+
+
+def _compile(
+    judge: Judge, variant: Variant, parts: Parts, budget: Budget, options: Options, view: View
+) -> dict[str, Any]:
+    """Compile the judge in place; the fields of a `VariantResult` that say what was found."""
+    seed_prompts = prompts_of(judge)
+    effort = budget.effort
+    proposer = options.reflection_lm if variant.optimizer in PROPOSING else None
+    with (
+        metered() as meter,
+        dspy.context(lm=judge.lm),
+        view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
+    ):
+        compiled = compiled_judge(
+            judge,
+            variant,
+            _labelled_sentences(parts.train),
+            _labelled_sentences(parts.dev),
+            effort,
+            _seed(variant, options),
+            advance,
+            proposer=make_lm(proposer) if proposer else None,
+        )
+    learned = compiled.notes
+    if compiled.failed:
+        learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
+    for note in learned:
+        view.say(f"{variant.name}: {note}")
+    return {
+        "seed_prompts": seed_prompts,
+        "compile_usage": meter.usage,
+        "search": tuple(f._asdict() for f in compiled.figures),
+        "learned": learned,
+    }
+
+
+def _labelled_sentences(
+    part: Sequence[LabelledExample],
+) -> list[tuple[LabelledExample, list[str], list[bool | None]]]:
+    texts = [[s.text for s in sentences(e.answer) if carries_statement(s.text)] for e in part]
+    return [(e, t, statement_labels(t, e)) for e, t in zip(part, texts, strict=True)]
+
+
+def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:
+    usable = scorable(dev)
+    if not usable:
+        why = Counter(e.unscored.unscored for e in dev if e.unscored and e.unscored.unscored)
+        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
+        raise InputError(f"none of the {len(dev)} answers of dev could be scored ({reasons}); nothing can be fitted.")
+    try:
+        return fit(usable, which, seed)
+    except InputError as exc:
+        raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
+
+
+def _measured(named: VariantResult, rows: Sequence[PredictionRow], seed: int, **found: Any) -> VariantResult:
+    measured = agreement(rows, seed)
+    score = _selection_score(measured)
+    update = {"predictions": tuple(rows), "agreement": measured, "selection_score": score, **found}
+    return named.model_copy(update=update)
+
+
+def _selection_score(a: Agreement) -> float | None:
+    values = [v for v in (a.balanced_accuracy.value, a.auroc.value) if v is not None]
+    return sum(values) / 2 * a.coverage if len(values) == 2 else None
+
+
+def _seed(variant: Variant, options: Options) -> int:
+    return options.seed if variant.seed is None else variant.seed
