@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dspy
-
 from faith_dspy.errors import InputError
 from faith_dspy.judge import Judge
 from faith_dspy.lm import make_lm, metered
@@ -25,8 +23,6 @@ from faith_dspy.optimize.select.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
-from faith_dspy.scoring.matching import statement_labels
-from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +56,9 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
     `InputError` when no classifier can be fitted on its replies.
     """
     judge = judge_of(variant, options)
-    compiled = _compile(judge, variant, parts, budget, options, view) if variant.optimizer else {}
+    compiled: dict[str, Any] = {}
+    if variant.optimizer:
+        judge, compiled = _compile(judge, variant, variant.optimizer, parts, budget, options, view)
     with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
         dev = verify(judge, parts.dev, advance)
     seed = options.seed
@@ -143,25 +141,23 @@ def _named(variant: Variant, judge: Judge, options: Options, lm_name: str) -> Va
 
 
 def _compile(
-    judge: Judge, variant: Variant, parts: Parts, budget: Budget, options: Options, view: View
-) -> dict[str, Any]:
-    """Compile the judge in place; the fields of a `VariantResult` that say what was found."""
-    seed_prompts = prompts_of(judge)
+    judge: Judge, variant: Variant, optimizer: str, parts: Parts, budget: Budget, options: Options, view: View
+) -> tuple[Judge, dict[str, Any]]:
+    """A judge with the compiled prompts, and the fields of a `VariantResult` that say what was found."""
     effort = budget.effort
-    proposer = options.reflection_lm if variant.optimizer in PROPOSING else None
+    proposer = options.reflection_lm if optimizer in PROPOSING else None
     with (
         metered() as meter,
-        dspy.context(lm=judge.lm),
         view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
     ):
         compiled = compiled_judge(
             judge,
-            variant,
-            _labelled_sentences(parts.train),
-            _labelled_sentences(parts.dev),
+            optimizer,
+            parts.train,
+            parts.dev,
             effort,
             _seed(variant, options),
-            advance,
+            advance=advance,
             proposer=make_lm(proposer) if proposer else None,
         )
     learned = compiled.notes
@@ -169,19 +165,12 @@ def _compile(
         learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
     for note in learned:
         view.say(f"{variant.name}: {note}")
-    return {
-        "seed_prompts": seed_prompts,
+    return compiled.judge, {
+        "seed_prompts": prompts_of(judge),
         "compile_usage": meter.usage,
-        "search": tuple(f._asdict() for f in compiled.figures),
+        "search": tuple(i._asdict() for i in compiled.instructions),
         "learned": learned,
     }
-
-
-def _labelled_sentences(
-    part: Sequence[LabelledExample],
-) -> list[tuple[LabelledExample, list[str], list[bool | None]]]:
-    texts = [[s.text for s in sentences(e.answer) if carries_statement(s.text)] for e in part]
-    return [(e, t, statement_labels(t, e)) for e, t in zip(part, texts, strict=True)]
 
 
 def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:

@@ -6,7 +6,7 @@ import pytest
 
 from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.optimize.results import PredictionRow, VariantResult
-from faith_dspy.optimize.select.optimism import holm, selection
+from faith_dspy.optimize.select.optimism import holm, measure_optimism
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import measure
 
@@ -36,12 +36,12 @@ def test_the_best_of_many_guesses_owes_its_figure_to_the_choice():
     rng = random.Random(0)
     coins = [variant(f"v{k}", judged([rng.random() for _ in range(40)])) for k in range(20)]
     champion = max(coins, key=lambda v: v.selection_score).name
-    found = selection(coins, champion, tie=0.0)
+    found = measure_optimism(coins, champion, tie=0.0)
     assert found.candidates == 20
     assert found.apparent.value > 0.6
     assert abs(found.corrected.value - 0.5) < 0.07
-    assert found.optimism == pytest.approx(found.apparent.value - found.corrected.value)
-    assert found.optimism > 0.08
+    assert found.value == pytest.approx(found.apparent.value - found.corrected.value)
+    assert found.value > 0.08
     assert sum(found.chosen.values()) == pytest.approx(1)
     assert "corrected for choosing" in found.sentence
 
@@ -50,16 +50,18 @@ def test_a_clear_winner_owes_nothing():
     """One variant always right beside one at chance is chosen every time, and stays at 1."""
     right = [0.9 if i % 2 == 0 else 0.1 for i in range(40)]
     flat = [0.9 if i % 4 < 2 else 0.1 for i in range(40)]
-    found = selection([variant("right", judged(right)), variant("flat", judged(flat))], "right", tie=0.01)
+    found = measure_optimism([variant("right", judged(right)), variant("flat", judged(flat))], "right", tie=0.01)
     assert found.chosen == {"right": 1.0, "flat": 0.0}
     assert found.corrected.value == 1.0
-    assert found.optimism == 0.0
+    assert found.value == 0.0
 
 
 def test_ties_go_to_the_cheaper_as_in_the_study():
     """Two variants that judge alike: the one with fewer tokens is chosen in every resample."""
     same = [0.9 if i % 3 else 0.2 for i in range(40)]
-    found = selection([variant("dear", judged(same), 300), variant("cheap", judged(same), 100)], "cheap", tie=0.01)
+    found = measure_optimism(
+        [variant("dear", judged(same), 300), variant("cheap", judged(same), 100)], "cheap", tie=0.01
+    )
     assert found.chosen == {"dear": 0.0, "cheap": 1.0}
 
 
@@ -67,15 +69,15 @@ def test_one_variant_alone_was_not_chosen():
     """Without a candidate there is no optimism to tell of; baselines are none."""
     only = variant("only", judged([0.9, 0.1] * 10))
     baseline = only.model_copy(update={"name": "baseline", "kind": "baseline"})
-    assert selection([only, baseline], "only", tie=0.01) is None
+    assert measure_optimism([only, baseline], "only", tie=0.01) is None
 
 
 def test_a_dev_too_small_says_so():
     """Four answers in two groups, one label each: what is left out has one label, or nothing."""
     rows = [r.model_copy(update={"group": str(i % 2)}) for i, r in enumerate(judged([0.9, 0.1, 0.9, 0.1]))]
-    found = selection([variant("a", rows), variant("b", rows)], "a", tie=0.01)
-    assert (found.corrected.value, found.optimism) == (None, None)
-    assert "cannot be told" in found.sentence
+    found = measure_optimism([variant("a", rows), variant("b", rows)], "a", tie=0.01)
+    assert (found.corrected.value, found.value) == (None, None)
+    assert "is unknown" in found.sentence
 
 
 def against(p: float | None, verdict: str = "better") -> Comparison:

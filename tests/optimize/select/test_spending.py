@@ -6,14 +6,14 @@ import pytest
 
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.lm import Limits, make_lm, metered
-from faith_dspy.optimize.select.spending import PLENTY, Cost, Purse
+from faith_dspy.optimize.select.spending import PLENTY, Allowance, Cost
 from faith_dspy.schema import Usage
 
 
 def test_the_cost_of_one_answer_is_a_share_of_the_usage():
     """Ten calls reading 400 of 1,000 tokens and writing 50, over five answers: 2 calls and 90 tokens each."""
     usage = Usage(calls=10, prompt_tokens=1000, cached_tokens=600, output_tokens=50, seconds=5.0)
-    assert Cost.each(usage, 5) == Cost(calls=2, tokens=90, dollars=0, seconds=1)
+    assert Cost.per_answer(usage, 5) == Cost(calls=2, tokens=90, dollars=0, seconds=1)
 
 
 def test_the_scarcest_limit_says_how_many_answers_are_affordable(chat_server):
@@ -21,28 +21,28 @@ def test_the_scarcest_limit_says_how_many_answers_are_affordable(chat_server):
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
     with metered(Limits(calls=20, tokens=405)) as meter:
         lm("a")
-        purse = Purse(meter)
-        assert purse.left() == Limits(calls=19, tokens=360)
-        assert purse.affords(Cost(calls=2, tokens=90)) == 4
-        assert purse.affords(Cost(calls=2, tokens=90), keep=Cost(calls=16)) == 1
+        allowance = Allowance(meter)
+        assert allowance.left() == Limits(calls=19, tokens=360)
+        assert allowance.affords(Cost(calls=2, tokens=90)) == 4
+        assert allowance.affords(Cost(calls=2, tokens=90), reserve=Cost(calls=16)) == 1
 
 
 def test_without_limits_there_is_plenty():
     """Nothing is cut."""
     with metered() as meter:
-        assert Purse(meter).affords(Cost(calls=2)) == PLENTY
+        assert Allowance(meter).affords(Cost(calls=2)) == PLENTY
 
 
 def test_work_stops_where_what_is_kept_back_begins(chat_server):
-    """Of five calls three are kept: the third call of the work is not made, and the purse still has three."""
+    """Of five calls three are kept: the third call of the work is not made, and three are left."""
     server = chat_server(says="Yes")
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     with metered(Limits(calls=5)) as meter:
-        purse = Purse(meter)
-        with pytest.raises(LimitReachedError, match="5 LM calls"), purse.keeping(Cost(calls=3)):
+        allowance = Allowance(meter)
+        with pytest.raises(LimitReachedError, match="5 LM calls"), allowance.reserving(Cost(calls=3)):
             [lm(text) for text in "abcd"]
         assert len(server.requests) == 2
-        assert purse.left().calls == 3
+        assert allowance.left().calls == 3
         lm("e")
     assert len(server.requests) == 3
 
@@ -51,9 +51,15 @@ def test_a_limit_of_which_nothing_is_kept_back_is_said_to_be_reached(chat_server
     """Before there is a champion to test, no call is refused for its sake."""
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
     with metered(Limits(calls=1)) as meter:
-        with pytest.raises(LimitReachedError, match="the limit of 1 LM calls is reached"), Purse(meter).keeping(Cost()):
+        with (
+            pytest.raises(LimitReachedError, match="the limit of 1 LM calls is reached"),
+            Allowance(meter).reserving(Cost()),
+        ):
             [lm(text) for text in "ab"]
-        with pytest.raises(LimitReachedError, match="kept to test the champion"), Purse(meter).keeping(Cost(calls=1)):
+        with (
+            pytest.raises(LimitReachedError, match="kept to test the champion"),
+            Allowance(meter).reserving(Cost(calls=1)),
+        ):
             lm("c")
 
 
@@ -66,5 +72,5 @@ def test_a_refused_call_that_was_swallowed_is_found(chat_server):
             with contextlib.suppress(LimitReachedError):
                 lm(text)
 
-    with metered(Limits(calls=1)) as meter, pytest.raises(LimitReachedError), Purse(meter).keeping(Cost()):
+    with metered(Limits(calls=1)) as meter, pytest.raises(LimitReachedError), Allowance(meter).reserving(Cost()):
         swallow()

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from select_points import HALF, point
 
-from faith_dspy.optimize.checks import CostPoint, Difference
-from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.optimize.select.pareto import MARGIN, Candidate, as_read, difference, frontier, in_words, words_first
+from faith_dspy.optimize.results import PredictionRow, StatementRow
+from faith_dspy.optimize.select.cost import MARGIN, compare_costs, cost_sentences, difference, not_worse
+from faith_dspy.optimize.select.modes import Candidate, cascades, with_own_context
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.classifier import to_probability
-from faith_dspy.scoring.statistics import Estimate
 
 LOGITS = (0.5, -1.0, 1.5, -2.0, 2.5, -3.0, 3.5, -4.0)
-GOOD = Estimate(value=0.8, low=0.7, high=0.9)
 ONE = Usage(calls=1, prompt_tokens=100, cached_tokens=60, output_tokens=5, seconds=2.0)
 
 
@@ -32,12 +31,12 @@ LM = Candidate("sentence", rows([0.9, 0.1] * 4, ONE))
 
 def test_an_lm_is_asked_where_words_are_least_sure():
     """A quarter of eight is two: the threshold's neighbours in log-odds, .5 and -1; half way to 1.5 the review_range ends."""
-    forms = words_first(LM, WORDS, 0.5)
+    forms = cascades(LM, WORDS, 0.5)
     assert [f.name for f in forms] == [
-        "words, then sentence 75%", "words, then sentence 50%", "words, then sentence 25%", "words",
+        "lexical, then sentence 75%", "lexical, then sentence 50%", "lexical, then sentence 25%", "lexical",
     ]  # fmt: skip
     quarter = forms[2]
-    assert quarter.review_range == pytest.approx((to_probability(-1.25), to_probability(1.25)))
+    assert quarter.escalates_within == pytest.approx((to_probability(-1.25), to_probability(1.25)))
     assert [r.usage.calls for r in quarter.rows] == [1, 1, 0, 0, 0, 0, 0, 0]
     assert [r.probability for r in quarter.rows] == [0.9, 0.1, *(r.probability for r in WORDS[2:])]
     assert [sum(r.usage.calls for r in f.rows) for f in forms] == [6, 4, 2, 0]
@@ -45,7 +44,7 @@ def test_an_lm_is_asked_where_words_are_least_sure():
 
 def test_the_band_lies_around_the_pass_mark_whatever_it_is():
     """At a threshold of log-odds 3 the two nearest are 2.5 and 3.5."""
-    quarter = words_first(LM, WORDS, to_probability(3.0))[-2]
+    quarter = cascades(LM, WORDS, to_probability(3.0))[-2]
     assert [i for i, r in enumerate(quarter.rows) if r.usage.calls] == [4, 6]
 
 
@@ -56,11 +55,11 @@ def test_what_words_cannot_judge_is_asked_and_what_nobody_was_asked_about_stays_
         update={"probability": None, "predicted": None, "unscored": "abstained", "usage": Usage()}
     )
     lm = Candidate("sentence", [*LM.rows[:7], declined])
-    quarter, alone = words_first(lm, words, 0.5)[-2:]
+    quarter, alone = cascades(lm, words, 0.5)[-2:]
     assert quarter.rows[6].usage.calls == 1
     assert (quarter.rows[7].predicted, alone.rows[7].unscored) == (None, "abstained")
     assert alone.rows[6].predicted is None
-    assert words_first(lm, [words[6]] * 8, 0.5) == []  # words judge nothing: there is no form
+    assert cascades(lm, [words[6]] * 8, 0.5) == []  # words judge nothing: there is no form
 
 
 def test_who_is_left_has_to_read_the_context():
@@ -71,52 +70,52 @@ def test_who_is_left_has_to_read_the_context():
 
     def answer(i: int, context: str, *cached: int) -> PredictionRow:
         each = [Usage(calls=1, prompt_tokens=100, cached_tokens=c) for c in cached]
-        said = [{"text": "t", "usage": u.model_dump(mode="json")} for u in each]
-        update = {"usage": sum(each, Usage()), "statements": said, "context": [context]}
+        said = tuple(StatementRow(text="t", usage=u) for u in each)
+        update = {"usage": sum(each, Usage()), "statements": said, "context": (context,)}
         return rows([0.5] * 4)[i].model_copy(update=update)
 
     full = [answer(0, "a", 10), answer(1, "a", 70, 90), answer(2, "a", 70), answer(3, "b", 20)]
-    words = [r.model_copy(update={"usage": Usage(), "statements": []}) for r in full]
-    assert [r.usage.computed_tokens for r in as_read(full, full)] == [90, 40, 30, 80]
-    assert [r.usage.computed_tokens for r in as_read([words[0], *full[1:]], full)] == [0, 100, 30, 80]
-    assert [r.usage.computed_tokens for r in as_read([*words[:2], full[2], words[3]], full)] == [0, 0, 90, 0]
-    assert as_read(words, full) == words
+    words = [r.model_copy(update={"usage": Usage(), "statements": ()}) for r in full]
+    assert [r.usage.computed_tokens for r in with_own_context(full, full)] == [90, 40, 30, 80]
+    assert [r.usage.computed_tokens for r in with_own_context([words[0], *full[1:]], full)] == [0, 100, 30, 80]
+    assert [r.usage.computed_tokens for r in with_own_context([*words[:2], full[2], words[3]], full)] == [0, 0, 90, 0]
+    assert with_own_context(words, full) == words
 
 
 def test_points_hold_agreement_and_cost_an_answer():
     """Asked about two of eight: a quarter of 40 computed tokens, of 5 written and of 2 seconds."""
-    found = {p.name: p for p in frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")}
-    quarter = found["words, then sentence 25%"]
-    assert (quarter.n, quarter.asked, quarter.calls) == (8, 0.25, 0.25)
+    found = {p.name: p for p in compare_costs([LM, *cascades(LM, WORDS, 0.5)], "sentence")}
+    quarter = found["lexical, then sentence 25%"]
+    assert (quarter.n, quarter.lm_share, quarter.calls) == (8, 0.25, 0.25)
     assert (quarter.computed_tokens, quarter.output_tokens, quarter.seconds) == (10, 1.25, 0.5)
     assert quarter.cost == 13.75
-    assert quarter.agreement.value == 1.0
+    assert quarter.balanced_accuracy.value == 1.0
     assert found["sentence"].reference
-    assert found["sentence"].against.value == 0
+    assert found["sentence"].difference.value == 0
 
 
 def test_points_stand_by_their_cost_and_the_cheapest_that_is_not_worse_is_marked():
     """All forms judge alike here, so lexical features alone are the cheapest; where they err on a third, the LM's quarter is."""
-    same = frontier([LM, *words_first(LM, WORDS, 0.5)], "sentence")
-    assert [p.asked for p in same] == [0, 0.25, 0.5, 0.75, 1]
-    assert [p.name for p in same if p.cheapest] == ["words"]
+    same = compare_costs([LM, *cascades(LM, WORDS, 0.5)], "sentence")
+    assert [p.lm_share for p in same] == [0, 0.25, 0.5, 0.75, 1]
+    assert [p.name for p in same if p.cheapest] == ["lexical"]
     logits = [z for i in range(20) for z in (2.0 + i / 10, -2.0 - i / 10)]
     unsure = [(-0.1 - i / 1000) if i % 2 == 0 else (0.1 + i / 1000) for i in range(12)]  # each on the wrong side
     words = rows([to_probability(z) for z in [*logits, *unsure]])
     lm = Candidate("sentence", rows([0.9, 0.1] * 26, ONE))
-    found = frontier([lm, *words_first(lm, words, 0.5)], "sentence")
-    assert [p.name for p in found if p.cheapest] == ["words, then sentence 25%"]  # 13 of 52: all twelve, and one more
+    found = compare_costs([lm, *cascades(lm, words, 0.5)], "sentence")
+    assert [p.name for p in found if p.cheapest] == ["lexical, then sentence 25%"]  # 13 of 52: all twelve, and one more
     alone = found[0]
-    assert alone.against.value == pytest.approx((40 / 52 - 1 + (20 * 20 + 2 * 20 * 6) / 26**2 - 1) / 2)
-    assert alone.against.high < -MARGIN
-    assert not alone.not_worse
+    assert alone.difference.value == pytest.approx((40 / 52 - 1 + (20 * 20 + 2 * 20 * 6) / 26**2 - 1) / 2)
+    assert alone.difference.high < -MARGIN
+    assert not not_worse(alone)
 
 
 def test_a_variant_of_dev_alone_is_compared_on_dev():
     """Of eight and four answers the four are compared, by their ids."""
     other = Candidate("answer", LM.rows[:4])
-    found = {p.name: p for p in frontier([LM, other], "sentence")}
-    assert (found["answer"].n, found["answer"].against.value) == (4, 0.0)
+    found = {p.name: p for p in compare_costs([LM, other], "sentence")}
+    assert (found["answer"].n, found["answer"].difference.value) == (4, 0.0)
 
 
 def test_too_few_labels_show_nothing():
@@ -129,8 +128,8 @@ def test_too_few_labels_show_nothing():
         found = difference(one, other)
         assert found.low is None
         assert found.why
-    point = frontier([LM, Candidate("none", rows([None] * 8))], "sentence")[0]
-    assert not point.not_worse
+    point = compare_costs([LM, Candidate("none", rows([None] * 8))], "sentence")[0]
+    assert not not_worse(point)
 
 
 def test_resamples_are_of_whole_groups():
@@ -139,53 +138,21 @@ def test_resamples_are_of_whole_groups():
     assert difference(rows([0.9, 0.1] * 4, groups=groups), rows([0.6, 0.6] * 4, groups=groups)).value == 0.5
 
 
-def point(name: str, *, value: float = 0.0, **more) -> CostPoint:
-    """A point of no interest but for what is given."""
-    given = {
-        "n": 200, "balanced_accuracy": GOOD, "auroc": GOOD, "lm_share": 1.0, "calls": 1.0,
-        "computed_tokens": 100.0, "output_tokens": 1.0, "seconds": 1.0,
-        "difference": Difference(value=value, low=value - 0.01, high=value + 0.01),
-    }  # fmt: skip
-    return CostPoint(name=name, **{**given, **more})
-
-
-HALF = point(
-    "words, then sentence 50%",
-    value=-0.004,
-    lm_share=0.5,
-    computed_tokens=50.0,
-    cheaper_mode=True,
-    escalates_within=(0.3, 0.7),
-    ask_about="novel",
-)
-
-
-def test_a_frontier_in_words():
+def test_sentences_of_the_table():
     """What the champion asks, and what would be cheaper; nothing of none."""
     full = point("sentence", reference=True, exported=True)
-    assert in_words(()) == []
-    assert in_words([full.model_copy(update={"cheapest": True})]) == [
-        "Nothing cheaper is shown to be less than 2 points worse than sentence."
-    ]
-    assert in_words([HALF.model_copy(update={"cheapest": True}), full]) == [
-        "The cheapest that is shown to be less than 2 points worse than sentence: words, then sentence 50%, 50 tokens "
-        "read an answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` exports it."
-    ]
-    exported = [HALF.model_copy(update={"cheapest": True, "exported": True}), full]
-    assert in_words(exported) == [
-        "The champion asks the LM about 50% of the answers, and of these about the statements that words do not clear; "
-        "words settle the other 50%. Against asking about all: -0.4 points, 90 % interval -1.4 to +0.6 in the mean of "
-        "balanced accuracy and AUROC, cross-fitted on 200 answers."
-    ]
-    novel = point("sentence, novel only", lm_share=0.9, cheaper_mode=True, exported=True, ask_about="novel")
-    assert in_words([novel, full.model_copy(update={"exported": False, "cheapest": True})])[0].startswith(
-        "The champion asks the LM about 90% of the answers, and of these about the statements that words do not clear. "
-        "Against asking about all: +0.0 points"
+    assert cost_sentences(()) == ()
+    assert cost_sentences([full.model_copy(update={"cheapest": True})]) == (
+        "Nothing cheaper is shown to be less than 2 points worse than sentence.",
     )
-
-
-def test_forms_of_earlier_studies_asked_about_what_is_novel():
-    """A form saved before there was a choice says so; other points ask about everything."""
-    for form, which in ((True, "novel"), (False, "all")):
-        saved = point("p", form=form).model_dump(exclude={"ask_about"})
-        assert CostPoint(**saved).ask_about == which
+    assert cost_sentences([HALF.model_copy(update={"cheapest": True}), full]) == (
+        "The cheapest that is shown to be less than 2 points worse than sentence: lexical, then sentence 50%, 50 "
+        "computed tokens per answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` "
+        "exports it.",
+    )
+    exported = [HALF.model_copy(update={"cheapest": True, "exported": True}), full]
+    assert cost_sentences(exported) == (
+        "The champion asks the LM about 50% of the answers, and of these about the weakest uncovered statement; lexical "
+        "features settle the other 50%. Against asking about everything: -0.4 points, 90 % interval -1.4 to +0.6 in the "
+        "mean of balanced accuracy and AUROC, cross-fitted on 200 answers.",
+    )

@@ -12,51 +12,58 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import read_labels
 from faith_dspy.lm import metered
 from faith_dspy.optimize.classifier.fitting import FittedClassifier
-from faith_dspy.optimize.select.cascade import Way, Ways, less_asked, made_of, points, seen_by, worth_exporting
-from faith_dspy.optimize.select.champion import Contest, _ways
+from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.select.cost import choose_mode, cost_table
 from faith_dspy.optimize.select.evaluate import JudgedExample, judged_rows, verify, without_lm
-from faith_dspy.optimize.study import Options, run
-from faith_dspy.schema import Chunk, LabelledExample, Verdict
+from faith_dspy.optimize.select.modes import Modes, Replies, as_judged_by, ask_weakest, build_judge, fit_modes
+from faith_dspy.optimize.study import run
+from faith_dspy.schema import Chunk, LabelledExample
 
 if TYPE_CHECKING:
+    from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.scoring.classifier import Classifier
 
 FULL = point("sentence", reference=True)
-NOVEL = point("sentence, novel only", value=-0.004, computed_tokens=60.0, form=True, ask_about="novel")
+WEAKEST = point("sentence, weakest", value=-0.004, computed_tokens=60.0, cheaper_mode=True, ask_about="weakest")
 QUARTER = point(
-    "words, then sentence 25%", value=-0.015, asked=0.25, computed_tokens=25.0, form=True, review_range=(0.4, 0.6)
+    "lexical, then sentence 25%",
+    value=-0.015,
+    lm_share=0.25,
+    computed_tokens=25.0,
+    cheaper_mode=True,
+    escalates_within=(0.4, 0.6),
 )
 ALONE = point(
-    "words",
+    "lexical",
     value=-0.005,
-    asked=0.0,
+    lm_share=0.0,
     calls=0.0,
     computed_tokens=0.0,
     output_tokens=0.0,
-    form=True,
-    review_range=(0.5, 0.5),
+    cheaper_mode=True,
+    escalates_within=(0.5, 0.5),
 )
 MANY = [True] * 50 + [False] * 50
 
 
-def ways(asked: Classifier | None = None, novel: Classifier | None = None, weakest: Classifier | None = None) -> Ways:
-    """With these classifiers, the last one of words."""
-    return Ways(
-        *(Way((), FittedClassifier(h, [], [], "answers", (1.0, 1.0), None)) for h in (asked, novel, weakest, WORDS))
+def modes(every: Classifier | None = None, weakest: Classifier | None = None) -> Modes:
+    """With these classifiers, and the lexical one."""
+    return Modes(
+        *(Replies((), FittedClassifier(c, [], [], "answers", (1.0, 1.0), None)) for c in (every, weakest, WORDS))
     )
 
 
 def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
     """Name of the form that is exported."""
-    return worth_exporting(points, known, prefer=prefer).name
+    return choose_mode(points, known, prefer).name
 
 
 def test_words_come_first_where_that_is_as_good():
     """Half is a tie and surely not two points worse; a quarter is not a tie; lexical features alone take no LM's place."""
     assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
     assert chosen([ALONE, QUARTER, FULL]) == FULL.name
-    assert chosen([ALONE, QUARTER, NOVEL, FULL]) == NOVEL.name
-    unsure = HALF.model_copy(update={"against": HALF.against.model_copy(update={"low": -0.021})})
+    assert chosen([ALONE, QUARTER, WEAKEST, FULL]) == WEAKEST.name
+    unsure = HALF.model_copy(update={"difference": HALF.difference.model_copy(update={"low": -0.021})})
     assert chosen([ALONE, unsure, FULL]) == FULL.name
 
 
@@ -69,7 +76,7 @@ def test_few_labels_change_nothing():
 def test_who_prefers_the_cheapest_gets_it():
     """Lexical features alone, where they are not shown to be worse; another variant is not among the forms."""
     assert chosen([ALONE, QUARTER, HALF, FULL], [], "cheapest") == ALONE.name
-    worse = ALONE.model_copy(update={"against": ALONE.against.model_copy(update={"low": -0.03})})
+    worse = ALONE.model_copy(update={"difference": ALONE.difference.model_copy(update={"low": -0.03})})
     other = point("answer", computed_tokens=1.0)
     assert chosen([worse, other, HALF, FULL], [], "cheapest") == HALF.name
     assert chosen([worse, other, FULL], [], "cheapest") == FULL.name
@@ -80,60 +87,43 @@ def example(answer: str) -> LabelledExample:
     return LabelledExample(id=answer, context=(Chunk(id=0, text="The kettle is blue."),), answer=answer, faithful=True)
 
 
-def test_a_form_made_into_a_judge_judges_as_the_form_did(judge_at):
+def untimed(row: PredictionRow) -> PredictionRow:
+    """The row without seconds: a reply from the cache takes none."""
+    usage = row.usage.model_copy(update={"seconds": 0.0})
+    statements = tuple(s.model_copy(update={"usage": None}) for s in row.statements)
+    return row.model_copy(update={"usage": usage, "statements": statements})
+
+
+def test_a_judge_built_for_a_mode_judges_as_the_mode_did(judge_at):
     """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0, reasoning="none")
     seen = verify(judge, [example(CLEAR), example(OPEN)])
-    first = made_of(judge, point("w", asked=0.5, form=True, review_range=(0.2, 0.8), ask_about="novel"), ways())
+    first = build_judge(
+        judge, point("w", lm_share=0.5, cheaper_mode=True, escalates_within=(0.2, 0.8), ask_about="weakest"), modes()
+    )
     assert (first.classifier.review_range, first.config.abstention) == ((0.2, 0.8), 0.0)
-    assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "novel")
+    assert (first.escalate_to.program, first.escalate_to.config.ask_about) == (judge.program, "weakest")
     asked = len(server.requests)
-    expected = [seen_by(first, o).raw_judgment for o in seen]
+    expected = [as_judged_by(first, o).raw_judgment for o in seen]
     assert len(server.requests) == asked
     assert [o.escalated is not None for o in expected] == [
         answer == OPEN for answer in (o.example.answer for o in seen)
     ]
     again = verify(first, [example(CLEAR), example(OPEN)])
-    rows, ranking = judged_rows(again, first)
-    assert rows == judged_rows([o._replace(raw_judgment=e) for o, e in zip(seen, expected, strict=True)], first)[0]
+    rows = judged_rows(again, first)
+    would = judged_rows([e._replace(raw_judgment=r) for e, r in zip(seen, expected, strict=True)], first)
+    assert [untimed(r) for r in rows] == [untimed(r) for r in would]
     assert {r.answer: r.usage.calls for r in rows} == {CLEAR: 0, OPEN: 1}
-    assert None not in ranking
-    full = made_of(judge, FULL, ways(asked=WORDS))
+    assert None not in [r.probability for r in rows]
+    full = build_judge(judge, FULL, modes(every=WORDS))
     assert (full.program, full.config, full.classifier) == (judge.program, judge.config, WORDS)
-    novel = made_of(judge, NOVEL, ways(novel=WORDS))
-    assert (novel.program, novel.config.ask_about, novel.classifier) == (judge.program, "novel", WORDS)
-    alone = made_of(judge, ALONE, ways())
+    weakest = build_judge(judge, WEAKEST, modes(weakest=WORDS))
+    assert (weakest.program, weakest.config.ask_about, weakest.classifier) == (judge.program, "weakest", WORDS)
+    alone = build_judge(judge, ALONE, modes())
     assert (alone.lm_name, alone.escalate_to, alone.classifier) == ("none", None, WORDS)
-    assert seen_by(alone, seen[0]).raw_judgment == without_lm([seen[0].example])[0].raw_judgment
+    assert as_judged_by(alone, seen[0]).raw_judgment == without_lm([seen[0].example])[0].raw_judgment
     early = JudgedExample(example("x"), seen[0].raw_judgment, None)
-    assert seen_by(judge, early) is early
-
-
-def test_what_would_have_been_seen_of_novel_statements_only(judge_at):
-    """The replies about two that words clear are left out, with their cost; who read the context passes that on.
-
-    The endpoint reads 40 of each 100 tokens. Had the first call read 90, it would be the second that reads 90.
-    """
-    answer = "The kettle is blue. The kettle is red."
-    judge, server = judge_at(says="No")
-    (seen,) = verify(judge, [example(answer)])
-    found = less_asked(seen, "novel").raw_judgment
-    assert [f.verdict for f in found.raw_verdicts] == [Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED]
-    assert [f.logits == {} for f in found.raw_verdicts] == [True, False]
-    assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
-    again = verify(judge.copy(config=judge.config.model_copy(update={"ask_about": "novel"})), [example(answer)])
-    assert again[0].raw_judgment.raw_verdicts == found.raw_verdicts
-    assert len(server.requests) == 2
-    first, second = seen.raw_judgment.raw_verdicts
-    dear = first.model_copy(update={"usage": first.usage.model_copy(update={"cached_tokens": 10})})
-    total = dear.usage + second.usage
-    moved = seen._replace(
-        raw_judgment=seen.raw_judgment.model_copy(update={"raw_verdicts": (dear, second), "usage": total})
-    )
-    assert less_asked(moved, "novel").raw_judgment.usage.computed_tokens == 90
-    (clear,) = verify(judge, [example("The kettle is blue.")])
-    assert less_asked(clear, "novel").raw_judgment.usage.computed_tokens == 0
-    assert less_asked(less_asked(seen, "novel"), "novel") == less_asked(seen, "novel")
+    assert as_judged_by(judge, early) is early
 
 
 def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
@@ -141,14 +131,16 @@ def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
     answer = "The kettle is blue. The kettle is red. Seven dragons guard the kettle in Rome."
     judge, server = judge_at(says="No")
     (seen,) = verify(judge, [example(answer)])
-    found = less_asked(seen, "weakest").raw_judgment
+    found = ask_weakest(seen).raw_judgment
     assert [f.verdict.is_supported for f in found.raw_verdicts] == [True, True, False]
     assert [f.probability is None for f in found.raw_verdicts] == [False, True, False]
     assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
-    form = point("w", asked=0.9, form=True, ask_about="weakest")
-    weakest = made_of(judge, form, ways(weakest=WORDS))
+    form = point("w", lm_share=0.9, cheaper_mode=True, ask_about="weakest")
+    weakest = build_judge(judge, form, modes(weakest=WORDS))
     assert (weakest.config.ask_about, weakest.classifier, len(server.requests)) == ("weakest", WORDS, 3)
-    assert verify(weakest, [example(answer)])[0].raw_judgment.raw_verdicts == found.raw_verdicts
+    again = verify(weakest, [example(answer)])[0].raw_judgment
+    assert [v.verdict for v in again.raw_verdicts] == [v.verdict for v in found.raw_verdicts]
+    assert [v.probability for v in again.raw_verdicts] == [v.probability for v in found.raw_verdicts]
 
 
 @pytest.fixture(scope="module")
@@ -180,15 +172,14 @@ def study(many, server, out, **more):
 
 @pytest.mark.parametrize(
     ("options", "asked_about"),
-    [({}, {"novel", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"novel"})],
+    [({}, {"all", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"all"})],
 )
 def test_forms_ask_about_no_more_than_the_variant(many, chat_server, options, asked_about):
     """A variant of the weakest has no form that asks about more; one joint reply says nothing of a single statement."""
     server = chat_server(says=knowing)
     judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **options)
-    contest = Contest({"v": judge}, {}, (), (), 0, None)
-    found = points("v", judge.config, _ways(contest, verify(judge, read_labels(many)[:54])), [])
-    assert {p.ask_about for p in found if p.form} == asked_about
+    found = cost_table("v", judge.config, fit_modes(verify(judge, read_labels(many)[:54]), 0), [])
+    assert {p.ask_about for p in found if p.cheaper_mode} == asked_about
     assert [p.ask_about for p in found if p.reference] == [judge.config.ask_about]
 
 
@@ -197,10 +188,10 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j")
     forms = [p for p in result.costs if p.escalates_within is not None]
-    assert [p.asked for p in forms if not p.asked] == [0.0]
+    assert [p.lm_share for p in forms if not p.lm_share] == [0.0]
     assert [p.computed_tokens for p in result.costs] == sorted(p.computed_tokens for p in result.costs)
     exported = next(p for p in result.costs if p.exported)
-    assert 0 < exported.asked < 1
+    assert 0 < exported.lm_share < 1
     assert sum(p.cheapest for p in result.costs) == sum(p.reference for p in result.costs) == 1
     judge = load_judge(tmp_path / "j", api_base=server.base, lm="openai/tiny")
     assert [j.asks_lm for j in judge.chain] == [False, True]
@@ -211,7 +202,7 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     assert result.tested("untuned").usage.calls == 54
     card = (tmp_path / "j" / "CARD.md").read_text()
     assert "## What agreement costs" in card
-    assert f"The champion asks the LM about {exported.asked:.0%}" in card
+    assert f"The champion asks the LM about {exported.lm_share:.0%}" in card
     with metered() as meter:
         for row in tested.predictions[:12]:
             found = judge(row.question, row.context, row.answer)
@@ -224,10 +215,10 @@ def test_a_study_that_prefers_the_cheapest_exports_words_alone(many, chat_server
     """Nothing with an LM is better here: the judge makes no call on test, and says so."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j", prefer="cheapest")
-    assert next(p for p in result.costs if p.exported).name == "words"
+    assert next(p for p in result.costs if p.exported).name == "lexical"
     assert result.tested("champion").usage.calls == 0
     judge = load_judge(tmp_path / "j")
     assert judge.lms == []
     card = (tmp_path / "j" / "CARD.md").read_text()
     assert "no LM is asked" in card
-    assert "The champion asks the LM about 0% of the answers." in card
+    assert "The champion asks no LM." in card
