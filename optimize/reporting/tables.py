@@ -104,7 +104,7 @@ def statements_table(result: StudyResult) -> Table | None:
         "balanced\naccuracy": lambda t: estimate(t.statements and t.statements.balanced_accuracy),
         "AUROC": lambda t: estimate(t.statements and t.statements.auroc),
         "Cohen's κ": lambda t: estimate(t.statements and t.statements.cohen_kappa),
-        "evidence F1": lambda t: estimate(t.evidence),
+        "evidence F1": lambda t: estimate(t.evidence.f1 if t.evidence else None),
     }
     caption = f"n: labelled statements. Evidence: the chunk ids named. {INTERVALS}"
     return table_of("Agreement on statements and evidence", columns, rows, caption=caption)

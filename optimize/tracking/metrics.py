@@ -43,7 +43,7 @@ def result_metrics(prefix: str, result: VariantResult | TestResult, names: Seque
     """Agreement on answers, statements and evidence, as far as it is known."""
     out = agreement_metrics(prefix, result.agreement, names)
     out |= agreement_metrics(f"{prefix}/statements", result.statements, (*MAIN, "weighted_kappa"))
-    return out | ({f"{prefix}/evidence/f1": result.evidence.value} if result.evidence else {})
+    return out | ({f"{prefix}/evidence/f1": result.evidence.f1.value} if result.evidence else {})
 
 
 def usage_metrics(prefix: str, usage: Usage, answers: int = 1) -> Metrics:

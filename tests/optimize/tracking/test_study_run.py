@@ -17,7 +17,8 @@ from faith_dspy.errors import FaithDspyError, MissingExtraError
 from faith_dspy.optimize import results
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.select.pareto import Candidate, frontier
+from faith_dspy.optimize.select.cost import compare_costs
+from faith_dspy.optimize.select.modes import Candidate
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
@@ -254,7 +255,7 @@ def test_the_finished_study(here: Path) -> None:
     candidates = [
         Candidate(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "untuned"))
     ]
-    result.costs = frontier(candidates, "sentence")
+    result.costs = compare_costs(candidates, "sentence")
     tracker.finish(result)
     run = tracker._client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
