@@ -95,9 +95,9 @@ def judge(
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
     from faith_dspy.io.records import count_lines
-    from faith_dspy.io.runner import limit_replies_in_memory, run
     from faith_dspy.lm import Limits, metered
     from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.runner import limit_replies_in_memory, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
     check_writable(file, "--out")

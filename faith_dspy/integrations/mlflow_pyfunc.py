@@ -18,7 +18,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.integrations.rows import PARAMS, JudgedRow, Row, judge_rows
-from faith_dspy.io.runner import limit_replies_in_memory
+from faith_dspy.runner import limit_replies_in_memory
 
 
 class FaithfulnessModel(PythonModel):

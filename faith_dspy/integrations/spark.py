@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError, in_short
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS, RESULT_TYPE
-from faith_dspy.io.runner import REPLIES_IN_MEMORY, Tally
 from faith_dspy.lm.make import is_local
+from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import repeat
 
 import pytest
 
+from faith_dspy import runner
 from faith_dspy.errors import InputError, LMUnavailableError
-from faith_dspy.io import runner
 from faith_dspy.io.records import STANDARD, count_lines, read_records
-from faith_dspy.io.runner import run
+from faith_dspy.runner import run
 
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
