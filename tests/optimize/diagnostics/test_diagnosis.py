@@ -27,9 +27,9 @@ def test_ablation_tells_what_helps_from_what_does_not() -> None:
     rows = examples(80, 0)
     fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
     found = {a.without: a for a in ablate(rows, fitted)}
-    assert list(found)[:3] == ["the LM", "words", "novel_pairs"]
-    assert found["words"].features == ("novel_pairs", "novel_run")
-    for name in ("words", "novel_pairs"):
+    assert list(found)[:3] == ["the LM", "lexical features", "novel_pairs"]
+    assert found["lexical features"].features == ("novel_pairs", "novel_run")
+    for name in ("lexical features", "novel_pairs"):
         assert (found[name].auroc.value or 0) > 0.2
         assert (found[name].log_loss.high or 0) < 0
     for name in ("the LM", "novel_run"):

@@ -90,7 +90,7 @@ def test_many_small_groups_are_one_line():
     named = [
         r.model_copy(update={"tags": {"group": r.tags["source"]}}) for s in range(5) for r in rows(f"{s}", 9 * s, 2, 4)
     ]
-    assert by_group(named).groups == []
+    assert by_group(named).groups == ()
 
 
 def test_languages_are_guessed_and_lengths_divided_by_three():

@@ -131,7 +131,7 @@ def test_tables_are_shown_where_they_have_rows():
     result = study()
     assert "loses without" not in write_learned(result)
     lost = Difference(value=0.034, low=-0.01, high=0.08)
-    result.diagnosis = Diagnosis(
+    diagnosis = Diagnosis(
         threshold=ThresholdChoice(
             operating_point="balanced",
             threshold=0.4,
@@ -145,7 +145,7 @@ def test_tables_are_shown_where_they_have_rows():
         ],
         groups=by_group(result.tested("champion").predictions),
     )
-    page = write_learned(result)
+    page = write_learned(result.model_copy(update={"diagnosis": diagnosis}))
     assert "loses without a feature" in page
     assert "+3.4 [-1.0, +8.0]" in page
     assert "The threshold is .40" in page

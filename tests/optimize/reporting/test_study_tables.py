@@ -30,12 +30,14 @@ from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.optimize.tracking.studies_tables import studies_tables
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.agreement import StatementAgreement, measure
+from faith_dspy.scoring.evidence import EvidenceAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 USAGE = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)
 SOME = Estimate(value=0.75, low=0.6, high=0.9)
 LOST = Difference(value=0.034, low=-0.01, high=0.08)
+EVIDENCE = EvidenceAgreement(n=9, scored=9, coverage=1.0, precision=SOME, recall=SOME, f1=SOME)
 
 
 def rows(right: int) -> tuple[PredictionRow, ...]:
@@ -87,8 +89,8 @@ def study(seed: int = 0, **changes: Any) -> StudyResult:
     """A finished study with everything a table shows."""
     test = tuple(
         results.TestResult(name=n, kind=k, agreement=agreement(rows(r)), usage=USAGE, predictions=rows(r),
-                           statements=agreement(rows(r)) if k != "baseline" else None,
-                           evidence=SOME if n == "champion" else None)
+                           statements=StatementAgreement(**dict(agreement(rows(r)))) if k != "baseline" else None,
+                           evidence=EVIDENCE if n == "champion" else None)
         for n, k, r in (("champion", "lm", 12 + seed), ("untuned", "untuned", 8), ("lexical-baseline", "baseline", 9))
     )  # fmt: skip
     variants = (
