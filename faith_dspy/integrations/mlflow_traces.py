@@ -18,7 +18,6 @@ from faith_dspy.integrations.traces import (
     QUESTION_KEYS,
     Span,
     documents_of,
-    read_span,
     records_of,
     text_of,
 )
@@ -32,14 +31,19 @@ _CONTEXT = datum.NAMES["context"]
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
-    """Records for a judge, one a trace, in the order the traces began; ``id`` is the trace's.
+    """Records for a judge, one a trace, in their order; ``id`` is the trace's.
 
     Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
     and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
     A trace that cannot be read is a record with ``error``, which a judge leaves unscored.
     """
-    several: Any = [traces] if hasattr(traces, "data") else traces
-    return records_of(span for trace in several for span in spans(trace))
+    several: list[Any] = [traces] if hasattr(traces, "data") else list(traces)
+    if strange := [type(t).__name__ for t in several if not hasattr(t, "data")]:
+        raise InputError(
+            f"a trace is {strange[0]}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
+            'mlflow.search_traces(return_type="list") gives it'
+        )
+    return records_of((t.info.trace_id, partial(_spans, t)) for t in several)
 
 
 def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None) -> dict[str, Any]:
@@ -83,15 +87,8 @@ def expectations(trace: Trace) -> dict[str, Any]:
     return {a.name: a.value for a in found}
 
 
-def spans(trace: Trace) -> list[Span]:
-    """The spans of one trace."""
-    if not hasattr(trace, "data") or not hasattr(trace.data, "spans"):
-        raise InputError(
-            f"a trace is {type(trace).__name__}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
-            'mlflow.search_traces(return_type="list") gives it'
-        )
-    trace_id = trace.info.trace_id
-    return [read_span(partial(_span, s, trace_id), trace_id, str(s.span_id), str(s.name)) for s in trace.data.spans]
+def _spans(trace: Any) -> list[Span]:
+    return [_span(s, trace.info.trace_id) for s in trace.data.spans]
 
 
 def _span(span: Any, trace_id: str) -> Span:

@@ -9,14 +9,16 @@ Reading needs no package: spans are read from JSON as exporters write it, or fro
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, read_span, records_of
+from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
 
+_HOLDERS = ("resourceSpans", "scopeSpans", "spans", "data")
 _OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
 _DOCUMENTS = ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents", "output.value")
 _GIVEN = ("llm.input_messages", "gen_ai.input.messages", "gen_ai.prompt")
@@ -35,71 +37,62 @@ def records(source: Any) -> list[dict[str, Any]]:
     spans (dictionaries or `ReadableSpan`), or an `InMemorySpanExporter`. A trace that cannot be read is a record with
     ``error``, which a judge leaves unscored. Raises `InputError` for anything else, and where no span holds text.
     """
-    return records_of(spans(source))
+    traces: dict[str, list[Mapping[str, Any]]] = {}
+    for raw in _raw_spans(source):
+        trace_id = raw.get("traceId") or raw.get("context.trace_id") or _at(raw, "context.trace_id")
+        traces.setdefault(_id(trace_id or "unknown"), []).append(raw)
+    return records_of((trace_id, partial(map, _span, raws)) for trace_id, raws in traces.items())
 
 
-def spans(source: Any) -> list[Span]:
-    """The spans of a source, as `records` takes it."""
+def _raw_spans(source: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(source, str | Path):
-        return [s for document in _documents(Path(source)) for s in spans(document)]
-    if hasattr(source, "get_finished_spans"):
-        source = source.get_finished_spans()
-    if isinstance(source, Mapping):
-        if "resourceSpans" in source:
-            scopes = [c for r in _list(source["resourceSpans"]) for c in _list(r.get("scopeSpans"))]
-            return [_read(_otlp, s) for c in scopes for s in _list(c.get("spans"))]
-        inner = source.get("data") if "data" in source else source.get("spans")
-        return spans(inner) if isinstance(inner, list) else [_read(tree, source)]
-    if not isinstance(source, Iterable):
-        raise InputError(f"got {type(source).__name__}. {_FORMAT}")
-    out = []
-    for item in source:
-        if hasattr(item, "get_span_context"):
-            out.append(_read(_in_memory, item))
-        elif isinstance(item, Mapping):
-            out += spans(item)
+        for document in _documents(Path(source)):
+            yield from _raw_spans(document)
+    elif hasattr(source, "get_finished_spans"):
+        yield from _raw_spans(source.get_finished_spans())
+    elif hasattr(source, "get_span_context"):
+        yield json.loads(source.to_json())
+    elif isinstance(source, list | tuple):
+        for item in source:
+            yield from _raw_spans(item)
+    elif isinstance(source, Mapping):
+        held = [source[k] for k in _HOLDERS if isinstance(source.get(k), list)]
+        if held:
+            yield from _raw_spans(held[0])
         else:
-            raise InputError(f"a span is {type(item).__name__}. {_FORMAT}")
-    return out
+            yield source
+    else:
+        raise InputError(f"got {type(source).__name__}. {_FORMAT}")
 
 
-def _read(convert: Callable[[Any], dict[str, Any]], raw: Any) -> Span:
-    fields = raw if isinstance(raw, Mapping) else {}
-    trace = fields.get("traceId") or _at(fields, "context.trace_id") or fields.get("context.trace_id") or "unknown"
-    return read_span(lambda: _span(convert(raw)), _id(trace), name=str(fields.get("name", "")))
-
-
-def _documents(path: Path) -> list[Any]:
+def _documents(path: Path) -> Iterator[Any]:
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8").strip(" \t\r\n,")
     except OSError as exc:
         raise InputError(f"{path}: cannot be read ({exc.strerror}). {_FORMAT}") from exc
-    decoder, at, out = json.JSONDecoder(), 0, []
-    while at < len(text):
+    while text:
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, end = json.JSONDecoder().raw_decode(text)
         except ValueError as exc:
-            raise InputError(f"{path}: is not JSON at character {at} ({exc}). {_FORMAT}") from exc
-        out.append(value)
-        while at < len(text) and text[at] in " \t\r\n,":
-            at += 1
-    return out
+            raise InputError(f"{path}: is not JSON ({exc}). {_FORMAT}") from exc
+        yield value
+        text = text[end:].lstrip(" \t\r\n,")
 
 
-def _otlp(span: Mapping[str, Any]) -> dict[str, Any]:
-    """An OTLP JSON span in the form of the others."""
+def _from_otlp(span: Mapping[str, Any]) -> dict[str, Any]:
+    """A span of OTLP JSON as the SDK's exporters write it."""
     return {
         "name": span.get("name", ""),
         "context": {"trace_id": span.get("traceId"), "span_id": span.get("spanId")},
         "parent_id": span.get("parentSpanId"),
         "start_time": span.get("startTimeUnixNano"),
-        "attributes": tree(_values(span)),
-        "events": [{"name": e.get("name"), "attributes": tree(_values(e))} for e in _list(span.get("events"))],
+        "attributes": _values(span.get("attributes")),
+        "events": [{**e, "attributes": _values(e.get("attributes"))} for e in _list(span.get("events"))],
     }
 
 
-def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(pair.get("key")): _value(pair.get("value")) for pair in _list(holder.get("attributes"))}
+def _values(pairs: Any) -> dict[str, Any]:
+    return {str(pair.get("key")): _value(pair.get("value")) for pair in _list(pairs)}
 
 
 def _value(value: Any) -> Any:
@@ -108,20 +101,8 @@ def _value(value: Any) -> Any:
     if "arrayValue" in value:
         return [_value(v) for v in _list(value["arrayValue"].get("values"))]
     if "kvlistValue" in value:
-        return _values({"attributes": value["kvlistValue"].get("values")})
+        return _values(value["kvlistValue"].get("values"))
     return next(iter(value.values()), None)
-
-
-def _in_memory(span: Any) -> dict[str, Any]:
-    context = span.get_span_context()
-    return {
-        "name": span.name,
-        "context": {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"},
-        "parent_id": f"{span.parent.span_id:016x}" if span.parent else None,
-        "start_time": span.start_time,
-        "attributes": tree(span.attributes or {}),
-        "events": [{"name": e.name, "attributes": tree(e.attributes or {})} for e in span.events],
-    }
 
 
 def tree(value: Any) -> Any:
@@ -162,32 +143,30 @@ def _with_lists(node: Any) -> Any:
     return inner
 
 
-def _span(raw: Mapping[str, Any]) -> Span:
-    context, attributes = raw.get("context"), raw.get("attributes")
-    if not isinstance(context, Mapping) or not context.get("span_id"):
-        raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
-    attributes = dict(attributes) if isinstance(attributes, Mapping) else {}
-    events = [(str(e.get("name")), tree(e.get("attributes") or {})) for e in _list(raw.get("events"))]
+def _span(span: Mapping[str, Any]) -> Span:
+    raw = tree(_from_otlp(span) if "spanId" in span else span)
+    span_id = _at(raw, "context.span_id")
+    if not span_id:
+        raise InputError(f"a span has no context with a span_id: {str(dict(span))[:80]}. {_FORMAT}")
+    attributes = raw.get("attributes") or {}
+    events = [(str(e.get("name")), e.get("attributes") or {}) for e in _list(raw.get("events"))]
     for event, values in events:
         if event == "gen_ai.client.inference.operation.details":  # attributes that were moved into an event
             attributes["gen_ai"] = {**_at(attributes, "gen_ai", {}), **values.get("gen_ai", {})}
-    operation = str(_at(attributes, "gen_ai.operation.name"))
-    kind = str(
-        _at(attributes, "openinference.span.kind") or raw.get("span_kind") or _OPERATIONS.get(operation, "UNKNOWN")
-    ).upper()
+    operation = _OPERATIONS.get(str(_at(attributes, "gen_ai.operation.name")), "UNKNOWN")
+    kind = str(_at(attributes, "openinference.span.kind") or raw.get("span_kind") or operation).upper()
     messages, replies = _messages(attributes, events)
-    name: Any = raw.get("name")
-    output = _at(attributes, "output.value")
+    name, output = raw.get("name"), _at(attributes, "output.value")
     if kind == "TOOL":  # its messages hold its arguments, its output the result
         name = _first(attributes, "gen_ai.tool.name", "tool.name") or name
-        output = output if output is not None else _at(attributes, "gen_ai.tool.call.result")
-        output = output if output is not None else next((m["content"] or m.get("parts") for m in replies), None)
+        output = _first(attributes, "output.value", "gen_ai.tool.call.result")
+        output = output or next((m["content"] or m.get("parts") for m in replies), None)
         messages, replies = [], []
     found = (documents_of(_at(attributes, path)) for path in _DOCUMENTS) if kind in FINDERS else ()
-    parent = raw.get("parent_id") or None
+    parent = raw.get("parent_id")
     return Span(
-        trace_id=_id(context.get("trace_id")),
-        id=_id(context["span_id"]),
+        trace_id=_id(_at(raw, "context.trace_id")),
+        id=_id(span_id),
         parent_id=_id(parent) if parent else None,
         name=str(name or ""),
         start=_nanoseconds(raw.get("start_time")),
@@ -250,14 +229,7 @@ def _id(value: Any) -> str:
     return str(value).removeprefix("0x")
 
 
-def _nanoseconds(value: Any) -> int:
-    if value is None:
-        return 0
+def _nanoseconds(value: Any) -> float:
     if isinstance(value, str) and not value.isdigit():
-        try:
-            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
-        except ValueError:
-            return 0
-    if hasattr(value, "timestamp"):  # datetime, or pandas' own
-        return int(value.timestamp() * 1e6) * 1000
-    return int(value)
+        value = datetime.fromisoformat(value)
+    return value.timestamp() * 1e9 if hasattr(value, "timestamp") else float(value or 0)

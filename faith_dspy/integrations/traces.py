@@ -1,8 +1,4 @@
-"""From the spans of a trace, whatever wrote them, to a record for a judge.
-
-`faith_dspy.integrations.otel` and `faith_dspy.integrations.mlflow_traces` read spans; this module makes records of
-them: mappings with ``question``, ``context`` and ``answer``, one per trace.
-"""
+"""From the spans of a trace, whatever wrote them, to a record for a judge: ``question``, ``context`` and ``answer``."""
 
 from __future__ import annotations
 
@@ -20,15 +16,7 @@ FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
 QUESTION_KEYS = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
 ANSWER_KEYS = (
-    "answer",
-    "response",
-    "output",
-    "result",
-    "text",
-    "content",
-    "message",
-    "messages",
-    "choices",
+    *("answer", "response", "output", "result", "text", "content", "message", "messages", "choices"),
     "output_text",
 )
 
@@ -41,7 +29,7 @@ class Span(NamedTuple):
     parent_id: str | None
     name: str
     """For a tool its name, else the span's."""
-    start: int
+    start: float
     """Nanoseconds."""
     kind: str = "UNKNOWN"
     """As in OpenInference: RETRIEVER, RERANKER, TOOL, LLM, CHAIN, AGENT, …"""
@@ -53,52 +41,33 @@ class Span(NamedTuple):
     """The messages a model was given, in order."""
     replies: tuple[Mapping[str, Any], ...] = ()
     """The messages it wrote."""
-    error: str | None = None
-    """Why it cannot be read. Its trace is not judged then, as a part of the context may be missing."""
 
 
-def read_span(read: Callable[[], Span], trace_id: str, span_id: str = "", name: str = "") -> Span:
-    """The span that ``read`` returns; if it raises, a span with the ``error``, so that the other traces are read."""
-    try:
-        return read()
-    except Exception as exc:  # noqa: BLE001 - attributes, inputs and outputs may hold anything
-        return Span(trace_id, span_id, None, name, 0, error=f"trace {trace_id}: {in_short(exc)}")
-
-
-def records_of(spans: Iterable[Span]) -> list[dict[str, Any]]:
-    """One record per trace that holds any text, in the order of their first spans.
+def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> list[dict[str, Any]]:
+    """One record per trace that holds any text, in order. ``traces``: each one's id, and what reads its spans.
 
     A trace that cannot be read becomes a record with ``id`` and ``error``, which a judge leaves unscored with that
     reason. Raises `InputError` when no trace is left.
     """
-    traces: dict[str, list[Span]] = {}
-    for span in spans:
-        traces.setdefault(span.trace_id, []).append(span)
-    ordered = sorted((sorted(t, key=lambda s: s.start) for t in traces.values()), key=lambda t: t[0].start)
-    found = [_record(trace) for trace in ordered]
-    telling = [r for r in found if "error" in r or r["answer"] or r["context"]]
-    if telling and all("error" in r for r in telling):
-        raise InputError(telling[0]["error"])
-    if not telling:
+    found = []
+    for trace_id, read in traces:
+        try:
+            record = _record(sorted(read(), key=lambda s: s.start))
+        except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
+            record = {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
+        if "error" in record or record["answer"] or record["context"]:
+            found.append(record)
+    if not found:
         raise InputError(
-            f"none of {sum(map(len, ordered))} spans has an input, an output, messages or documents; expected spans "
-            "with OpenInference or OpenTelemetry GenAI attributes, exported with their content (not redacted)"
+            "no span has an input, an output, messages or documents; expected spans with OpenInference or "
+            "OpenTelemetry GenAI attributes, exported with their content (not redacted)"
         )
-    return telling
+    if all("error" in r for r in found):
+        raise InputError(found[0]["error"])
+    return found
 
 
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
-    trace_id = spans[0].trace_id
-    error = next((s.error for s in spans if s.error), None)
-    if error is None:
-        try:
-            return record(spans)
-        except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
-            error = f"trace {trace_id}: {in_short(exc)}"
-    return {"id": trace_id, "error": error}
-
-
-def record(spans: Sequence[Span]) -> dict[str, Any]:
     """Question, context and answer of one trace, its spans in the order they began.
 
     Question and answer are input and output of the root span or, where that has none, of the last span in which a
@@ -108,8 +77,7 @@ def record(spans: Sequence[Span]) -> dict[str, Any]:
     """
     ids = {s.id for s in spans}
     root = next((s for s in spans if s.parent_id not in ids), spans[0])
-    writers = [s for s in spans if s.kind != "TOOL" and _reply_text(s.replies)]
-    writer = writers[-1] if writers else root
+    writer = next((s for s in reversed(spans) if s.kind != "TOOL" and _reply_text(s.replies)), root)
     answer = _reply_text(root.replies) or text_of(root.output, ANSWER_KEYS) or _reply_text(writer.replies)
     chunks = []
     for span in spans:
@@ -171,11 +139,9 @@ def _under(value: Any, keys: Sequence[str]) -> str | None:
         text = as_text(value)
         return None if text.startswith("[") else text
     if isinstance(value, Mapping):
-        for key in keys:
-            if value.get(key):
-                return _under(value[key], keys)
-        if len(value) == 1:
-            return _under(next(iter(value.values())), keys)
+        inner = next((value[k] for k in keys if value.get(k)), None)
+        inner = next(iter(value.values())) if inner is None and len(value) == 1 else inner
+        return _under(inner, keys)
     return None
 
 
@@ -184,18 +150,15 @@ def documents_of(value: Any) -> tuple[tuple[str, str], ...]:
     parsed = loads(value)
     if isinstance(parsed, Mapping):
         parsed = next((parsed[k] for k in ("documents", "results", "chunks") if k in parsed), [parsed])
-    items = parsed if isinstance(parsed, list | tuple) else [parsed] if isinstance(parsed, str) and parsed else []
+    items = parsed if isinstance(parsed, list | tuple) else [parsed] if parsed else []
     out = []
     for i, item in enumerate(items):
-        name, text = None, item
-        if isinstance(item, Mapping):
-            item = item.get("document", item)
-            item = item if isinstance(item, Mapping) else {"text": item}
-            text = next((item[k] for k in ("page_content", "content", "text") if item.get(k)), None)
-            name = item.get("id") or item.get("url") or item.get("name")
-            metadata = loads(item.get("metadata"))
-            if not name and isinstance(metadata, Mapping):
-                name = metadata.get("doc_uri") or metadata.get("source")
+        item = item.get("document", item) if isinstance(item, Mapping) else item
+        item = item if isinstance(item, Mapping) else {"text": item}
+        text = next((item[k] for k in ("page_content", "content", "text") if item.get(k)), None)
+        metadata = loads(item.get("metadata"))
+        places = {**metadata, **item} if isinstance(metadata, Mapping) else item
+        name = next((places[k] for k in ("id", "url", "name", "doc_uri", "source") if places.get(k)), i)
         if isinstance(text, str) and text.strip():
-            out.append((f"document {name if name else i}", text))
+            out.append((f"document {name}", text))
     return tuple(out)

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.otel import records, spans, tree
+from faith_dspy.integrations.otel import records, tree
 
 QUESTION = "Is opened software refunded?"
 DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]
@@ -285,7 +285,7 @@ def test_http_spans_are_left_out(tracer, exporter):
     """A trace that holds no text of an answer is no record; where none is left, that is an error."""
     with tracer.start_as_current_span("GET /", attributes={"http.method": "GET"}):
         pass
-    with pytest.raises(InputError, match="none of 1 spans has an input, an output, messages or documents"):
+    with pytest.raises(InputError, match="no span has an input, an output, messages or documents"):
         records(exporter)
 
 
@@ -293,11 +293,11 @@ def test_http_spans_are_left_out(tracer, exporter):
     ("source", "message"),
     [
         (7, "got int. Expected spans"),
-        ([7], "a span is int"),
+        ([7], "got int. Expected spans"),
         ([{"name": "x"}], "a span has no context with a span_id"),
         ({"a": 1}, "a span has no context with a span_id"),
         ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x", "attributes": [7]}]}]}]}, "a span has no context"),
-        ({"resourceSpans": 7}, "none of 0 spans has an input"),
+        ({"resourceSpans": []}, "no span has an input"),
         ("no-such-file.json", "no-such-file.json: cannot be read"),
     ],
 )
@@ -311,8 +311,8 @@ def test_broken_json(tmp_path):
     """A file cut in the middle is an error that says where."""
     file = tmp_path / "cut.json"
     file.write_text('{"resourceSpans": [')
-    with pytest.raises(InputError, match=r"cut.json: is not JSON at character 0"):
-        spans(file)
+    with pytest.raises(InputError, match=r"cut.json: is not JSON"):
+        records(file)
 
 
 def test_tree():
