@@ -36,10 +36,12 @@ def upgraded_manifest(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
     upgraded: dict[str, Any] = _renamed(manifest)
     config = upgraded["config"]
     instructions = config.get("instructions") or ["supported"]
+    answer = (upgraded.get("classifier") or {}).get("answer", {})
     for gone, why in (
         (len(instructions) > 1, f"it asks {len(instructions)} instructions at once"),
         (config.get("supported_from") is not None, "it has the option supported_from"),
         (bool(config.get("system_prompt")), "it has the option system_prompt"),
+        (bool(answer.pop("isotonic", None)), "it calibrates by isotonic regression"),
     ):
         if gone:
             raise ArtifactError(

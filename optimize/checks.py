@@ -162,7 +162,6 @@ class Bin(_Result):
 class CalibrationCheck(_Result):
     """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
 
-    method: Literal["platt", "isotonic"]
     n: int
     """Answers for which both are known."""
     before: Estimate

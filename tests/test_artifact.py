@@ -257,23 +257,30 @@ def test_version_one_with_an_option_that_is_gone(tmp_path, option, value):
         load_judge(folder)
 
 
-def test_a_judge_from_before_bands_and_tables_loads(exported):
-    """A judge.json whose classifier has neither a review_range nor an isotonic table loads, and sends nobody anything."""
+def test_version_one_with_isotonic_calibration(tmp_path):
+    """A table of points is refused; the others have none."""
+    folder = version_one(tmp_path)
+    edit(folder, lambda d: d["head"]["answer"].update(isotonic=[[0.1, 0.2], [0.7, 0.9]]))
+    with pytest.raises(ArtifactError, match="calibrates by isotonic regression, which"):
+        load_judge(folder)
+
+
+def test_a_judge_without_a_review_range_loads(exported):
+    """A judge.json without a review range loads, and sends nobody anything."""
 
     def older(document):
-        del document["classifier"]["review_range"], document["classifier"]["answer"]["isotonic"]
+        del document["classifier"]["review_range"]
 
     edit(exported, older)
     assert load_judge(exported).classifier == HEAD
 
 
-def test_band_and_table_survive_the_export(tuned, tmp_path):
-    """Both are numbers in judge.json and come back the same."""
+def test_a_review_range_survives_the_export(tuned, tmp_path):
+    """It is two numbers in judge.json and comes back the same."""
     judge, _ = tuned
-    answer = HEAD.answer.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})
-    classifier = HEAD.model_copy(update={"answer": answer, "review_range": (0.25, 0.75)})
-    save_judge(judge.copy(classifier=classifier), tmp_path / "banded")
-    assert load_judge(tmp_path / "banded").classifier == classifier
+    classifier = HEAD.model_copy(update={"review_range": (0.25, 0.75)})
+    save_judge(judge.copy(classifier=classifier), tmp_path / "ranged")
+    assert load_judge(tmp_path / "ranged").classifier == classifier
 
 
 @pytest.mark.parametrize(

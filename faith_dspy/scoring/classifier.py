@@ -6,8 +6,6 @@ Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classi
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -110,22 +108,6 @@ class AnswerClassifier(_Linear):
 
     unjudged: float = Field(default=0.5, ge=0, le=1)
     """Probability of a statement that was not judged, so that it is neither dropped nor passed."""
-    isotonic: tuple[tuple[float, float], ...] | None = None
-    """Calibration where there were many labels: points (the regression's probability, the calibrated one), both rising,
-    joined by straight lines and constant beyond the ends. None: the regression itself is the calibration (Platt)."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        points = self.isotonic
-        if points is None:
-            return self
-        steps = list(pairwise(points))
-        if not points or any(b[0] <= a[0] or b[1] < a[1] for a, b in steps):
-            raise ValueError("isotonic needs at least one point, with x rising and y never falling")
-        if any(not 0 <= v <= 1 for point in points for v in point):
-            raise ValueError("isotonic maps probabilities to probabilities: every number lies in [0, 1]")
-        return self
-
     def probability(
         self, statements: Sequence[float | None], features: Mapping[str, float] | None = None
     ) -> float | None:
@@ -133,17 +115,7 @@ class AnswerClassifier(_Linear):
         known = {n: v for n, v in (features or {}).items() if n in self.names}
         if all(p is None for p in statements) and not known:
             return None
-        p = to_probability(_clipped(self.logit({**aggregates(statements, self.unjudged), **known})))
-        return p if self.isotonic is None else interpolate(self.isotonic, p)
-
-
-def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
-    """The height at ``x`` of the line through ``points``, which are in order of x; constant beyond the ends."""
-    at = bisect_right(points, x, key=lambda point: point[0])
-    if at in (0, len(points)):
-        return points[min(at, len(points) - 1)][1]
-    (x0, y0), (x1, y1) = points[at - 1], points[at]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+        return to_probability(_clipped(self.logit({**aggregates(statements, self.unjudged), **known})))
 
 
 def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dict[str, float]:

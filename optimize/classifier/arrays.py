@@ -74,12 +74,11 @@ class ClassifierData:
             [[e.features.get(n, np.nan) for n in self.answer_names] for e in examples], dtype=np.float64
         ).reshape(len(examples), len(self.answer_names))
 
-    def source(self, wanted: Literal["auto", "statements", "answers"]) -> Source:
+    @property
+    def source(self) -> Source:
         """Which labels the statement classifier learns from."""
         if not self.names or not len(self.x):
             return "features"
-        if wanted != "auto":
-            return wanted
         per_class = [int((self.labels == value).sum()) for value in (0, 1)]
         return "statements" if sum(per_class) >= ENOUGH_STATEMENT_LABELS and min(per_class) >= 5 else "answers"
 

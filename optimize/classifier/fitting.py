@@ -6,15 +6,23 @@ Without the LM's feature in ``names`` this fits the lexical baseline; with `LENG
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
-from faith_dspy.optimize.classifier.calibration import calibrate, platt_scaling, probabilities_of
-from faith_dspy.optimize.classifier.logistic import Fit, best_width, class_weights, fit, log_losses, soft_minimum
+from faith_dspy.optimize.classifier.logistic import (
+    Fit,
+    best_width,
+    class_weights,
+    fit,
+    log_losses,
+    platt_scaling,
+    probabilities_of,
+    soft_minimum,
+)
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
 from faith_dspy.optimize.classifier.review_range import review_range_for
 from faith_dspy.scoring.classifier import (
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+FOLDS = 5
 
 
 class FittedClassifier(NamedTuple):
@@ -59,10 +69,8 @@ def fit_classifier(
     *,
     names: Sequence[str] | None = None,
     answer_names: Sequence[str] = (),
-    learn_from: Literal["auto", "statements", "answers"] = "auto",
     operating_point: OperatingPoint = BALANCED,
     prior_widths: tuple[float, float] | None = None,
-    folds: int = 5,
     seed: int = 0,
 ) -> FittedClassifier:
     """Fit a classifier on labelled answers; every choice is made on held-out groups.
@@ -76,9 +84,9 @@ def fit_classifier(
     """
     data = ClassifierData(examples, names, answer_names)
     labels, groups = [e.label for e in examples], [e.group for e in examples]
-    splits = grouped_folds(labels, groups, folds, seed)
+    splits = grouped_folds(labels, groups, seed)
     everyone = np.arange(len(examples))
-    source = data.source(learn_from)
+    source = data.source
     columns = data.answer_columns(source)
     directions = [direction(c) for c in columns]
 
@@ -94,7 +102,8 @@ def fit_classifier(
         without = _fit_statement_stage(data, train, inner, source, width)
         x = data.answer_features(without.logits, without.unjudged, source)
         held_out[held] = fit(x[train], data.y[train], directions, answer_width).logits(x[held])
-    slope, shift, isotonic, calibrated = calibrate(held_out, data.y, splits)
+    slope, shift = platt_scaling(held_out, data.y)
+    calibrated = probabilities_of(slope * held_out + shift)
     judged = [not np.isnan(row).all() for row in features]
     probabilities = [p if ok else None for p, ok in zip(calibrated.tolist(), judged, strict=True)]
 
@@ -102,7 +111,7 @@ def fit_classifier(
     answer = fit(features, data.y, directions, answer_width).rescaled(slope, shift)
     classifier = Classifier(
         statement=StatementClassifier(**_numbers(stage.fit, data.names)) if stage.fit else None,
-        answer=AnswerClassifier(**_numbers(answer, columns), unjudged=stage.unjudged, isotonic=isotonic),
+        answer=AnswerClassifier(**_numbers(answer, columns), unjudged=stage.unjudged),
         threshold=choice.threshold,
         statement_threshold=_statement_threshold(data, stage.logits, source),
         review_range=review_range_for(probabilities, labels, choice.threshold),
@@ -111,10 +120,10 @@ def fit_classifier(
     return FittedClassifier(classifier, probabilities, per_statement, source, (width, answer_width), choice)
 
 
-def grouped_folds(labels: Sequence[bool], groups: Sequence[str], folds: int, seed: int) -> list[Ints]:
+def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> list[Ints]:
     """Held-out positions of each fold, stratified by label, no group in two folds; fewer folds where labels are few."""
     per_class = [len({g for g, label in zip(groups, labels, strict=True) if label is want}) for want in (True, False)]
-    n = min(folds, *per_class)
+    n = min(FOLDS, *per_class)
     if n < 2:
         raise InputError(
             f"got faithful answers in {per_class[0]} groups and unfaithful ones in {per_class[1]}; fitting needs both "

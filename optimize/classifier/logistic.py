@@ -1,4 +1,4 @@
-"""Logistic regression with signed weights, over single statements or over bags of them."""
+"""Logistic regression with signed weights, over single statements or over bags of them; and its calibration."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+
+from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_probability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,3 +120,26 @@ def class_weights(y: Floats) -> Floats:
 def log_losses(logits: Floats, y: Floats) -> Floats:
     """Log loss of each label."""
     return np.logaddexp(0, -(2 * y - 1) * logits)
+
+
+def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
+    """Slope in [0.25, 4] and shift that turn class-balanced log-odds into chances at the labels' own base rate.
+
+    With Platt's smoothed targets (1999), and a prior that keeps the slope near 1 while labels are few.
+    """
+    n1, n0 = float(y.sum()), float((1 - y).sum())
+    target = np.where(y == 1, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        z = np.exp(theta[0]) * logits + theta[1]
+        value = np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
+        rest = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - target
+        return float(value), np.array([np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()])
+
+    found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-np.log(4), np.log(4)), (None, None)])
+    return float(np.exp(found.x[0])), float(found.x[1])
+
+
+def probabilities_of(logits: Floats) -> Floats:
+    """Log-odds as probabilities, clipped as a classifier clips them."""
+    return np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.checks import CalibrationCheck, Diagnosis, ReviewRangeCheck
 from faith_dspy.optimize.classifier.review_range import measure_review_range
@@ -43,7 +43,6 @@ def diagnose(
         if not cascade or e.raw_judgment.escalated is not None
     ]
     classifier = fitted.classifier
-    method: Literal["platt", "isotonic"] = "platt" if classifier.answer.isotonic is None else "isotonic"
     review_range: dict[str, ReviewRangeCheck] = {}
     calibration: dict[str, CalibrationCheck] = {}
     parts = {
@@ -61,7 +60,7 @@ def diagnose(
                 classifier.review_range, classifier.threshold, probabilities, labels, groups=groups, seed=seed
             )
         own = [lm_probability(e) for e in judged]
-        check = calibration_check(own, probabilities, labels, method=method, groups=groups, seed=seed)
+        check = calibration_check(own, probabilities, labels, groups=groups, seed=seed)
         if check is not None:
             calibration[part] = check
     return Diagnosis(

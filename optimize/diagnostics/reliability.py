@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.checks import Bin, CalibrationCheck
 from faith_dspy.scoring.agreement import measure
@@ -37,7 +37,6 @@ def calibration_check(
     after: Sequence[float | None],
     labels: Sequence[bool],
     *,
-    method: Literal["platt", "isotonic"],
     groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> CalibrationCheck | None:
@@ -54,7 +53,6 @@ def calibration_check(
     sides = [[float(side[i] or 0) for i in at] for side in (before, after)]
     errors = [measure(y, [p >= 0.5 for p in side], side, groups=kept, seed=seed).ece for side in sides]
     return CalibrationCheck(
-        method=method,
         n=len(at),
         before=errors[0],
         after=errors[1],

@@ -148,36 +148,6 @@ def test_directions() -> None:
     assert direction("answer_words") == 0
 
 
-def test_isotonic_table_by_hand() -> None:
-    """Log-odds −1 + weakest: a statement of 1/2 gives 0.269, half way from .2 (→ .1) to .338 (→ .5): 0.3."""
-    x = to_probability(-1.0)
-    answer = AnswerClassifier(
-        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=-1.0,
-        isotonic=((0.2, 0.1), (2 * x - 0.2, 0.5)),
-    )  # fmt: skip
-    assert answer.probability([0.5]) == pytest.approx(0.3)
-    assert answer.probability([0.001]) == 0.1
-    assert answer.probability([0.999]) == 0.5
-
-
-@pytest.mark.parametrize("points", [(), ((0.5, 0.2), (0.5, 0.3)), ((0.2, 0.5), (0.4, 0.4)), ((0.2, 0.5), (0.4, 1.2))])
-def test_a_table_that_does_not_rise_is_refused(points: tuple[tuple[float, float], ...]) -> None:
-    """An empty table, one with a repeated x, one that falls, and one that leaves [0, 1] are no calibration."""
-    with pytest.raises(ValidationError, match="isotonic"):
-        AnswerClassifier(names=(), means=(), scales=(), weights=(), intercept=0.0, isotonic=points)
-
-
-def test_table_and_band_survive_json() -> None:
-    """Both are numbers in the classifier's JSON; a classifier written before they existed loads as one without."""
-    classifier = HEAD.model_copy(
-        update={"review_range": (0.2, 0.5), "answer": ANSWER.model_copy(update={"isotonic": ((0.1, 0.2), (0.7, 0.9))})}
-    )
-    assert Classifier.model_validate_json(classifier.model_dump_json()) == classifier
-    old = HEAD.model_dump(mode="json")
-    del old["review_range"], old["answer"]["isotonic"]
-    assert Classifier.model_validate(old) == HEAD
-
-
 def test_band_by_hand() -> None:
     """From .2 to just below .5 an answer goes to a person; a classifier without a review_range cannot say."""
     classifier = HEAD.model_copy(update={"review_range": (0.2, 0.5)})
@@ -193,7 +163,7 @@ def test_band_holds_the_threshold() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_more_novelty_never_raises_support(seed: int) -> None:
-    """For random weights in their directions, tables and features: more novelty, no higher probability."""
+    """For random weights in their directions and features: more novelty, no higher probability."""
     rng = random.Random(seed)
     names = tuple(n for n, way in DIRECTIONS.items() if way < 0)
     statement = StatementClassifier(
@@ -203,9 +173,7 @@ def test_more_novelty_never_raises_support(seed: int) -> None:
         weights=tuple(-rng.random() for _ in names),
         intercept=rng.gauss(0, 1),
     )
-    xs, ys = sorted({rng.random() for _ in range(6)}), sorted(rng.random() for _ in range(6))
-    answer = ANSWER.model_copy(update={"isotonic": tuple(zip(xs, ys, strict=True))})
-    classifier = Classifier(statement=statement, answer=answer, threshold=0.5)
+    classifier = Classifier(statement=statement, answer=ANSWER, threshold=0.5)
     statements = [{n: rng.random() for n in names} for _ in range(4)]
     before = classifier.probability(statements)
     assert before is not None

@@ -8,9 +8,8 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
-from faith_dspy.optimize.classifier.calibration import platt_scaling
 from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
-from faith_dspy.optimize.classifier.logistic import class_weights, fit, soft_minimum
+from faith_dspy.optimize.classifier.logistic import class_weights, fit, platt_scaling, soft_minimum
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
 
@@ -126,7 +125,7 @@ def test_no_group_on_both_sides() -> None:
     """Folds hold every index once and split no group."""
     examples = simulate(60, 9)
     groups = [e.group for e in examples]
-    folds = grouped_folds([e.label for e in examples], groups, 5, 0)
+    folds = grouped_folds([e.label for e in examples], groups, 0)
     assert sorted(i for f in folds for i in f) == list(range(60))
     for held in folds:
         inside = {groups[i] for i in held}

@@ -84,7 +84,7 @@ def test_reliability_bins_by_hand() -> None:
 def test_calibration_before_and_after_by_hand() -> None:
     """An LM says .9 of everything, half of it faithful: ECE .4. The classifier says .5: 0. None is left out of both."""
     labels = [True, False] * 10
-    found = calibration_check([0.9] * 20 + [None], [0.5] * 20 + [0.1], [*labels, False], method="platt")
+    found = calibration_check([0.9] * 20 + [None], [0.5] * 20 + [0.1], [*labels, False])
     assert found is not None
     assert found.n == 20
     assert (found.before.value, found.after.value) == pytest.approx((0.4, 0.0))
@@ -92,4 +92,4 @@ def test_calibration_before_and_after_by_hand() -> None:
 
 def test_no_probability_no_calibration() -> None:
     """Where the LM tells no probabilities there is nothing to compare."""
-    assert calibration_check([None, None], [0.2, 0.8], [False, True], method="platt") is None
+    assert calibration_check([None, None], [0.2, 0.8], [False, True]) is None

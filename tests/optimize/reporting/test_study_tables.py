@@ -70,7 +70,7 @@ def diagnosis(part: tuple[PredictionRow, ...]) -> Diagnosis:
                                   recall_unfaithful=SOME, recall_faithful=SOME),
         review_range={"test": ReviewRangeCheck(low=0.3, high=0.5, sure=0.9, inside=0.2, passed_right=SOME,
                                                stopped_right=SOME, balanced_accuracy=SOME, sentence="20% of them.")},
-        calibration={"test": CalibrationCheck(method="platt", n=40, before=SOME, after=SOME, bins_before=found,
+        calibration={"test": CalibrationCheck(n=40, before=SOME, after=SOME, bins_before=found,
                                               bins_after=found)},
         shortcuts=ShortcutCheck(alone={"words": SOME}, correlation={}, auroc=SOME, within=SOME, thirds=()),
         ablation=(Ablated(without="novel_words", features=("novel_words",), balanced_accuracy=LOST, auroc=LOST,
