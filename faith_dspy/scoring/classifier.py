@@ -108,6 +108,7 @@ class AnswerClassifier(_Linear):
 
     unjudged: float = Field(default=0.5, ge=0, le=1)
     """Probability of a statement that was not judged, so that it is neither dropped nor passed."""
+
     def probability(
         self, statements: Sequence[float | None], features: Mapping[str, float] | None = None
     ) -> float | None:
