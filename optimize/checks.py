@@ -146,19 +146,6 @@ class ReviewRangeCheck(_Result):
     sentence: str
 
 
-class Bin(_Result):
-    """Answers of nearly the same probability."""
-
-    mean: float
-    """Mean probability."""
-    share: float
-    """Share people call faithful."""
-    low: float
-    high: float
-    """Its 95 % Wilson interval."""
-    n: int
-
-
 class CalibrationCheck(_Result):
     """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
 
@@ -168,20 +155,6 @@ class CalibrationCheck(_Result):
     """Expected calibration error of the LM's own probability of the weakest statement."""
     after: Estimate
     """The same of the classifier's probability."""
-    bins_before: tuple[Bin, ...]
-    bins_after: tuple[Bin, ...]
-
-
-class LengthThird(_Result):
-    """Answers of about the same length."""
-
-    shortest: int
-    longest: int
-    """In words."""
-    n: int
-    faithful: int
-    auroc: Estimate
-    """Of the judge's probability among them."""
 
 
 class ShortcutCheck(_Result):
@@ -189,13 +162,10 @@ class ShortcutCheck(_Result):
 
     alone: dict[str, Estimate]
     """AUROC of each length feature alone; below 0.5 longer answers are more often unfaithful."""
-    correlation: dict[str, float | None]
-    """Spearman's, of the judge's probability with each length feature; None where one of them never varies."""
     auroc: Estimate
     """Of the judge's probability, all answers."""
     within: Estimate
     """The same over pairs of answers from one third by length: what length cannot explain."""
-    thirds: tuple[LengthThird, ...]
 
 
 class Ablated(_Result):
@@ -204,46 +174,21 @@ class Ablated(_Result):
 
     without: str
     """A feature's name, ``the LM`` or ``lexical features``."""
-    features: tuple[str, ...]
-    """What was left out."""
     balanced_accuracy: Difference
     """Above 0: the features help."""
     auroc: Difference
     """Above 0: the features help."""
-    log_loss: Difference
-    """Below 0: the features help."""
 
 
 class GroupResult(_Result):
     """One group of test answers."""
 
     facet: str
-    """What is grouped by: ``source``, ``domain``, ``language``, ``length``, ``group`` …"""
+    """What is grouped by: a tag of the labels file, such as ``source``, or ``language``."""
     name: str
     n: int
-    faithful: int
     agreement: Agreement | None = None
     """None with too few answers of a label to measure it."""
-    behind: float | None = None
-    """Balanced accuracy minus that of all other answers."""
-    p_value: float | None = Field(default=None, ge=0, le=1)
-    """One-sided, of being worse than the rest, corrected for all groups that were measured."""
-    ceiling: Agreement | None = None
-    """One annotator against the majority of the others, on these answers."""
-
-
-class Groups(_Result):
-    """The champion's agreement by group, on the testset."""
-
-    groups: tuple[GroupResult, ...]
-    worst: int | None = None
-    """Position of the group with the lowest balanced accuracy; None when fewer than two could be measured."""
-    sentence: str
-
-    @property
-    def lowest(self) -> GroupResult | None:
-        """The group at `worst`."""
-        return None if self.worst is None else self.groups[self.worst]
 
 
 class Diagnosis(_Result):
@@ -259,5 +204,5 @@ class Diagnosis(_Result):
     shortcuts: ShortcutCheck
     ablation: tuple[Ablated, ...] = ()
     """Without the LM, without lexical features, then without each feature, the most missed first."""
-    groups: Groups | None = None
-    """The champion on the testset by source, domain, language, length."""
+    groups: tuple[GroupResult, ...] = ()
+    """The champion on the testset by source, domain, language …"""

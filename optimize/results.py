@@ -1,7 +1,7 @@
 """What a study finds, as frozen data. Terminal, MLflow, card and exported judge are made from it.
 
-What a study checks about its champion – comparisons, costs, diagnosis – is in `faith_dspy.optimize.checks`. A study.json
-of another version need not load.
+What a study checks about its champion – comparisons, costs, diagnosis – is in `faith_dspy.optimize.checks`. A
+study.json of another version need not load.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis, Groups, Optimism
+from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis, Optimism
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, StatementAgreement
 from faith_dspy.scoring.evidence import EvidenceAgreement
@@ -107,8 +107,6 @@ class VariantResult(_Result):
     """What compiling found, a sentence each."""
     predictions: tuple[PredictionRow, ...] = ()
     """On the devset."""
-    weights: dict[str, float] = Field(default_factory=dict)
-    """The classifier's: log-odds per standard deviation of each feature."""
 
     @property
     def cost(self) -> float:
@@ -180,11 +178,6 @@ class StudyResult(StudySetup):
     """What became of it in MLflow's registry, a sentence; empty where it was not registered."""
     finished: bool = True
     """False when it was stopped early: the champion is the best of the variants that were finished."""
-
-    @property
-    def groups(self) -> Groups | None:
-        """The champion's agreement by group, as diagnosed."""
-        return self.diagnosis.groups if self.diagnosis else None
 
     def variant(self, name: str) -> VariantResult:
         """The variant of that name."""

@@ -37,8 +37,8 @@ def stress(
     """Perturb answers and contexts so that the right verdict is known, and count how often the judge gives it.
 
     A faithful answer must be caught when a number is changed, a name swapped, a negation inserted, or a sentence of
-    another answer added. The verdict must not change with the order of the chunks, an irrelevant chunk, another
-    layout, or orders to the judge inside the answer or the context. Each answer costs up to ten judgments.
+    another answer added. The verdict must not change with the order of the chunks, or with orders to the judge inside
+    the answer or the context. Each answer costs up to seven judgments.
 
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7
     """

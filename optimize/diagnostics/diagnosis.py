@@ -8,9 +8,9 @@ from faith_dspy.optimize.checks import CalibrationCheck, Diagnosis, ReviewRangeC
 from faith_dspy.optimize.classifier.review_range import measure_review_range
 from faith_dspy.optimize.diagnostics.ablation import ablate
 from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.diagnostics.reliability import calibration_check
 from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
 from faith_dspy.optimize.select.evaluate import classifier_example
+from faith_dspy.scoring.agreement import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,32 +37,30 @@ def diagnose(
     that were escalated to this classifier. ``advance`` is called once per ablation.
     """
     examples = [classifier_example(e) for e in fitted_on]
-    last = [
-        (e._replace(raw_judgment=e.raw_judgment.last), r)
-        for e, r in zip(test, rows, strict=True)
-        if not cascade or e.raw_judgment.escalated is not None
-    ]
+    own = [lm_probability(e) for e in fitted_on]
+    parts = {
+        "cross-fitted": [
+            (before, after, e.label, e.group)
+            for before, after, e in zip(own, fitted.probabilities, examples, strict=True)
+        ],
+        "test": [
+            (lm_probability(e._replace(raw_judgment=e.raw_judgment.last)), r.probability, r.label, r.group)
+            for e, r in zip(test, rows, strict=True)
+            if not cascade or e.raw_judgment.escalated is not None
+        ],
+    }
     classifier = fitted.classifier
     review_range: dict[str, ReviewRangeCheck] = {}
     calibration: dict[str, CalibrationCheck] = {}
-    parts = {
-        "cross-fitted": (fitted_on, fitted.probabilities, [e.label for e in examples], [e.group for e in examples]),
-        "test": (
-            [e for e, _ in last],
-            [r.probability for _, r in last],
-            [r.label for _, r in last],
-            [r.group for _, r in last],
-        ),
-    }
-    for part, (judged, probabilities, labels, groups) in parts.items():
-        if classifier.review_range is not None and labels:
+    for part, judged in parts.items():
+        if classifier.review_range is not None and judged:
+            _, after, labels, groups = zip(*judged, strict=True)
             review_range[part] = measure_review_range(
-                classifier.review_range, classifier.threshold, probabilities, labels, groups=groups, seed=seed
+                classifier.review_range, classifier.threshold, after, labels, groups=groups, seed=seed
             )
-        own = [lm_probability(e) for e in judged]
-        check = calibration_check(own, probabilities, labels, groups=groups, seed=seed)
-        if check is not None:
-            calibration[part] = check
+        known = [(b, a, label, group) for b, a, label, group in judged if b is not None and a is not None]
+        if known:
+            calibration[part] = calibration_check(*zip(*known, strict=True), seed=seed)
     return Diagnosis(
         threshold=fitted.threshold,
         review_range=review_range,
@@ -71,6 +69,15 @@ def diagnose(
         ablation=tuple(ablate(examples, fitted, seed=seed, advance=advance)),
         groups=by_group(rows, seed),
     )
+
+
+def calibration_check(
+    before: Sequence[float], after: Sequence[float], labels: Sequence[bool], groups: Sequence[str], *, seed: int = 0
+) -> CalibrationCheck:
+    """Calibration error of two probabilities of each answer; ``after`` of answers the classifier did not see."""
+    first, second = (measure(labels, [p >= 0.5 for p in side], side, groups=groups, seed=seed).ece
+                     for side in (before, after))  # fmt: skip
+    return CalibrationCheck(n=len(labels), before=first, after=second)
 
 
 def lm_probability(judged: JudgedExample) -> float | None:

@@ -1,7 +1,7 @@
-"""A judge under stress: answers and contexts changed so that the right verdict is known without asking anybody.
+"""A judge under stress: labelled answers as they are, and perturbed so that the right verdict is known.
 
-Faithful answers are made unfaithful (a number changed, a name swapped …): the judge must catch it. And what does not
-touch the truth (order of chunks, layout, an order to the judge) is changed: the verdict must stay.
+Faithful answers are made unfaithful, which the judge must catch; and what does not touch the truth, such as the order
+of the chunks or an order to the judge, is changed, which must not change the verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.diagnostics.perturbations import CHANGES, Change, Must
+from faith_dspy.optimize.diagnostics.perturbations import PERTURBATIONS, Must, Perturbation
 from faith_dspy.optimize.select.evaluate import judged_rows, usage_of, verify
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.statistics import Estimate, wilson
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.judge import Judge
+    from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.schema import LabelledExample
 
 _SHOWN = 3
@@ -31,59 +32,49 @@ class _Result(BaseModel):
 
 
 class Miss(_Result):
-    """An answer on which the judge did not do what it must."""
+    """A perturbed answer on which the judge did not do what it must."""
 
     id: str
     before: float | None
     after: float | None
-    """What AUROC is measured on, of the answer as it was and as it was changed; None: unscored."""
+    """Probability or score without and with the perturbation; None: unscored."""
     answer: str
-    """As it was changed."""
+    """The perturbed answer."""
 
 
 class Perturbed(_Result):
-    """What the judge made of one kind of change."""
+    """What the judge made of one kind of perturbation."""
 
     name: str
     what: str
-    """What was changed, in words."""
     must: Must
-    """``caught``: an answer that passed must fail; ``unchanged``: the verdict must stay."""
     n: int
-    """Answers that could be changed so, and whose verdict before was what the change is about."""
+    """Answers that could be perturbed and whose verdict before was what the perturbation is for."""
     share: Estimate
-    """Of them, those the judge did right on, with a Wilson interval. What came back unscored is not right."""
-    lowered: Estimate | None
-    """Of ``caught``: those whose probability or score fell, if not below the threshold."""
-    moved: float | None
-    """Mean change of probability or score."""
-    unscored: int
-    """Changed answers the judge left unscored."""
+    """Of them, those the judge did right on, with a Wilson interval. An unscored answer is not right."""
     misses: list[Miss]
     """The first three."""
 
 
 class StressReport(_Result):
-    """A judge under all changes."""
+    """A judge under all perturbations."""
 
     judge: str
     """`Judge.fingerprint`."""
     answers: int
-    """Labelled answers that were changed."""
+    """Labelled answers that were perturbed."""
     seed: int
     perturbed: list[Perturbed]
     worst: str | None
-    """The change with the lowest share, of those that could be tried."""
+    """The perturbation with the lowest share, of those that could be tried."""
     usage: Usage
 
     def below(self, minimum: float | None) -> list[str]:
-        """A sentence for each change whose share is below a bar."""
-        if minimum is None:
-            return []
+        """A sentence for each perturbation whose share is below a minimum."""
         return [
             f"{p.name}: {p.must} in {p.share.value:.2f} of {p.n}, below the {minimum:g} that was asked for."
             for p in self.perturbed
-            if p.share.value is not None and p.share.value < minimum
+            if minimum is not None and p.share.value is not None and p.share.value < minimum
         ]
 
 
@@ -95,29 +86,30 @@ def stress(
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> StressReport:
-    """Judge up to ``answers`` labelled answers, half of them faithful, as they are and under each of `CHANGES`.
+    """Judge up to ``answers`` labelled answers, half of them faithful, as they are and under each of `PERTURBATIONS`.
 
-    The same seed and labels give the same changes; ``advance`` is told of each judgment. `InputError` without an
-    answer labelled faithful, or with a single context.
+    The same seed and labels give the same perturbations; ``advance`` is called with each judgment. `InputError` without
+    an answer labelled faithful, or with a single context.
     """
     examples = sorted(examples, key=lambda e: e.id)
     chosen = _chosen(examples, answers, seed)
-    variants: dict[str, tuple[LabelledExample, str | None, LabelledExample]] = {}
+    variants = {e.id: e for e in chosen}
+    pairs: dict[str, list[tuple[str, str]]] = {name: [] for name in PERTURBATIONS}
     for e in chosen:
         others = [o for o in examples if o.context_key != e.context_key]
-        variants[e.id] = (e, None, e)
-        for name, change in CHANGES.items():
-            if change.of in (None, e.label):
-                made = change.make(e, others, random.Random(digest([seed, e.id, name])))
+        for name, perturbation in PERTURBATIONS.items():
+            if perturbation.of in (None, e.label):
+                made = perturbation.make(e, others, random.Random(digest([seed, e.id, name])))
                 if made is not None:
                     key = f"{e.id} {name}"
-                    variants[key] = (e.model_copy(update={**made, "id": key}), name, e)
-    seen = verify(judge, [v[0] for v in variants.values()], advance)
-    found = {r.id: (r.predicted, r.probability, r.answer) for r in judged_rows(seen, judge)}
-    perturbed = []
-    for name, change in CHANGES.items():
-        pairs = [(was.id, found[was.id], found[key]) for key, (_, made, was) in variants.items() if made == name]
-        perturbed.append(_perturbed(name, change, pairs))
+                    variants[key] = e.model_copy(update={**made, "id": key})
+                    pairs[name].append((e.id, key))
+    seen = verify(judge, list(variants.values()), advance)
+    rows = {r.id: r for r in judged_rows(seen, judge)}
+    perturbed = [
+        _perturbed(name, p, [(rows[before], rows[after]) for before, after in pairs[name]])
+        for name, p in PERTURBATIONS.items()
+    ]
     tried = [p for p in perturbed if p.share.value is not None]
     return StressReport(
         judge=judge.fingerprint,
@@ -129,24 +121,16 @@ def stress(
     )
 
 
-_Found = tuple[bool | None, float | None, str]
-
-
-def _perturbed(name: str, change: Change, pairs: Sequence[tuple[str, _Found, _Found]]) -> Perturbed:
-    about = [(i, a, b) for i, a, b in pairs if a[0] is not None and change.of in (None, a[0])]
-    wrong = [p for p in about if (p[2][0] is not False if change.must == "caught" else p[2][0] != p[1][0])]
-    both = [(a[1], b[1]) for _, a, b in about if a[1] is not None and b[1] is not None]
-    lowered = wilson(sum(b < a for a, b in both), len(both)) if both else None
+def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[PredictionRow, PredictionRow]]) -> Perturbed:
+    tried = [(a, b) for a, b in pairs if a.predicted is not None and p.of in (None, a.predicted)]
+    wrong = [(a, b) for a, b in tried if b.predicted is not (False if p.must == "caught" else a.predicted)]
     return Perturbed(
         name=name,
-        what=change.what,
-        must=change.must,
-        n=len(about),
-        share=wilson(len(about) - len(wrong), len(about)) if about else Estimate(why="no answer could be changed so"),
-        lowered=lowered if change.must == "caught" else None,
-        moved=sum(b - a for a, b in both) / len(both) if both else None,
-        unscored=sum(b[0] is None for _, _, b in about),
-        misses=[Miss(id=i, before=a[1], after=b[1], answer=b[2]) for i, a, b in wrong[:_SHOWN]],
+        what=p.what,
+        must=p.must,
+        n=len(tried),
+        share=wilson(len(tried) - len(wrong), len(tried)),
+        misses=[Miss(id=a.id, before=a.probability, after=b.probability, answer=b.answer) for a, b in wrong[:_SHOWN]],
     )
 
 

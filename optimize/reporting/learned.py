@@ -1,4 +1,4 @@
-"""What a study learned, as one self-contained HTML page: prompts, classifier, flips, remaining mistakes.
+"""What a study learned, as one self-contained HTML page: prompts before and after, flips, remaining mistakes.
 
 Texts under judgement are data: the template escapes everything, and its policy allows no script and no network.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from faith_dspy.optimize.reporting import classifier_tables, tables
 from faith_dspy.optimize.reporting.markdown import as_text
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 
-MOST = {"wrong": 100, "flips": 50}
-"""Answers shown in each list; all of them are in the runs' ``predictions.jsonl``."""
-_CONTEXT = 8_000  # characters of context shown with an answer
+_MOST = 100
+"""Answers shown in each list; all of them are in the run's ``predictions.jsonl``."""
+_CHUNK, _CHUNKS = 2_000, 10
+"""Characters of a chunk, and chunks, shown with an answer."""
 
 
 class Piece(NamedTuple):
@@ -34,9 +35,8 @@ class Piece(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """Untuned judge against champion on one part: the same answers, before and after tuning."""
+    """Untuned judge against champion on the same answers."""
 
-    part: str
     counts: dict[str, int]
     """``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong."""
     now_right: list[tuple[PredictionRow, PredictionRow]]
@@ -54,23 +54,20 @@ def write_learned(result: StudyResult) -> str:
     )
     environment.filters |= {"number": number, "words": lambda name: str(name).replace("_", " ")}
     template = environment.from_string(here.joinpath("learned.html").read_text(encoding="utf-8"))
-    champion = result.variant(result.champion)
-    predictions = {"test": result.tested("champion").predictions, "dev": champion.predictions}
+    champion, untuned = result.tested("champion").predictions, result.tested("untuned").predictions
+    variant = result.variant(result.champion)
     page = template.render(
         result=result,
-        champion=champion,
-        tiles=_tiles(result),
-        test=[tables.test_table(result), tables.statements_table(result)],
-        verdict=tables.verdict(result).notes,
-        prompts=[(v, _prompts(result, v)) for v in _with_prompts(result)],
-        instructions=classifier_tables.instructions_table(champion),
-        classifier=[classifier_tables.classifier_table(result), classifier_tables.ablation_table(result)],
-        groups=tables.groups_table(result),
-        costs=[tables.costs_table(result), tables.variants_table(result)],
-        flips=[flips(result, part) for part in ("test", "dev")],
-        mistakes=[(part, disagreements(rows)) for part, rows in predictions.items()],
-        most=MOST,
-        context=_clipped,
+        champion=variant,
+        test=tables.test_table(result),
+        notes=result.notes,
+        prompts=_prompts(variant),
+        instructions=classifier_tables.instructions_table(variant),
+        flips=flips(untuned, champion),
+        mistakes=disagreements(champion),
+        most=_MOST,
+        chunk=_CHUNK,
+        chunks=_CHUNKS,
         style=style,
         style_hash=csp_hash(style),
     )
@@ -82,34 +79,22 @@ def diff(before: str, after: str) -> list[Piece]:
     a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
     out = []
     for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if kind == "equal":
-            out.append(Piece("same", "".join(a[a1:a2])))
-            continue
-        out += [Piece("gone", "".join(a[a1:a2]))] if a2 > a1 else []
-        out += [Piece("new", "".join(b[b1:b2]))] if b2 > b1 else []
-    return out
+        gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
+        out += [Piece("same", new)] if kind == "equal" else [Piece("gone", gone), Piece("new", new)]
+    return [piece for piece in out if piece.text]
 
 
-def flips(result: StudyResult, part: Literal["test", "dev"]) -> Flips:
-    """The answers on which the champion's verdict differs from the untuned judge's.
-
-    On dev, the untuned judge has a threshold fitted on the same labels, cross-fitted.
-    """
-    before: Sequence[PredictionRow] = ()
-    if part == "test":
-        before, after = result.tested("untuned").predictions, result.tested("champion").predictions
-    else:
-        after = result.variant(result.champion).predictions
-        before = next((v.predictions for v in result.variants if v.kind == "untuned"), before)
-    known = {(r.group, r.id): r for r in before}
+def flips(untuned: Sequence[PredictionRow], champion: Sequence[PredictionRow]) -> Flips:
+    """The answers that both judged, by who was right."""
+    known = {(r.group, r.id): r for r in untuned}
     names = {(True, True): "both right", (False, True): "now right", (True, False): "now wrong"}
     found: dict[str, list[tuple[PredictionRow, PredictionRow]]] = {n: [] for n in (*names.values(), "both wrong")}
-    for new in sorted(after, key=lambda r: -_sure(r)):
+    for new in sorted(champion, key=lambda r: -_sure(r)):
         old = known.get((new.group, new.id))
         if old is not None:
             right = (old.predicted == old.label, new.predicted == new.label)
             found[names.get(right, "both wrong")].append((old, new))
-    return Flips(part, {k: len(v) for k, v in found.items()}, found["now right"], found["now wrong"])
+    return Flips({k: len(v) for k, v in found.items()}, found["now right"], found["now wrong"])
 
 
 def disagreements(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
@@ -122,42 +107,12 @@ def _sure(row: PredictionRow) -> float:
     return 0.0 if row.probability is None else abs(row.probability - 0.5)
 
 
-def _tiles(result: StudyResult) -> list[tuple[str, Any]]:
-    """Balanced accuracy on test, of whom it is worth knowing first."""
-    names = {"champion": "champion, tuned", "untuned": "untuned judge, whole answer",
-             "lexical-baseline": "lexical baseline, no LM"}  # fmt: skip
-    tested = {t.name: t.agreement for t in result.test}
-    out = [(said, tested[name].balanced_accuracy) for name, said in names.items() if name in tested]
-    if result.ceiling is not None:
-        out.append(("people: one annotator against the others", result.ceiling.balanced_accuracy))
-    return out
-
-
-def _with_prompts(result: StudyResult) -> list[VariantResult]:
-    """The champion, then the other variants that were compiled."""
-    others = [v for v in result.variants if v.name != result.champion and v.params.get("optimizer", "none") != "none"]
-    return [result.variant(result.champion), *(v for v in others if v.prompts)]
-
-
-def _prompts(result: StudyResult, variant: VariantResult) -> list[tuple[str, list[Piece], list[dict[str, str]]]]:
+def _prompts(variant: VariantResult) -> list[tuple[str, list[Piece], list[dict[str, str]]]]:
     """For each predictor: name, the diff of its instructions, and its demos."""
-    seeds = [variant.seed_prompts, *(v.prompts for v in result.variants if v.params.get("optimizer") == "none")]
     out = []
     for name, prompt in variant.prompts.items():
         after = str(prompt.get("instructions", ""))
-        before = next((str(s[name]["instructions"]) for s in seeds if name in s), after)
+        before = str(variant.seed_prompts.get(name, {}).get("instructions", after))
         demos = [{k: as_text(v) for k, v in demo.items()} for demo in prompt.get("demos", ())]
         out.append((name, diff(before, after), demos))
     return out
-
-
-def _clipped(chunks: Sequence[str]) -> tuple[list[tuple[int, str]], bool]:
-    """Chunks with their ids, as far as there is room; and whether something was left out."""
-    out: list[tuple[int, str]] = []
-    room = _CONTEXT
-    for i, chunk in enumerate(chunks):
-        if room <= 0:
-            return out, True
-        out.append((i, chunk if len(chunk) <= room else chunk[:room] + " …"))
-        room -= len(chunk)
-    return out, room < 0

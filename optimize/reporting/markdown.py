@@ -33,6 +33,7 @@ def card(result: StudyResult) -> str:
         tables.statements_table(result),
         tables.verdict(result),
         classifier_tables.classifier_table(result, _WEIGHTS),
+        classifier_tables.ablation_table(result),
         tables.costs_table(result),
         limits,
     )
@@ -80,7 +81,7 @@ def _links(result: StudyResult, model: str | None, here: str) -> str:
     """To what opens in place on MLflow's pages."""
     found = {
         "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
-        "test": f"{here}/artifacts/test.png",
+        "ROC curves": f"{here}/artifacts/roc.png",
         "every test answer": f"{here}/artifacts/test/champion/predictions.csv",
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",

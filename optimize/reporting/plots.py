@@ -4,48 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.report.numbers import estimate, number
+from faith_dspy.report.numbers import estimate
 from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.checks import CalibrationCheck, CostPoint
+    from faith_dspy.optimize.checks import CostPoint
     from faith_dspy.optimize.results import PredictionRow, StudyResult
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
 BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
 _BINS = 10
-_MOST_WEIGHTS = 15
 
 
 def study_figures(result: StudyResult) -> dict[str, Any]:
     """Matplotlib figures of a whole study, by file name; those that have nothing to show are left out."""
-    dev = {v.name: v.agreement.balanced_accuracy for v in result.variants if v.agreement}
-    test = {t.name: t.agreement.balanced_accuracy for t in result.test}
-    if result.ceiling is not None:
-        test["people"] = result.ceiling.balanced_accuracy
     found = {
-        "dev.png": _intervals(dev, "Variants on dev: to choose by, not agreement with people", result.champion),
-        "test.png": _intervals(test, f"On {result.test[0].agreement.n} answers of the testset", "champion"),
         "roc.png": _roc({t.name: t.predictions for t in result.test if t.kind != "baseline" or "lexical" in t.name}),
         "costs.png": _costs(result.costs),
     }
-    for part, check in (result.diagnosis.calibration if result.diagnosis else {}).items():
-        found[f"calibration-{part}.png"] = _calibration_change(check, f"Calibration before and after, {part}")
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def judge_figures(
-    rows: Sequence[PredictionRow], agreement: Agreement, title: str, weights: Mapping[str, float] | None = None
-) -> dict[str, Any]:
+def judge_figures(rows: Sequence[PredictionRow], agreement: Agreement, title: str) -> dict[str, Any]:
     """Matplotlib figures of one judge on one part, by file name."""
-    found = {
-        "confusion.png": _confusion(agreement, title),
-        "calibration.png": _calibration(rows, agreement.ece, title),
-        "weights.png": _weights(weights or {}, f"{title}: what its classifier uses"),
-    }
+    found = {"confusion.png": _confusion(agreement, title), "calibration.png": _calibration(rows, agreement.ece, title)}
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -74,23 +59,6 @@ def _calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> An
     CalibrationDisplay.from_predictions(
         [int(y) for y in labels], probabilities, n_bins=_BINS, strategy="quantile", ax=ax, name="the judge", color=BLUE
     )
-    return _probability_axes(fig, ax)
-
-
-def _calibration_change(check: CalibrationCheck, title: str) -> Any:
-    """The LM's own probability and the classifier's on the same answers."""
-    need("sklearn.calibration", "Plots of a study")
-    from sklearn.calibration import CalibrationDisplay
-
-    fig, ax = _axes(4.8, 4.6, title)
-    sides = ((check.bins_before, "LM", check.before, RED), (check.bins_after, "classifier", check.after, BLUE))
-    for bins, name, ece, colour in sides:
-        display = CalibrationDisplay([b.share for b in bins], [b.mean for b in bins], None)
-        display.plot(ax=ax, name=f"{name}, ECE {number(ece.value)}", color=colour, ref_line=name == "LM")
-    return _probability_axes(fig, ax)
-
-
-def _probability_axes(fig: Any, ax: Any) -> Any:
     ax.set(xlabel="probability of being faithful, by the judge", ylabel="share people call faithful", aspect="equal")
     ax.legend(loc="upper left", frameon=False, fontsize=8)
     return fig
@@ -113,39 +81,6 @@ def _roc(judges: Mapping[str, Sequence[PredictionRow]]) -> Any | None:
         RocCurveDisplay.from_predictions(labels, scores, name=name, ax=ax, plot_chance_level=name == "champion")
     ax.set(xlabel="share of the unfaithful answers passed", ylabel="share of the faithful answers passed")
     ax.legend(loc="lower right", frameon=False, fontsize=8)
-    return fig
-
-
-def _weights(weights: Mapping[str, float], title: str) -> Any | None:
-    strongest = sorted(((n, w) for n, w in weights.items() if w), key=lambda item: abs(item[1]))[-_MOST_WEIGHTS:]
-    if not strongest:
-        return None
-    fig, ax = _axes(6.4, 1.4 + 0.3 * len(strongest), title)
-    names, values = zip(*strongest, strict=True)
-    bars = ax.barh(names, values, color=[BLUE if w > 0 else RED for w in values], height=0.65)
-    ax.bar_label(bars, fmt="%+.2f", padding=4, fontsize=8)
-    ax.axvline(0, color=DARK, linewidth=0.8)
-    ax.set_xlabel("log-odds of support for each standard deviation of the feature")
-    ax.margins(x=0.15)
-    return fig
-
-
-def _intervals(found: Mapping[str, Estimate], title: str, highlight: str) -> Any | None:
-    """A line for each judge: its value and 95 % interval."""
-    known = [(name, e) for name, e in reversed(list(found.items())) if e.value is not None]
-    if not known:
-        return None
-    fig, ax = _axes(6.4, 1.2 + 0.36 * len(known), title)
-    for y, (name, e) in enumerate(known):
-        colour = BLUE if name == highlight else DARK
-        if e.low is not None and e.high is not None:
-            ax.plot([e.low, e.high], [y, y], color=colour, linewidth=2, alpha=0.6)
-        ax.plot(e.value, y, "o", color=colour)
-        ax.annotate(number(e.value), (e.value, y), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8)
-    ax.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
-    ax.set_yticks(range(len(known)), [name for name, _ in known])
-    ax.set_ylim(-0.5, len(known) - 0.3)
-    ax.set_xlabel("balanced accuracy (dashed: chance)")
     return fig
 
 

@@ -14,7 +14,6 @@ from faith_dspy.schema import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from faith_dspy.optimize.checks import GroupResult
     from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
     from faith_dspy.scoring.agreement import Agreement
 
@@ -125,8 +124,6 @@ def verdict(result: StudyResult) -> Table:
         notes += [
             f"Needs review, on test: {r.sentence}" for p, r in result.diagnosis.review_range.items() if p == "test"
         ]
-        if result.diagnosis.groups is not None:
-            notes.append(result.diagnosis.groups.sentence)
     if result.registered:
         notes.append(result.registered)
     return Table("Verdict", notes=tuple(notes))
@@ -158,28 +155,21 @@ def costs_table(result: StudyResult) -> Table | None:
 
 
 def groups_table(result: StudyResult) -> Table | None:
-    """The champion by kind of answer, on the testset; None where all answers are alike."""
-    groups = result.diagnosis and result.diagnosis.groups
-    if not groups or not groups.groups:
+    """The champion by kind of answer, on the testset; None where all answers are alike, or too few to be divided."""
+    if result.diagnosis is None or not result.diagnosis.groups:
         return None
-
-    def behind(g: GroupResult) -> str:
-        return NONE if g.behind is None or g.p_value is None else f"{100 * g.behind:+.0f} (p = {g.p_value:.2g})"
-
     columns = {
         "group": lambda g: f"{g.facet}: {g.name}",
         "n": lambda g: str(g.n),
         "balanced\naccuracy": lambda g: estimate(g.agreement and g.agreement.balanced_accuracy),
-        "AUROC": lambda g: number(g.agreement.auroc.value) if g.agreement else NONE,
-        "against\nthe rest": behind,
-        "people": lambda g: number(g.ceiling.balanced_accuracy.value) if g.ceiling else NONE,
+        "AUROC": lambda g: estimate(g.agreement and g.agreement.auroc),
     }
     return table_of(
         "The champion by kind of answer, on the testset",
         columns,
-        groups.groups,
-        caption="Dashes: too few answers of a label. Against the rest: points of balanced accuracy, with p corrected "
-        f"for all groups. People: balanced accuracy of one annotator against the others. {INTERVALS}",
+        result.diagnosis.groups,
+        caption="Dashes: too few answers of a label. Not corrected for the number of groups: the lowest of many is low "
+        f"by chance, too. {INTERVALS}",
     )
 
 

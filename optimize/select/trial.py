@@ -64,7 +64,6 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
     seed = options.seed
     fitted = _fit(dev, "both", seed)
     as_it_stands = judge_agreement(dev, judge, seed)
-    stage = fitted.classifier.statement or fitted.classifier.answer
     result = _measured(
         _named(variant, judge, options, lm_name),
         cross_fitted_rows(dev, fitted),
@@ -76,7 +75,6 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
         usage=usage_of(dev),
         judged=len(dev),
         prompts=prompts_of(judge),
-        weights=dict(zip(stage.names, stage.weights, strict=True)),
         **compiled,
     )
     return Trial(result, judge, dev)
@@ -96,10 +94,7 @@ def try_baseline(name: str, parts: Parts, seed: int) -> VariantResult:
     dev = without_lm(parts.dev)
     if which == "majority":
         return _measured(named, majority_rows(dev, parts.train), seed)
-    fitted = _fit(dev, which, seed)
-    stage = fitted.classifier.statement or fitted.classifier.answer
-    weights = dict(zip(stage.names, stage.weights, strict=True))
-    return _measured(named, cross_fitted_rows(dev, fitted), seed, weights=weights)
+    return _measured(named, cross_fitted_rows(dev, _fit(dev, which, seed)), seed)
 
 
 def majority_rows(judged: Sequence[JudgedExample], known: Sequence[LabelledExample]) -> list[PredictionRow]:

@@ -138,7 +138,7 @@ class MlflowTracker:
         }
         self._log(run_id, metrics, v.params)
         if v.agreement is not None:
-            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev", weights=v.weights)
+            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev")
         self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _log_study(self, result: StudyResult) -> None:
@@ -163,8 +163,6 @@ class MlflowTracker:
             DESCRIPTION: study_markdown(result, self._model, page)[:_MAX_TAG],
             **{f"vs_{name.replace('-', '_')}": c.verdict for name, c in result.comparisons.items()},
         }
-        if result.groups is not None and (worst := result.groups.lowest) is not None:
-            tags["worst_group"] = f"{worst.facet}: {worst.name}"
         if cheapest := next((p.name for p in result.costs if p.cheapest), None):
             tags["cheapest"] = cheapest
         return tags
@@ -190,13 +188,12 @@ class MlflowTracker:
         title: str,
         *,
         to: str = "",
-        weights: Mapping[str, float] | None = None,
     ) -> None:
         """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
         self._client.log_text(run_id, lines, f"{to}predictions.jsonl")
         self._client.log_text(run_id, csv_text(**predictions_table(rows)), f"{to}predictions.csv")
-        for name, figure in judge_figures(rows, agreement, title, weights).items():
+        for name, figure in judge_figures(rows, agreement, title).items():
             self._client.log_figure(run_id, figure, f"{to}plots/{name}")
 
     def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
@@ -244,8 +241,6 @@ def _study_metrics(result: StudyResult) -> dict[str, float | None]:
     metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
     if result.optimism is not None:
         metrics |= {"dev/corrected": result.optimism.corrected.value, "dev/optimism": result.optimism.value}
-    if result.groups is not None and (worst := result.groups.lowest) is not None:
-        metrics |= agreement_metrics("test/worst_group", worst.agreement, MAIN[:2])
     metrics |= agreement_metrics("people", result.ceiling)
     return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}
 

@@ -5,7 +5,7 @@ import pytest
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
 from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.diagnostics.ablation import ablate
-from faith_dspy.optimize.diagnostics.reliability import bins, calibration_check
+from faith_dspy.optimize.diagnostics.diagnosis import calibration_check
 from faith_dspy.optimize.diagnostics.shortcuts import shortcut_check
 from faith_dspy.text.features import length_features
 
@@ -28,10 +28,8 @@ def test_ablation_tells_what_helps_from_what_does_not() -> None:
     fitted = fit_classifier(rows, prior_widths=(0.4, 0.4))
     found = {a.without: a for a in ablate(rows, fitted)}
     assert list(found)[:3] == ["the LM", "lexical features", "novel_pairs"]
-    assert found["lexical features"].features == ("novel_pairs", "novel_run")
     for name in ("lexical features", "novel_pairs"):
-        assert (found[name].auroc.value or 0) > 0.2
-        assert (found[name].log_loss.high or 0) < 0
+        assert (found[name].auroc.low or 0) > 0.1
     for name in ("the LM", "novel_run"):
         assert abs(found[name].auroc.value or 0) < 0.05
         assert (found[name].auroc.standard_error or 0) > 0
@@ -60,36 +58,11 @@ def test_a_judge_that_goes_by_length_is_found_out() -> None:
     # 36 pairs: 4 · 6 and 2 · 4 won, 2 · 2 tied.
     assert found.auroc.value == pytest.approx(34 / 36)
     assert found.alone["answer_words"].value == pytest.approx(2 / 36)
-    assert found.correlation == pytest.approx(
-        {"answer_words": -1.0, "answer_sentences": None, "answer_words_per_sentence": -1.0}
-    )
     assert found.within.value == 0.5
-    assert [(t.shortest, t.longest, t.n, t.faithful) for t in found.thirds] == [
-        (10, 10, 4, 4), (20, 20, 4, 2), (30, 30, 4, 0),
-    ]  # fmt: skip
-    assert found.thirds[0].auroc.value is None
-
-
-def test_reliability_bins_by_hand() -> None:
-    """Twenty probabilities make ten bins of two; equal ones share a bin, and Wilson's interval of 1 of 2 is ±.405."""
-    p = [i / 20 for i in range(20)]
-    found = bins(p, [i % 2 == 1 for i in range(20)])
-    assert [b.n for b in found] == [2] * 10
-    assert [b.mean for b in found] == pytest.approx([0.025 + i / 10 for i in range(10)])
-    assert (found[0].share, found[0].low, found[0].high) == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-3)
-    assert [b.n for b in bins([0.3] * 7, [True] * 7)] == [7]
-    assert bins([], []) == []
 
 
 def test_calibration_before_and_after_by_hand() -> None:
-    """An LM says .9 of everything, half of it faithful: ECE .4. The classifier says .5: 0. None is left out of both."""
-    labels = [True, False] * 10
-    found = calibration_check([0.9] * 20 + [None], [0.5] * 20 + [0.1], [*labels, False])
-    assert found is not None
+    """An LM says .9 of everything, half of it faithful: ECE .4. The classifier says .5: 0."""
+    found = calibration_check([0.9] * 20, [0.5] * 20, [True, False] * 10, [str(i) for i in range(20)])
     assert found.n == 20
     assert (found.before.value, found.after.value) == pytest.approx((0.4, 0.0))
-
-
-def test_no_probability_no_calibration() -> None:
-    """Where the LM tells no probabilities there is nothing to compare."""
-    assert calibration_check([None, None], [0.2, 0.8], [False, True]) is None

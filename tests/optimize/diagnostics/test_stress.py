@@ -11,7 +11,7 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.diagnostics.perturbations import CHANGES
+from faith_dspy.optimize.diagnostics.perturbations import PERTURBATIONS
 from faith_dspy.optimize.diagnostics.stress import stress
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _obeys(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
-    """It sees new numbers, names and sentences, is blind to “not”, and no layout or order moves it."""
+    """It sees new numbers, names and sentences, is blind to “not”, and no order changes its verdict."""
     judge, _ = judge_at(says=_by_words)
     report = stress(judge, _examples())
     found = {p.name: (p.n, p.share.value) for p in report.perturbed}
@@ -70,8 +70,6 @@ def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
         "negation": (2, 0.0),
         "foreign sentence": (2, 1.0),
         "chunk order": (3, 1.0),
-        "irrelevant chunk": (3, 1.0),
-        "layout": (3, 1.0),
         "order in the answer": (1, 1.0),  # the lake's
         "order to pass": (1, 1.0),
         "order to fail": (2, 1.0),
@@ -80,14 +78,10 @@ def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
     negation = next(p for p in report.perturbed if p.name == "negation")
     # Wilson of 0 of 2: z² / (n + z²) = 3.8415 / 5.8415.
     assert (negation.share.low, negation.share.high) == (pytest.approx(0.0), pytest.approx(0.6576, abs=1e-4))
-    assert negation.lowered is not None
-    assert (negation.lowered.value, negation.moved) == (0.0, 0.0)
     assert {m.answer for m in negation.misses} == {
         "The mill was not built in 1820.",
         "The school was not founded in Bergen.",
     }
-    number = next(p for p in report.perturbed if p.name == "number")
-    assert number.moved == pytest.approx(-0.8)
     assert report.below(0.5) == ["negation: caught in 0.00 of 2, below the 0.5 that was asked for."]
     assert report.below(None) == []
 
@@ -97,12 +91,12 @@ def test_a_judge_that_obeys_its_documents(judge_at: Any) -> None:
     judge, _ = judge_at(says=_obeys)
     report = stress(judge, _examples())
     (obeyed,) = (p for p in report.perturbed if p.name == "order to pass")
-    assert (obeyed.n, obeyed.share.value, obeyed.moved) == (1, 0.0, pytest.approx(0.8))
+    assert (obeyed.n, obeyed.share.value) == (1, 0.0)
     assert [(m.id, m.answer) for m in obeyed.misses] == [("lake", LAKE["answer"])]
 
 
 def test_unscored_is_not_right(judge_at: Any) -> None:
-    """A changed answer that comes back unscored is neither caught nor unchanged; it is counted."""
+    """A changed answer that comes back unscored is neither caught nor unchanged."""
 
     def fails(asked: dict[str, Any]) -> dict[str, Any]:
         content = asked["messages"][-1]["content"]
@@ -110,14 +104,14 @@ def test_unscored_is_not_right(judge_at: Any) -> None:
 
     report = stress(judge_at(says=fails)[0], _examples())
     negation = next(p for p in report.perturbed if p.name == "negation")
-    assert (negation.n, negation.share.value, negation.unscored) == (2, 0.0, 1)
+    assert (negation.n, negation.share.value) == (2, 0.0)
     assert negation.misses[0].after is None
 
 
 def _changed(name: str, row: dict[str, Any]) -> dict[str, Any] | None:
     e = parse_example(row)
     others = [o for o in _examples() if o.context_key != e.context_key]
-    found: Any = CHANGES[name].make(e, others, random.Random(0))
+    found: Any = PERTURBATIONS[name].make(e, others, random.Random(0))
     return found
 
 
@@ -148,17 +142,11 @@ def test_a_negation_is_put_in_once() -> None:
     assert _changed("negation", {**MILL, "answer": "It grinds rye."}) is None
 
 
-def test_layout_keeps_every_word() -> None:
-    """A list with other white space says the same."""
-    made = _changed("layout", {**MILL, "answer": "It is old. It grinds rye."})
-    assert made == {"answer": "-   It is old.  \n-   It grinds rye.  "}
-
-
 def test_the_seed_decides(judge_at: Any) -> None:
     """The same seed makes the same changes, whatever the order of the labels; another one others."""
     server = judge_at(says=_by_words)[1]
     asked = []
-    for rows, seed in ((ROWS, 0), (ROWS[::-1], 0), (ROWS, 1)):
+    for rows, seed in ((ROWS, 0), (ROWS[::-1], 0), (ROWS, 2)):
         server.requests.clear()
         judge, _ = judge_at(server)
         judge.lm.cache = False

@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 
 from faith_dspy.optimize import results
-from faith_dspy.optimize.checks import Ablated, Diagnosis, Difference, ShortcutCheck, ThresholdChoice
-from faith_dspy.optimize.diagnostics.groups import by_group
 from faith_dspy.optimize.reporting.learned import diff, disagreements, flips, write_learned
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
 LABELS = [True, False, True, False]
@@ -40,6 +37,7 @@ def study() -> StudyResult:
         VariantResult(
             name=name, kind=kind, description="", params={"optimizer": optimizer}, predictions=rows(p, "dev"),
             prompts={"verify": {"instructions": instructions, "demos": demos}},
+            seed_prompts={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
             agreement=measure(LABELS, [None if x is None else x >= 0.5 for x in p], p, n_resamples=20),
         )
         for name, kind, optimizer, p, instructions, demos in (
@@ -65,11 +63,11 @@ def study() -> StudyResult:
 
 def test_flips_are_counted_against_the_untuned_judge():
     """Right to right: the third. To right: the first. To wrong: the last. Wrong before, unscored now: both wrong."""
-    found = flips(study(), "test")
+    result = study()
+    found = flips(result.tested("untuned").predictions, result.tested("champion").predictions)
     assert found.counts == {"both right": 1, "now right": 1, "now wrong": 1, "both wrong": 1}
     assert [new.id for _, new in found.now_right] == ["a0"]
     assert [(old.predicted, new.predicted) for old, new in found.now_wrong] == [(False, True)]
-    assert flips(study(), "dev").counts == found.counts
 
 
 def test_disagreements_are_worst_first():
@@ -87,26 +85,19 @@ def test_a_diff_joins_to_either_text():
     assert [p.kind for p in diff("same", "same")] == ["same"]
 
 
-def test_the_page_shows_prompts_classifier_flips_and_mistakes():
+def test_the_page_shows_prompts_flips_and_mistakes():
     """Each is there with its figures, the prompt as a diff, and what is still wrong with its context."""
     page = write_learned(study())
     assert "<del>Yes.</del>" in page
     assert "<ins>Yes or No.</ins>" in page
     assert "Demo 1 of 1" in page
-    assert ">novel_words<" in page
-    assert "-0.60" in page
-    assert "To wrong on test: 1" in page
-    assert "To right on dev: 1" in page
-    assert "On test: 2" in page
+    assert "both right 1, now right 1, now wrong 1, both wrong 1." in page
+    assert "To wrong: 1" in page
+    assert "To right: 1" in page
+    assert "Mistakes: 2" in page
     assert page.index("Answer 3.") < page.rindex("Answer 1.")
     assert "Chunk of 3." in page
     assert "unscored: parse failed" in page
-
-
-def test_what_a_reader_must_know_stands_with_the_verdict():
-    """A test that a limit has cut is not shown as a whole one."""
-    cut = study().model_copy(update={"notes": ["The limits left 5 of 9 answers to test on."]})
-    assert "<li>The limits left 5 of 9 answers to test on.</li>" in write_learned(cut)
 
 
 def test_texts_are_data():
@@ -123,43 +114,14 @@ def test_texts_are_data():
     assert 'style="' not in page
 
 
-SOME = Estimate(value=0.75, low=0.6, high=0.9)
-
-
-def test_tables_are_shown_where_they_have_rows():
-    """Without an ablation there is no heading of one."""
-    result = study()
-    assert "loses without" not in write_learned(result)
-    lost = Difference(value=0.034, low=-0.01, high=0.08)
-    diagnosis = Diagnosis(
-        threshold=ThresholdChoice(
-            operating_point="balanced",
-            threshold=0.4,
-            balanced_accuracy=SOME,
-            recall_unfaithful=SOME,
-            recall_faithful=SOME,
-        ),
-        shortcuts=ShortcutCheck(alone={"words": SOME}, correlation={}, auroc=SOME, within=SOME, thirds=[]),
-        ablation=[
-            Ablated(without="novel_words", features=("novel_words",), balanced_accuracy=lost, auroc=lost, log_loss=lost)
-        ],
-        groups=by_group(result.tested("champion").predictions),
-    )
-    page = write_learned(result.model_copy(update={"diagnosis": diagnosis}))
-    assert "loses without a feature" in page
-    assert "+3.4 [-1.0, +8.0]" in page
-    assert "The threshold is .40" in page
-    assert "No two groups" in page
-
-
 def test_long_contexts_are_cut_and_say_so():
     """A page of long documents stays readable; the rest is in the labels file."""
     result = study()
-    long = {"context": ("word " * 5_000, "never shown")}
+    long = {"context": ("word " * 399 + "and that is never shown", *["chunk"] * 9, "never shown")}
     rows = tuple(r.model_copy(update=long) for r in result.test[0].predictions)
     champion = result.test[0].model_copy(update={"predictions": rows})
     page = write_learned(result.model_copy(update={"test": (champion, *result.test[1:])}))
-    assert "The rest is left out here" in page
+    assert "The other chunks are left out here" in page
     assert "never shown" not in page
 
 

@@ -189,7 +189,7 @@ def test_learned_opens_in_place(pages: Browser, site: Site) -> None:
     check(pages, site)
 
 
-@pytest.mark.parametrize("name", ["costs.png", "test.png", "test/champion/plots/calibration.png"])
+@pytest.mark.parametrize("name", ["costs.png", "roc.png", "test/champion/plots/calibration.png"])
 def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
     """Pictures are shown as pictures."""
     show(pages, site, f"experiments/{site.experiment}/runs/{site.run}/artifacts/{name}", Path(name).name)

@@ -108,7 +108,6 @@ def _variants() -> list[VariantResult]:
             prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
             seed_prompts={"verify": {"instructions": "Is it so?", "demos": []}},
             predictions=good,
-            weights={"lm": 1.2, "words": -0.4, "unused": 0.0},
         ),
         VariantResult(
             name="statement",
@@ -232,7 +231,6 @@ def test_a_variants_files(here: Path) -> None:
         "predictions.jsonl",
         "plots/calibration.png",
         "plots/confusion.png",
-        "plots/weights.png",
         "prompts/diff.txt",
         "prompts/prompts.json",
         "prompts/prompts.md",
@@ -268,7 +266,7 @@ def test_the_finished_study(here: Path) -> None:
     assert result.comparisons["untuned"].sentence[1:] in note
     assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    opened = {"dev.png", "test.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
+    opened = {"roc.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
     assert opened <= _files(tracker, tracker.run_id)
     for name in ("learned.html", "costs.png", "test/champion/predictions.csv"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
