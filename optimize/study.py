@@ -56,7 +56,8 @@ def run(
     planned = plan(options.budget, options.variants, options.limits)
     out = options.out or Path("judges") / labels.stem
     _check_out(out)
-    parts = read_parts(labels, test, planned.budget, options.seed)
+    budget = planned.budget
+    parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
     setup = _set_up(labels, options, planned, parts)
     view.say(parts.sentence)
     with metered(planned.limits) as meter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
@@ -17,89 +17,67 @@ from faith_dspy.text.sentences import carries_statement, sentences
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.schema import LabelledExample, LabelledStatement
+    from faith_dspy.schema import LabelledExample
 
 MAX_DEMO_WORDS = 450
 """Of a demo's context. Demos stand in every prompt, and long ones cost more than they teach."""
 
 
-class LabelledTexts(NamedTuple):
-    """An answer as the texts that are verified, and their labels."""
+def labelled_texts(e: LabelledExample, granularity: Granularity) -> list[tuple[str, bool | None]]:
+    """The texts of an answer that are verified, and whether people call each supported (None: unknown).
 
-    example: LabelledExample
-    texts: Sequence[str]
-    labels: Sequence[bool | None]
-    """Whether people call each text supported; None where their labels do not say."""
-
-
-def labelled_texts(examples: Sequence[LabelledExample], granularity: Granularity) -> list[LabelledTexts]:
-    """Each answer as a whole, as its sentences, or as people's own statements (its sentences where they wrote none)."""
-    out = []
-    for e in examples:
-        own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
-        if granularity is Granularity.ANSWER:
-            out.append(LabelledTexts(e, [e.answer], [e.label]))
-        elif granularity is Granularity.STATEMENT and own:
-            out.append(LabelledTexts(e, [text for text, _ in own], [label for _, label in own]))
-        else:
-            texts = [s.text for s in sentences(e.answer) if carries_statement(s.text)]
-            out.append(LabelledTexts(e, texts, statement_labels(texts, e)))
-    return out
+    The whole answer, its sentences, or people's own statements (its sentences where they wrote none).
+    """
+    if granularity is Granularity.ANSWER:
+        return [(e.answer, e.label)]
+    own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
+    if granularity is Granularity.STATEMENT and own:
+        return list(own)
+    texts = [s.text for s in sentences(e.answer) if carries_statement(s.text)]
+    return list(zip(texts, statement_labels(texts, e), strict=True))
 
 
-def statement_examples(answers: Sequence[LabelledTexts], instruction: str) -> list[dspy.Example]:
+def statement_examples(
+    examples: Sequence[LabelledExample], granularity: Granularity, instruction: str
+) -> list[dspy.Example]:
     """Labelled texts as DSPy examples of a verifier that asks ``instruction``; texts without a label are left out.
 
     ``verdict`` is the instruction's label for the person's verdict, ``support`` what that label stands for, in [0, 1];
     ``person`` is the person's verdict itself, ``supporting_chunk_ids`` and ``reason`` are theirs. ``weight`` makes
     both classes count the same in sum: n / (2 · n of the class).
     """
+    pairs = [(e, text, label) for e in examples for text, label in labelled_texts(e, granularity) if label is not None]
+    return reweighted([_statement_example(e, text, label, instruction) for e, text, label in pairs])
+
+
+def _statement_example(e: LabelledExample, text: str, label: bool, instruction: str) -> dspy.Example:
     bank = INSTRUCTIONS[instruction]
-    out = []
-    for example, texts, labels in answers:
-        for text, label in zip(texts, labels, strict=True):
-            if label is None:
-                continue
-            statement = _statement_behind(example, text, label)
-            person = statement.verdict if statement else None
-            # The person's finer verdict where the instruction has a label for it, else the binary one.
-            verdict = next((k for k, v in bank.verdicts.items() if v is person), None) or min(
-                (k for k, v in bank.verdicts.items() if v.is_supported is label), key=lambda k: bank.labels[k]
-            )
-            out.append(
-                dspy.Example(
-                    context=[c.text for c in example.context],
-                    question=example.question or "",
-                    statement=text,
-                    verdict=verdict,
-                    supporting_chunk_ids=list(statement.supporting_chunk_ids or ()) if statement else [],
-                    supported=label,
-                    support=bank.labels[verdict] if person is bank.verdicts[verdict] else float(label),
-                    person=(person or (Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED)).value,
-                    reason=statement.reason if statement else None,
-                    weight=1.0,
-                ).with_inputs("context", "question", "statement")
-            )
-    return reweighted(out)
-
-
-def _statement_behind(example: LabelledExample, text: str, label: bool) -> LabelledStatement | None:
-    """The person's statement behind a text's label: the first in or around it with a verdict of that side."""
-    return next(
-        (
-            s
-            for s in example.statements
-            if s.verdict is not None and s.verdict.is_supported is label and (s.text in text or text in s.text)
-        ),
-        None,
+    judged = [s for s in e.statements if s.verdict is not None and s.verdict.is_supported is label]
+    statement = next((s for s in judged if s.text in text or text in s.text), None)
+    person = statement.verdict if statement else None
+    # The person's finer verdict where the instruction has a label for it, else the binary one.
+    verdict = next((k for k, v in bank.verdicts.items() if v is person), None) or min(
+        (k for k, v in bank.verdicts.items() if v.is_supported is label), key=lambda k: bank.labels[k]
     )
+    return dspy.Example(
+        context=[c.text for c in e.context],
+        question=e.question or "",
+        statement=text,
+        verdict=verdict,
+        supporting_chunk_ids=list(statement.supporting_chunk_ids or ()) if statement else [],
+        supported=label,
+        support=bank.labels[verdict] if person is bank.verdicts[verdict] else float(label),
+        person=(person or (Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED)).value,
+        reason=statement.reason if statement else None,
+        weight=1.0,
+    ).with_inputs("context", "question", "statement")
 
 
 def short(rows: Sequence[Any]) -> list[Any]:
     """Examples whose context is no longer than the median, and than `MAX_DEMO_WORDS`; all if that loses a class."""
-    size = {id(r): sum(len(c.split()) for c in r.get("context", ())) for r in rows}
-    limit = sorted(size.values())[len(rows) // 2]
-    kept = [r for r in rows if size[id(r)] <= min(limit, MAX_DEMO_WORDS)]
+    sizes = [sum(len(c.split()) for c in r.get("context", ())) for r in rows]
+    limit = min(sorted(sizes)[len(rows) // 2], MAX_DEMO_WORDS)
+    kept = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
     return kept if {r.get("supported") for r in kept} == {r.get("supported") for r in rows} else list(rows)
 
 
@@ -113,20 +91,18 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
     for want in (False, True, None):
         pool = [r for r in rows if r.get("supported") is want]
         rng.shuffle(pool)
-        seen: set[str] = set()
+        seen: Counter[str] = Counter()
         first: list[Any] = []
         repeated: list[Any] = []
         for row in pool:
             key = "\n".join(row.get("context", row.get("sentences", ())))
-            (repeated if key in seen else first).append(row)
-            seen.add(key)
+            (repeated if seen[key] else first).append(row)
+            seen[key] += 1
         pools.append(first + repeated)
     out: list[Any] = []
     while len(out) < n and any(pools):
-        for pool in pools:
-            if pool and len(out) < n:
-                out.append(pool.pop(0))
-    return reweighted(out)
+        out += [pool.pop(0) for pool in pools if pool]
+    return reweighted(out[:n])
 
 
 def reweighted(rows: Sequence[Any]) -> list[Any]:

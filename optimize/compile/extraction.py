@@ -1,4 +1,4 @@
-"""Compiling extraction: on people's own statements where they wrote some, else by the answers' labels."""
+"""Compiling extraction on people's own statements."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.optimize.compile.metric import mean_gain
 from faith_dspy.scoring.matching import match_in_order, word_share
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from faith_dspy.program.faithfulness import FaithfulnessProgram
-    from faith_dspy.schema import LabelledExample, RawVerdict
+    from faith_dspy.schema import LabelledExample
 
 GOOD = 0.75
 """Score from which on a reply may become a demo."""
-
-ALTERNATIVES = (
-    "You take an answer apart into statements that can be checked one by one.\n\n"
-    "For each numbered sentence write its number and then the sentence itself, with pronouns replaced by what they "
-    "stand for. Split a sentence only where it lists several separate facts. Change nothing else and add nothing.",
-)
-"""Instructions tried against the seed prompt where only answers are labelled."""
 
 
 class Extractor(dspy.Module):
@@ -51,19 +42,12 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
     for e in examples:
         pieces = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
         texts = [" ".join(s.text.split()) for s in e.statements]
-        if not texts or set(texts) <= {" ".join(p.split()) for p in pieces}:
-            continue
         at = match_in_order(texts, pieces)
-        if {i for i in at if i is not None} != set(range(len(pieces))):
+        if set(texts) <= {" ".join(p.split()) for p in pieces} or {*at, None} != {*range(len(pieces)), None}:
             continue
-        out.append(
-            dspy.Example(
-                question=e.question or "",
-                sentences=pieces,
-                statements=[f"{i + 1} {text}" for i, text in zip(at, texts, strict=True) if i is not None],
-                texts=texts,
-            ).with_inputs("question", "sentences")
-        )
+        numbered = [f"{i + 1} {text}" for i, text in zip(at, texts, strict=True) if i is not None]
+        row = dspy.Example(question=e.question or "", sentences=pieces, statements=numbered, texts=texts)
+        out.append(row.with_inputs("question", "sentences"))
     return out
 
 
@@ -85,51 +69,12 @@ def extraction_metric(
     score = 2 * coverage * fidelity / (coverage + fidelity) if coverage + fidelity else 0.0
     if trace is not None:
         return score >= GOOD
-    if pred_name is not None or pred_trace is not None:
-        missed = [t for t, c in zip(gold.texts, covered, strict=True) if c < GOOD]
-        words = [f"Found {coverage:.0%} of the people's statements."]
-        words += [f"Missing: {t}" for t in missed[:3]]
-        words += [f"Not in the answer: {s}" for s in invented[:3]]
-        return dspy.Prediction(score=score, feedback=" ".join(words if said else [*words, "There was no statement."]))
-    return score
-
-
-def choose_prompt(
-    program: FaithfulnessProgram, examples: Sequence[LabelledExample], advance: Callable[[int], None]
-) -> tuple[str, str]:
-    """The extraction instruction with which the program agrees best with the answers' labels, and a note on it.
-
-    Agreement is the class-weighted probability that the weakest statement gives to the answer's label. The seed prompt
-    stays unless another is better by more than the paired standard error by context.
-    """
-    size = {label: sum(e.label is label for e in examples) for label in (True, False)}
-    assert program.extract is not None
-    seed = program.extract.signature.instructions
-    scores: dict[str, list[float]] = {}
-    for text in (seed, *ALTERNATIVES):
-        tried = program.deepcopy()
-        tried.extract.signature = tried.extract.signature.with_instructions(text)
-        scores[text] = []
-        for e in examples:
-            prediction = tried(context=e.context, answer=e.answer, question=e.question)
-            weakest = min((_support(v) for v in prediction.raw_verdicts), default=0.5)
-            right = weakest if e.label else 1 - weakest
-            scores[text].append(right * len(examples) / (2 * size[bool(e.label)]))
-            advance(1)
-    best = max(scores, key=lambda text: sum(scores[text]))
-    gains = [a - b for a, b in zip(scores[best], scores[seed], strict=True)]
-    gain, error = mean_gain(gains, [e.context_key for e in examples])
-    chosen = best if gain > error else seed
-    outcome = "seed prompt kept" if chosen == seed else "another prompt chosen"
-    return chosen, f"extraction: {outcome} on {len(examples)} labelled answers ({gain:+.2f} ± {error:.2f})"
-
-
-def _support(raw_verdict: RawVerdict) -> float:
-    if raw_verdict.verdict is None:
-        return 0.5
-    if raw_verdict.probability is None:
-        return float(raw_verdict.verdict.is_supported)
-    return raw_verdict.probability
+    if pred_name is None and pred_trace is None:
+        return score
+    missed = [t for t, c in zip(gold.texts, covered, strict=True) if c < GOOD]
+    found = f"Found {coverage:.0%} of the people's statements." if said else "There was no statement."
+    feedback = [found, *(f"Missing: {t}" for t in missed[:3]), *(f"Not in the answer: {s}" for s in invented[:3])]
+    return dspy.Prediction(score=score, feedback=" ".join(feedback))
 
 
 def _texts(lines: Sequence[str]) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.compile.examples import balanced
-from faith_dspy.optimize.compile.metric import mean_gain
-from faith_dspy.optimize.compile.stage import Stage
-from faith_dspy.optimize.compile.task import CompiledStage, InstructionResult, Task
+from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 from faith_dspy.program.signatures import BANK
 from faith_dspy.program.verifier import Verifier
 from faith_dspy.scoring.thresholds import stable_threshold
@@ -22,7 +21,7 @@ MIN_ANSWERED = 0.8
 """Share of the statements for which an instruction must get a label to be compared with others."""
 
 
-def search(task: Task) -> CompiledStage:
+def search(task: Task) -> Compiled[Stage]:
     """The verifier with the instruction that agrees best with people.
 
     A few dozen statements show little, and most instructions ask much the same. So the present one stays unless
@@ -36,12 +35,18 @@ def search(task: Task) -> CompiledStage:
     best = max((n for n in credits if n != present), key=lambda n: sum(credits[n]), default=present)
     gain, error = mean_gain([a - b for a, b in zip(credits[best], credits[present], strict=True)], contexts)
     chosen = best if gain > error else present
+    n = len(labels)
     results = tuple(
-        InstructionResult(name, float(roc_auc_score(labels, values)), sum(credits[name]) / len(labels), len(labels))
+        {
+            "name": name,
+            "auroc": float(roc_auc_score(labels, values)),
+            "balanced_accuracy": sum(credits[name]) / n,  # with cross-fitted thresholds
+            "n": n,
+        }
         for name, values in logits.items()
     )
     verifier = Verifier(task.config.model_copy(update={"instruction": chosen}))
-    return CompiledStage(Stage(verifier), results, f"asks {chosen}, of {len(logits)} instructions tried")
+    return Compiled(Stage(verifier), results, (f"asks {chosen}, of {len(logits)} instructions tried",))
 
 
 def ask_bank(task: Task) -> tuple[dict[str, list[float]], list[bool], list[str]]:
@@ -53,19 +58,20 @@ def ask_bank(task: Task) -> tuple[dict[str, list[float]], list[bool], list[str]]
     """
     rows = balanced(task.train, task.effort.compare_on, task.seed)
     rows.sort(key=lambda r: (r.context, r.statement))
-    names = list(dict.fromkeys((task.config.instruction, *BANK)))
     stages = {
-        name: Stage(Verifier(task.config.model_copy(update={"instruction": name, "cite": False}))) for name in names
+        name: Stage(Verifier(task.config.model_copy(update={"instruction": name, "cite": False})))
+        for name in dict.fromkeys((task.config.instruction, *BANK))
     }
     answers: list[dict[str, float]] = []
     for row in rows:
         answers.append({})
-        for name in names:
-            prediction = stages[name](**row.inputs())
+        for name, stage in stages.items():
+            prediction = stage(**row.inputs())
             task.metric(row, prediction)
             if (logit := prediction.get("logit")) is not None:
                 answers[-1][name] = logit
-    names = [n for n in names if n == names[0] or sum(n in a for a in answers) >= MIN_ANSWERED * len(rows)]
+    enough = MIN_ANSWERED * len(rows)
+    names = [n for n in stages if n == task.config.instruction or sum(n in a for a in answers) >= enough]
     kept = [(r, a) for r, a in zip(rows, answers, strict=True) if all(n in a for n in names)]
     labels = [r.supported for r, _ in kept]
     if min(sum(labels), len(labels) - sum(labels)) < 2:
@@ -86,15 +92,22 @@ def balanced_credits(logits: Sequence[float], labels: Sequence[bool], groups: Se
     keys = sorted(set(groups))
     random.Random(seed).shuffle(keys)
     fold_of = {key: i % FOLDS for i, key in enumerate(keys)}
-    n, positive = len(labels), sum(labels)
-    size = {True: positive, False: n - positive}
-    credits = [0.0] * n
-    for fold in set(fold_of.values()):
-        others = [i for i in range(n) if fold_of[groups[i]] != fold]
-        known = np.array([labels[i] for i in others], dtype=np.float64)
+    fold = np.array([fold_of[g] for g in groups])
+    x, y = np.array(logits), np.array(labels, dtype=bool)
+    right = np.zeros(len(y), dtype=bool)
+    for held in (fold == f for f in range(FOLDS)):
+        known = y[~held]
         both = 0 < known.sum() < len(known)
-        threshold = stable_threshold(np.array([logits[i] for i in others]), known) if both else 0.0
-        for i in range(n):
-            if fold_of[groups[i]] == fold and (logits[i] >= threshold) is labels[i]:
-                credits[i] = n / (2 * size[labels[i]])
-    return credits
+        threshold = stable_threshold(x[~held], known.astype(np.float64)) if both else 0.0
+        right[held] = (x[held] >= threshold) == y[held]
+    credit = len(y) / (2 * np.where(y, y.sum(), (~y).sum()))
+    return [float(c) for c in np.where(right, credit, 0.0)]
+
+
+def mean_gain(gains: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
+    """Mean of paired differences, and its standard error with whole groups as the sample (Cameron & Miller 2015)."""
+    mean = sum(gains) / len(gains)
+    by_group: dict[str, float] = {}
+    for group, gain in zip(groups, gains, strict=True):
+        by_group[group] = by_group.get(group, 0.0) + gain - mean
+    return mean, math.sqrt(sum(s * s for s in by_group.values())) / len(gains)

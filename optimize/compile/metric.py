@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dspy
 
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.evidence import shared_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CONFUSED = 0.1
 """Penalty where *no evidence* and *contradictory* are confused: both are unsupported, so most of it is right."""
@@ -44,7 +40,7 @@ def agreement_metric(
         return right
     score = 0.0 if verdict is None else _score(gold, pred)
     if pred_name is not None or pred_trace is not None:
-        return dspy.Prediction(score=score, feedback=feedback(gold, verdict, right))
+        return dspy.Prediction(score=score, feedback=_feedback(gold, verdict, right))
     return score * gold.weight
 
 
@@ -65,25 +61,14 @@ def _score(gold: dspy.Example, pred: dspy.Prediction) -> float:
     return score
 
 
-def feedback(gold: dspy.Example, verdict: str | None, right: bool) -> str:
+def _feedback(gold: dspy.Example, verdict: str | None, right: bool) -> str:
     """What a reflecting LM can learn from: the verdict, the person's, their reason and the chunks they named."""
     said = "supports all of it" if gold.supported else "does not support all of it"
     finer = "" if gold.person in (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED) else f" ({gold.person})"
-    parts = [f"people say the context {said}{finer}."]
-    if gold.reason:
-        parts.append(f"Their reason: {gold.reason}")
-    for i in gold.supporting_chunk_ids[:2]:
-        parts.append(f"Their evidence, passage {i}: {gold.context[i][:MAX_QUOTED]}")
-    people = " ".join(parts)
-    if verdict is None:
-        return f"The reply did not start with a label; {people}"
-    return f"{'Right' if right else 'Wrong'}: the verdict was {verdict}; {people}"
-
-
-def mean_gain(gains: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
-    """Mean of paired differences, and its standard error with whole groups as the sample (Cameron & Miller 2015)."""
-    mean = sum(gains) / len(gains)
-    by_group: dict[str, float] = {}
-    for group, gain in zip(groups, gains, strict=True):
-        by_group[group] = by_group.get(group, 0.0) + gain - mean
-    return mean, math.sqrt(sum(s * s for s in by_group.values())) / len(gains)
+    outcome = "Right" if right else "Wrong"
+    given = f"{outcome}: the verdict was {verdict}" if verdict else "The reply did not start with a label"
+    why = f" Their reason: {gold.reason}" if gold.reason else ""
+    quoted = "".join(
+        f" Their evidence, passage {i}: {gold.context[i][:MAX_QUOTED]}" for i in gold.supporting_chunk_ids[:2]
+    )
+    return f"{given}; people say the context {said}{finer}.{why}{quoted}"

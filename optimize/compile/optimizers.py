@@ -1,4 +1,10 @@
-"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`; `Optimizer` states the contract."""
+"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`.
+
+It takes a `Task` and returns the stage with its new prompts. It asks verdicts of the judge's LM through
+``task.student`` only, whose predictions have ``error`` set, and nothing else, where the LM failed; the metric scores
+those 0. It raises `ConfigError` where it cannot run on these labels, and `MissingExtraError` where a package is
+missing, before any call. Whatever else it raises is reported as the proposer's fault if it is in `PROPOSING`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +23,10 @@ from faith_dspy.lm import MeteredLM, preflight
 from faith_dspy.optimize.compile.examples import balanced, short
 from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed
-from faith_dspy.optimize.compile.task import CompiledStage, Optimizer, Task
+from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 BOOTSTRAP_FROM = 40
 """Statements that demos are bootstrapped from."""
@@ -39,14 +45,14 @@ FORM = (
 )
 
 
-def labelled_few_shot(task: Task) -> CompiledStage:
+def labelled_few_shot(task: Task) -> Compiled[Stage]:
     """Demos with people's own labels: no LM calls, and no use of dev."""
     demos = balanced(short(task.train), task.effort.demos, task.seed)
     few_shot = dspy.LabeledFewShot(k=len(demos))
-    return CompiledStage(few_shot.compile(task.student, trainset=demos, sample=False))
+    return Compiled(few_shot.compile(task.student, trainset=demos, sample=False))
 
 
-def bootstrap(task: Task) -> CompiledStage:
+def bootstrap(task: Task) -> Compiled[Stage]:
     """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on dev."""
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=task.metric,
@@ -57,10 +63,10 @@ def bootstrap(task: Task) -> CompiledStage:
     )
     trainset = balanced(short(task.train), BOOTSTRAP_FROM, task.seed)
     valset = balanced(task.dev, task.effort.compare_on, task.seed)
-    return CompiledStage(optimizer.compile(task.student, trainset=trainset, valset=valset))
+    return Compiled(optimizer.compile(task.student, trainset=trainset, valset=valset))
 
 
-def mipro(task: Task) -> CompiledStage:
+def mipro(task: Task) -> Compiled[Stage]:
     """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE on dev."""
     if find_spec("optuna") is None:  # MIPROv2 itself finds out after it has paid for bootstrapping and proposals
         raise MissingExtraError("optuna", "tune", "The optimizer mipro")
@@ -86,10 +92,10 @@ def mipro(task: Task) -> CompiledStage:
         minibatch_size=min(MINIBATCH, len(valset)),
         program_aware_proposer=False,  # the source code of our adapter would not help to judge
     )
-    return CompiledStage(compiled)
+    return Compiled(compiled)
 
 
-def gepa(task: Task) -> CompiledStage:
+def gepa(task: Task) -> Compiled[Stage]:
     """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single statements, Pareto-compared on dev.
 
     It runs without a ``log_dir``: DSPy's cache of replies makes a second run as free as resuming one, and cannot return
@@ -116,7 +122,7 @@ def gepa(task: Task) -> CompiledStage:
     compiled = optimizer.compile(task.student, trainset=list(task.train), valset=valset)
     if proposer.error and not proposer.proposed:
         raise proposer.error
-    return CompiledStage(compiled)
+    return Compiled(compiled)
 
 
 class _RememberingProposer(InstructionProposer):
@@ -145,34 +151,27 @@ def _proposer(task: Task) -> Any:
     return task.proposer.copy(**settings)
 
 
-OPTIMIZERS: dict[str, Optimizer] = {
-    "labelled": Optimizer(labelled_few_shot),
-    "bootstrap": Optimizer(bootstrap),
-    "search": Optimizer(search, verdicts_only=True),
-    "mipro": Optimizer(mipro, proposes=True),
-    "gepa": Optimizer(gepa, proposes=True),
+OPTIMIZERS: dict[str, Callable[[Task], Compiled[Stage]]] = {
+    "labelled": labelled_few_shot,
+    "bootstrap": bootstrap,
+    "search": search,
+    "mipro": mipro,
+    "gepa": gepa,
 }
-
-PROPOSING = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.proposes)
+PROPOSING = ("mipro", "gepa")
 """Optimizers for which an LM writes instructions."""
 
 
-def get_optimizer(name: str) -> Optimizer:
-    """The optimizer of that name; `ConfigError` when there is none."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(f"there is no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
-
-
-def compile_stage(name: str, task: Task) -> CompiledStage:
-    """Run the optimizer of that name on a copy of the task's student.
+def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda _: None) -> Compiled[Stage]:
+    """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
 
     `ConfigError` when there is no such optimizer or it cannot run on this task. `LMUnavailableError` when the
     proposer's endpoint is down – before any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
-    optimizer = get_optimizer(name)
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"there is no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
     proposer = task.proposer or dspy.settings.lm
-    if optimizer.proposes and isinstance(task.proposer, MeteredLM):
+    if name in PROPOSING and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
     asked = without_verdict = 0
     errors: list[str] = []
@@ -180,6 +179,7 @@ def compile_stage(name: str, task: Task) -> CompiledStage:
     def counted_metric(gold: Any, pred: Any, *rest: Any, **more: Any) -> Any:
         nonlocal asked, without_verdict
         asked += 1
+        advance(1)
         error = "no prediction" if pred is None else pred.get("error")
         if error:
             errors.append(error)
@@ -197,10 +197,10 @@ def compile_stage(name: str, task: Task) -> CompiledStage:
     try:
         # Proposals are long replies in several fields: DSPy's adapter, not the compact one.
         with dspy.context(adapter=ChatAdapter()), _quiet():
-            compiled = optimizer.compile(given)
+            compiled = OPTIMIZERS[name](given)
     except Exception as exc:
         check_lm()
-        if isinstance(exc, FaithDspyError) or not optimizer.proposes:
+        if isinstance(exc, FaithDspyError) or name not in PROPOSING:
             raise
         # DSPy passes on whatever the proposer's endpoint or its reply caused.
         why = " ".join(str(exc).split())[:200].rstrip(" .:")

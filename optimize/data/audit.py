@@ -48,8 +48,7 @@ def audit(path: Path) -> dict[str, Any]:
         "label_set_hash": label_set_hash(examples),
     }
     try:
-        report = split(examples).report
-        found["split"] = {name: part.n for name, part in report.parts.items()}
+        found["split"] = {name: part["n"] for name, part in split(examples).report["parts"].items()}
     except InputError as exc:
         found["split"] = f"cannot be tuned on: {exc}"
     people = annotator_agreement(examples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
@@ -20,26 +20,6 @@ MIN_GROUPS = 3
 """Groups in which each label occurs at least, in every part that is judged."""
 
 
-class Sizes(Protocol):
-    """How much of each part a study uses; a `Budget` is one."""
-
-    @property
-    def train(self) -> int:
-        """Answers at most."""
-
-    @property
-    def dev(self) -> int:
-        """Answers at most."""
-
-    @property
-    def test(self) -> int:
-        """Answers at most."""
-
-    @property
-    def words(self) -> int:
-        """Words of each part at most."""
-
-
 class Parts(NamedTuple):
     """A study's labels: as they were split, and the answers of each part that are used."""
 
@@ -49,30 +29,34 @@ class Parts(NamedTuple):
     test: list[LabelledExample]
 
     @property
+    def used(self) -> dict[str, list[LabelledExample]]:
+        """The answers of each part by its name."""
+        return dict(zip(PARTS, self[1:], strict=True))
+
+    @property
     def report(self) -> dict[str, Any]:
-        """How the labels were split, as JSON, and how many answers of each part are ``used``."""
-        used = {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
-        return self.splits.report.model_dump(mode="json") | {"used": used}
+        """`Splits.report`, and how many answers of each part are ``used``."""
+        return self.splits.report | {"used": {name: len(part) for name, part in self.used.items()}}
 
     @property
     def sentence(self) -> str:
         """The line a study begins with."""
-        words = []
-        for name, used in zip(PARTS, (self.train, self.dev, self.test), strict=True):
-            faithful = sum(bool(e.label) for e in used)
-            contexts = len({e.context_key for e in used})
-            words.append(f"{name} {len(used)} answers ({faithful} faithful, {contexts} contexts)")
-        text = "Labels: " + " · ".join(words)
-        own = {e.split for part in self.splits[:3] for e in part if e.split}
-        if own and not self.splits.report.fixed:
-            text += (
-                f". Split by context: the file's own split ({', '.join(sorted(own)[:3])}) is not train, dev and test"
-            )
+        text = "Labels: " + " · ".join(
+            f"{name} {len(part)} answers ({sum(bool(e.label) for e in part)} faithful, "
+            f"{len({e.context_key for e in part})} contexts)"
+            for name, part in self.used.items()
+        )
+        own = sorted({e.split for part in self.splits[:3] for e in part if e.split})
+        if own and not self.splits.report["fixed"]:
+            text += f". Split by context: the file's own split ({', '.join(own[:3])}) is not train, dev and test"
         return text
 
 
-def read_parts(labels: Path, test: Path | None, sizes: Sizes, seed: int) -> Parts:
-    """Read and split labels, or take the test from a file of its own; `InputError` when they cannot be used."""
+def read_parts(labels: Path, test: Path | None, sizes: Sequence[int], words: int, seed: int) -> Parts:
+    """Read and split labels, or take the test from a file of its own; `InputError` when they cannot be used.
+
+    ``sizes``: answers of train, dev and test that are used at most; ``words``: words of each part at most.
+    """
     examples = read_labels(labels)
     if test is None:
         splits = split(examples, seed=seed)
@@ -83,12 +67,8 @@ def read_parts(labels: Path, test: Path | None, sizes: Sizes, seed: int) -> Part
         check_leakage(examples, tested)
         if len({e.label for e in tested}) < 2:
             raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
-    return Parts(
-        splits,
-        sample(splits.train, sizes.train, sizes.words, seed),
-        sample(splits.dev, sizes.dev, sizes.words, seed),
-        sample(tested, sizes.test, sizes.words, seed),
-    )
+    parts = zip((splits.train, splits.dev, tested), sizes, strict=True)
+    return Parts(splits, *(sample(part, n, words, seed) for part, n in parts))
 
 
 def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:

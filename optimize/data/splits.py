@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.data.sources import check_leakage, group_ids
 from faith_dspy.scoring.statistics import need
@@ -16,36 +14,12 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import LabelledExample
 
-PARTS = ("train", "dev", "test")
+SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}
+PARTS = tuple(SHARES)
 MIN_PER_CLASS = 8
 MIN_GROUPS = 6
 
 _FOLDS, _TRIES = 20, 400
-
-
-class PartReport(BaseModel):
-    """What one part holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    n: int
-    faithful_share: float
-    groups: int
-    contexts: int
-
-
-class SplitReport(BaseModel):
-    """How the labels were split."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    parts: dict[str, PartReport]
-    fixed: bool
-    """Whether the labels file fixed the parts itself."""
-    groups: int
-    unlabelled: int
-    """Examples without a label, in no part."""
-    seed: int
 
 
 class Splits(NamedTuple):
@@ -55,24 +29,24 @@ class Splits(NamedTuple):
     dev: tuple[LabelledExample, ...]
     test: tuple[LabelledExample, ...]
     """Empty when the testset is a file of its own."""
-    report: SplitReport
+    report: dict[str, Any]
+    """As JSON: ``parts`` (of each ``n, faithful_share, groups, contexts``), whether they were ``fixed`` by the labels
+    file itself, ``groups``, ``unlabelled`` (examples without a label, in no part) and ``seed``."""
 
 
-def split(
-    examples: Sequence[LabelledExample], *, seed: int = 0, shares: tuple[float, float, float] = (0.40, 0.25, 0.35)
-) -> Splits:
+def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
     """Split into train, dev and test by group, both classes in each.
 
     When train, dev and test all occur in `LabelledExample.split`, those parts are taken, after a check for leaks.
     Otherwise `split` is ignored and groups are formed: examples with the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer, and whatever they are joined to through others. Groups go into stratified
-    folds (`StratifiedGroupKFold`), whole folds into parts so that sizes come as near to `shares` as they can. Where a
+    folds (`StratifiedGroupKFold`), whole folds into parts so that sizes come as near to `SHARES` as they can. Where a
     group goes depends on its content and `seed`, not on the order of the lines. `InputError` with fewer than 8 examples
     of a class or 6 groups, when no split has both classes in each part, and when fixed parts leak or leave one out.
     """
     labelled = [e for e in examples if e.label is not None]
     if not set(PARTS) <= {e.split for e in labelled}:
-        return _split_by_group(examples, seed, dict(zip(PARTS, shares, strict=True)))
+        return _split_by_group(examples, seed, SHARES)
     if odd := [e for e in labelled if e.split not in PARTS]:
         got = f"{len(odd)} examples beside fixed train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
         raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by group")
@@ -85,7 +59,7 @@ def split(
 
 def split_train_dev(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
     """As `split`, into train and dev alone (8 : 5), for a testset in a file of its own; see `check_leakage`."""
-    return _split_by_group(examples, seed, {"train": 0.40, "dev": 0.25})
+    return _split_by_group(examples, seed, {part: SHARES[part] for part in PARTS[:2]})
 
 
 def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict[str, float]) -> Splits:
@@ -144,15 +118,15 @@ def _splits(
 ) -> Splits:
     rows = list(zip((e for e in examples if e.label is not None), part_of, groups, strict=True))
     held = [tuple(e for e, k, _ in rows if k == i) for i in range(len(PARTS))]
-    reports = {
-        part: PartReport(
-            n=len(held[i]),
-            faithful_share=sum(e.label is True for e in held[i]) / len(held[i]),
-            groups=len({g for _, k, g in rows if k == i}),
-            contexts=len({e.context_key for e in held[i]}),
-        )
+    parts = {
+        part: {
+            "n": len(held[i]),
+            "faithful_share": sum(e.label is True for e in held[i]) / len(held[i]),
+            "groups": len({g for _, k, g in rows if k == i}),
+            "contexts": len({e.context_key for e in held[i]}),
+        }
         for i, part in enumerate(PARTS)
         if held[i]
     }
     counts = {"groups": len(set(groups)), "unlabelled": len(examples) - len(rows)}
-    return Splits(held[0], held[1], held[2], SplitReport(parts=reports, fixed=fixed, seed=seed, **counts))
+    return Splits(held[0], held[1], held[2], {"parts": parts, "fixed": fixed, **counts, "seed": seed})

@@ -160,10 +160,10 @@ def _compile(
         learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
     for note in learned:
         view.say(f"{variant.name}: {note}")
-    return compiled.judge, {
+    return compiled.result, {
         "seed_prompts": prompts_of(judge),
         "compile_usage": meter.usage,
-        "search": tuple(i._asdict() for i in compiled.instructions),
+        "search": compiled.search,
         "learned": learned,
     }
 

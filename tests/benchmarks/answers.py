@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.optimize.data.splits import Splits, split
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.optimize.data.splits import split
 
 from .systems import Record
 
@@ -29,9 +28,8 @@ class AnswerSet(NamedTuple):
     """A labelled set and the part of it that is judged."""
 
     name: str
-    path: Path
-    splits: Splits
     label_hash: str
+    """Of the whole set."""
     answers: list[LabelledExample]
 
 
@@ -39,7 +37,7 @@ def read_set(path: Path, n: int | None) -> AnswerSet:
     """The set at ``path`` with ``n`` answers of its test part; None: all."""
     splits = split(read_labels(path), seed=SEED)
     everything = [*splits.train, *splits.dev, *splits.test]
-    return AnswerSet(path.stem, path, splits, label_set_hash(everything), choose(splits.test, n))
+    return AnswerSet(path.stem, label_set_hash(everything), choose(splits.test, n))
 
 
 def find_sets(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -86,8 +84,3 @@ def choose(part: Sequence[LabelledExample], n: int | None, seed: int = SEED) -> 
 def record_of(example: LabelledExample) -> Record:
     """What every system is given."""
     return Record(question=example.question, context=tuple(c.text for c in example.context), answer=example.answer)
-
-
-def statements_of(example: LabelledExample) -> int:
-    """Sentences that can assert something: what the baseline counts three tokens for."""
-    return sum(carries_statement(s.text) for s in sentences(example.answer))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .summary import REFERENCE, Results, SetResult, SystemResult, summarise
+from .summary import REFERENCE, Results, SetResult, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from faith_dspy.scoring.statistics import Estimate
@@ -26,7 +24,6 @@ COLOURS = {
     "ragas": "#c0392b",
     "deepeval": "#8e44ad",
     "make_judge": "#d68910",
-    "aligned": "#7d5a0b",
 }
 AGREEMENT = ("", "balanced accuracy", "failures as wrong", "best cut", "AUROC", "κ", "unscored")
 COST = ("", "calls", "computed", "cached", "output", "seconds", "computed ÷ ours", "+ output ÷ ours", "seconds ÷ ours")
@@ -94,43 +91,34 @@ def title(one: SetResult) -> str:
 
 def agreement_rows(one: SetResult) -> list[list[str]]:
     """Cells of the table of agreement."""
-    return [
-        [
-            s.title,
-            _figure(s.agreement.balanced_accuracy),
-            _figure(s.all_answers),
-            _number(s.best_cut, 3),
-            _figure(s.agreement.auroc),
-            _figure(s.agreement.cohen_kappa),
-            f"{1 - s.agreement.coverage:.0%}",
-        ]
-        if s.agreement
-        else [s.title, *["–"] * (len(AGREEMENT) - 2), "took no part"]
-        for s in one.systems
-    ]
+    out = []
+    for s in one.systems:
+        cells = ["–"] * (len(AGREEMENT) - 2) + ["took no part"]
+        if a := s.agreement:
+            figures = map(_figure, (a.balanced_accuracy, s.all_answers))
+            more = map(_figure, (a.auroc, a.cohen_kappa))
+            cells = [*figures, "–" if s.best_cut is None else f"{s.best_cut:.3f}", *more, f"{1 - a.coverage:.0%}"]
+        out.append([s.title, *cells])
+    return out
 
 
 def cost_rows(one: SetResult) -> list[list[str]]:
-    """Cells of the table of costs, the baseline last."""
-    rows = [_cost_row(s) for s in one.systems]
-    ours = next((s.cost for s in one.systems if s.system == REFERENCE), None)
-    ratio = f"{one.baseline / ours.computed_tokens:.2f}" if ours and ours.computed_tokens else "–"
+    """Cells of the table of costs, the least possible last."""
+    rows = []
+    for s in one.systems:
+        cells = ["–"] * (len(COST) - 1)
+        if c := s.cost:
+            cells = [f"{c.calls:,.1f}", *(f"{t:,.0f}" for t in (c.computed_tokens, c.cached_tokens, c.output_tokens))]
+            b = s.beside
+            beside = [_figure(e, 1) for e in (b.computed_tokens, b.all_tokens, b.seconds)] if b else ["–"] * 3
+            cells += [f"{c.seconds:,.1f}", *(["1"] * 3 if s.system == REFERENCE else beside)]
+        rows.append([s.title, *cells])
+    ours = next((s.cost.computed_tokens for s in one.systems if s.cost and s.system == REFERENCE), 0)
+    ratio = f"{one.baseline / ours:.2f}" if ours else "–"
     return [
         *rows,
-        ["baseline: read once, 3 tokens a statement", "–", f"{one.baseline:.0f}", "–", "–", "–", ratio, "–", "–"],
+        ["least: read once, 3 tokens a statement", "–", f"{one.baseline:.0f}", "–", "–", "–", ratio, "–", "–"],
     ]
-
-
-def _cost_row(s: SystemResult) -> list[str]:
-    c = s.cost
-    if c is None:
-        return [s.title, *["–"] * (len(COST) - 1)]
-    figures = [c.calls, c.computed_tokens, c.cached_tokens, c.output_tokens, c.seconds]
-    told = [f"{f:,.{d}f}" for f, d in zip(figures, (1, 0, 0, 0, 1), strict=True)]
-    if s.system == REFERENCE:
-        return [s.title, *told, "1", "1", "1"]
-    beside = (s.beside.computed_tokens, s.beside.all_tokens, s.beside.seconds) if s.beside else (None, None, None)
-    return [s.title, *told, *(_figure(e, 1) for e in beside)]
 
 
 ENOUGH_CONTEXTS = 6
@@ -138,8 +126,8 @@ ENOUGH_CONTEXTS = 6
 
 
 def sentences(one: SetResult) -> list[str]:
-    """What the tables do not say: what the aims come to, what differs beyond chance, what failed and why."""
-    out = [*_aims(one)]
+    """What the tables do not say: what differs beyond chance, what failed and why."""
+    out = []
     if one.contexts < ENOUGH_CONTEXTS:
         chance = 2 ** (one.contexts - 1)
         out.append(
@@ -154,23 +142,6 @@ def sentences(one: SetResult) -> list[str]:
         elif s.unscored:
             out.append(f"{s.title} gave no verdict on {s.unscored} answers, mostly: {s.most_common_fault}.")
     return out
-
-
-def _aims(one: SetResult) -> Iterator[str]:
-    """At equal or better agreement a quarter of RAGAS's computed tokens, and half of `make_judge`'s seconds."""
-    for s in one.systems:
-        if s.beside is None or s.system not in ("ragas", "make_judge"):
-            continue
-        ratio, aim, what = (
-            (s.beside.computed_tokens.value, 4, "computed tokens")
-            if s.system == "ragas"
-            else (s.beside.seconds.value, 2, "seconds")
-        )
-        if ratio:
-            reached = "reached" if ratio >= aim else "not reached"
-            both = s.beside.all_tokens.value if s.system == "ragas" else None
-            written = f" With the tokens written, which take the LM's time as well: {1 / both:.2f}." if both else ""
-            yield f"Aim: at most 1/{aim} of {s.title}'s {what}; ours are {1 / ratio:.2f} of them: {reached}.{written}"
 
 
 def plot(results: Results) -> Any:
@@ -215,10 +186,6 @@ def plot(results: Results) -> Any:
 
 def _line(cells: Any) -> str:
     return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _figure(e: Estimate | None, digits: int = 3) -> str:

@@ -7,16 +7,16 @@ import json
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.schema import Usage, digest
-
-from .answers import statements_of
+from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from faith_dspy.schema import LabelledExample
 
     from .answers import AnswerSet
@@ -51,28 +51,19 @@ class Row(BaseModel):
 
     @classmethod
     def of(
-        cls,
-        set_name: str,
-        example: LabelledExample,
-        worker: Worker,
-        raw_verdict: RawVerdict | None,
-        usage: Usage,
-        seconds: float,
-        timeout: float,
+        cls, name: str, example: LabelledExample, worker: Worker, verdict: RawVerdict, usage: Usage, seconds: float
     ) -> Self:
-        """The row; a raw_verdict of None is a timeout."""
+        """The row of that set."""
         return cls(
-            set=set_name,
+            set=name,
             system=worker.name,
             made_by=digest(worker.fingerprint),
             answer=example.id,
             group=example.group_key,
             label=bool(example.label),
-            passes=raw_verdict.passes if raw_verdict else None,
-            score=raw_verdict.score if raw_verdict else None,
-            why=raw_verdict.why if raw_verdict else f"no verdict within {timeout:g} s",
             usage=usage,
             seconds=seconds,
+            **verdict.model_dump(),
         )
 
 
@@ -81,19 +72,15 @@ class Book:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.run_file = path.with_name("run.json")
         self.rows: dict[tuple[str, str, str], Row] = {}
         if path.is_file():
             for line in path.read_text(encoding="utf-8").splitlines():
                 if line.endswith("}"):  # a last line may have been cut short
                     row = Row.model_validate_json(line)
                     self.rows[row.set, row.system, row.answer] = row
-        self.run: dict[str, Any] = {"sets": {}}
-        if self._run_file.is_file():
-            self.run = json.loads(self._run_file.read_text(encoding="utf-8"))
-
-    @property
-    def _run_file(self) -> Path:
-        return self.path.with_name("run.json")
+        known = self.run_file.read_text(encoding="utf-8") if self.run_file.is_file() else '{"sets": {}}'
+        self.run: dict[str, Any] = json.loads(known)
 
     def has(self, set_name: str, system: str, answer: str, fingerprint: str) -> bool:
         """Whether this very system has judged that answer."""
@@ -120,25 +107,21 @@ class Book:
             os.fsync(file.fileno())
 
     def begin(self, one: AnswerSet, workers: dict[str, Worker], absent: dict[str, str], server: Served) -> None:
-        """Note what the run works on: machine, versions, systems, the order of the answers, and the baseline's tokens."""
+        """Note what the run works on: machine, versions, systems, the order of the answers, and the least tokens."""
         known: dict[str, Any] = self.run["sets"].get(one.name, {})
-        baseline = known.get("baseline", {})
-        contexts = known.get("contexts", {})
+        contexts, baseline = known.get("contexts", {}), known.get("baseline", {})
         for e in one.answers:
+            if e.context_key not in contexts:
+                contexts[e.context_key] = server.tokens("\n".join(c.text for c in e.context))
             if e.id not in baseline:
-                if e.context_key not in contexts:
-                    contexts[e.context_key] = server.tokens("\n".join(c.text for c in e.context))
-                baseline[e.id] = {
-                    "context": e.context_key,
-                    "answer_tokens": server.tokens(e.answer),
-                    "statements": statements_of(e),
-                }
+                statements = sum(carries_statement(s.text) for s in sentences(e.answer))
+                told = {"answer_tokens": server.tokens(e.answer), "statements": statements}
+                baseline[e.id] = {"context": e.context_key, **told}
         self.run["sets"][one.name] = {
             "order": [e.id for e in one.answers],
             # A later run may leave systems out; those of the runs before stay.
             "systems": known.get("systems", {}) | {name: digest(w.fingerprint) for name, w in workers.items()},
             "absent": {k: v for k, v in (known.get("absent", {}) | absent).items() if k not in workers},
-            "labels": len(one.splits.test),
             "contexts": contexts,
             "baseline": baseline,
         }
@@ -146,10 +129,10 @@ class Book:
             "model": server.model,
             "window": server.num_ctx,
             "date": datetime.date.today().isoformat(),
-            "machine": machine(),
+            "machine": f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}",
             "versions": {name: v for name in PACKAGES if (v := _version(name))},
         }
-        self._run_file.write_text(json.dumps(self.run, indent=1) + "\n", encoding="utf-8")
+        self.run_file.write_text(json.dumps(self.run, indent=1) + "\n", encoding="utf-8")
 
 
 def _version(package: str) -> str | None:
@@ -157,18 +140,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def machine() -> str:
-    """Processor, cores, memory, system: what seconds depend on."""
-    name = platform.processor() or platform.machine()
-    memory = ""
-    try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        name = next(line.split(":", 1)[1].strip() for line in told.splitlines() if line.startswith("model name"))
-        kib = int(Path("/proc/meminfo").read_text(encoding="utf-8").split()[1])
-        memory = f", {kib / 2**20:.0f} GiB"
-    except (OSError, StopIteration, ValueError, IndexError):
-        pass  # not Linux
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores{memory}, {platform.system()}, Python {platform.python_version()}"

@@ -6,12 +6,10 @@ Every maker is run in a process of its own, imports its library there, and gives
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -68,8 +66,8 @@ class Maker(NamedTuple):
 
     title: str
     make: Callable[[Endpoint, str | None], tuple[Callable[[Record], RawVerdict], str]]
-    """From the endpoint and what was indexed (a folder, a prompt) to the judging function and a text that changes
-    whenever its verdicts may."""
+    """From the endpoint and the tuned judge's folder to the judging function and a text that changes whenever its
+    verdicts may."""
     pass_mark: str
     mark: str = ""
     """See `MeteringProxy.marks`."""
@@ -100,20 +98,24 @@ def _ours(judge: Any) -> tuple[Callable[[Record], RawVerdict], str]:
     return find, f"faith_dspy {version('faith_dspy')} {judge.fingerprint}"
 
 
-def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """Our judge as tuned on the set's train and dev parts."""
+def _tuned(folder: str | None, at: Endpoint) -> Any:
     from faith_dspy import load_judge
 
-    return _ours(load_judge(str(folder), lm=_lm(at)))
+    if folder is None:
+        raise ValueError("no judge was tuned on this set; make one with faith-dspy tune, and give it with --judge")
+    return load_judge(folder, lm=_lm(at))
+
+
+def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+    """Our judge as tuned on the set's train and dev parts."""
+    return _ours(_tuned(folder, at))
 
 
 def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """The baseline: what our judge goes by before it asks the LM about anything, fitted on the same labels."""
-    from faith_dspy import load_judge
-
-    judge = load_judge(str(folder), lm=_lm(at))
+    """The baseline: the lexical features our judge goes by before it asks the LM, fitted on the same labels."""
+    judge = _tuned(folder, at)
     if judge.asks_lm:
-        raise ValueError("the judge asks the LM first; no words of its own stand before it")
+        raise ValueError("the judge asks the LM first; no lexical features stand before it")
     return _ours(judge.copy(escalate_to=None))
 
 
@@ -178,30 +180,18 @@ def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict
     return find, f"deepeval {version('deepeval')}"
 
 
-def mlflow_judge(at: Endpoint, instructions: str | None) -> Any:
-    """A judge by MLflow's `make_judge` whose endpoint is set where `judge.align` does not lose it."""
+def make_judge(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+    """MLflow's `make_judge` on whole answers."""
     os.environ.update(OPENAI_API_BASE=at.base, OPENAI_API_KEY="none")
     from mlflow.genai.judges import make_judge
 
-    return make_judge(
-        name="faithfulness",
-        instructions=instructions or INSTRUCTIONS,
-        model=f"openai:/{at.model}",
-        feedback_value_type=bool,
+    judge = make_judge(
+        name="faithfulness", instructions=INSTRUCTIONS, model=f"openai:/{at.model}", feedback_value_type=bool
     )
 
-
-def inputs_of(record: Record) -> dict[str, Any]:
-    """Question and context as `make_judge` is given them."""
-    return ({"question": record.question} if record.question else {}) | {"context": list(record.context)}
-
-
-def make_judge(at: Endpoint, indexed: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """MLflow's `make_judge` on whole answers; aligned where ``indexed`` is the file of an aligned prompt."""
-    judge = mlflow_judge(at, json.loads(Path(indexed).read_text())["instructions"] if indexed else None)
-
     def find(record: Record) -> RawVerdict:
-        feedback = judge(inputs=inputs_of(record), outputs=record.answer)
+        inputs = ({"question": record.question} if record.question else {}) | {"context": list(record.context)}
+        feedback = judge(inputs=inputs, outputs=record.answer)
         if feedback.error is not None or not isinstance(feedback.value, bool):
             return RawVerdict(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
         return RawVerdict(passes=feedback.value, score=float(feedback.value))
@@ -219,5 +209,4 @@ SYSTEMS = {
     "ragas": Maker("RAGAS Faithfulness", ragas, "every statement supported (it has no mark of its own)"),
     "deepeval": Maker("DeepEval FaithfulnessMetric", deepeval, "score of 0.5"),
     "make_judge": Maker("MLflow make_judge", make_judge, "true"),
-    "aligned": Maker("MLflow make_judge, aligned", make_judge, "true", "\n"),
 }

@@ -47,10 +47,10 @@ def say(asked):
 class Here:
     """A `Worker` without a process, for what does not need one."""
 
-    def __init__(self, name, at, indexed, log):
+    def __init__(self, name, at, judge, log):
         self.name = name
         try:
-            self.find, self.fingerprint = SYSTEMS[name].make(at, indexed)
+            self.find, self.fingerprint = SYSTEMS[name].make(at, judge)
         except Exception as exc:
             raise NotReadyError(in_a_line(exc)) from exc
 
@@ -65,8 +65,7 @@ class Here:
 def run(chat_server, tmp_path, monkeypatch):
     """Runs systems over six answers of the shipped set: (book, endpoint)."""
     server = chat_server(says=say)
-    splits = split(load("quickstart"))
-    one = AnswerSet("quickstart", tmp_path, splits, "", choose(splits.test, 6))
+    one = AnswerSet("quickstart", "", choose(split(load("quickstart")).test, 6))
     served = Recorded(server.base.removesuffix("/v1"), "tiny", 8192, "0" * 64, lambda: None)
     proxy = MeteringProxy(served.url, {name: s.mark for name, s in SYSTEMS.items()})
 
@@ -154,20 +153,14 @@ def test_report(run):
     assert ("contexts are too few" in text) is (results.sets[0].contexts < 6)
 
 
-@pytest.mark.parametrize(
-    ("changed", "tuned"), [({}, False), ({"tune": True}, True), ({"lm": "local:x.gguf"}, True), ({"hash": "0"}, True)]
-)
-def test_whose_judge(tmp_path, monkeypatch, changed, tuned):
-    """A shipped judge stands for its own labels and the embedded model alone, unless tuning is asked for."""
-    calls = []
-    monkeypatch.setattr("faith_dspy.optimize.tune", lambda *args, **kwargs: calls.append(args))
+@pytest.mark.parametrize(("changed", "stands"), [({}, True), ({"lm": "local:x.gguf"}, False), ({"hash": "0"}, False)])
+def test_whose_judge(tmp_path, changed, stands):
+    """A shipped judge stands for its own labels and the embedded model alone."""
     shipped = compare.CHAMPIONS / "ragtruth_qa"
     label_hash = changed.pop("hash", load_judge(shipped).manifest["label_set_hash"])
-    given = {"judge": [], "tune": False, "lm": "local", "out": tmp_path, "budget": "quick", "systems": ["champion"]}
-    one = AnswerSet("ragtruth_qa", tmp_path / "labels.jsonl", None, label_hash, [])
-    found = compare.champions([one], argparse.Namespace(**given | changed))
-    assert found == {"ragtruth_qa": str(tmp_path / "judges" / "ragtruth_qa" if tuned else shipped)}
-    assert len(calls) == tuned
+    one = AnswerSet("ragtruth_qa", label_hash, [])
+    found = compare.champions([one], argparse.Namespace(**{"judge": [], "lm": "local"} | changed))
+    assert found == ({"ragtruth_qa": str(shipped)} if stands else {})
 
 
 def test_shipped_judges_hold_no_labelled_texts():

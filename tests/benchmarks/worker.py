@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -32,49 +33,44 @@ class NotReadyError(Exception):
 class Worker:
     """A running system. ``fingerprint`` changes whenever its verdicts may."""
 
-    def __init__(self, name: str, at: Endpoint, indexed: str | None, log: Path) -> None:
-        self.name, self.at, self.indexed, self.log = name, at, indexed, log
-        self.fingerprint = ""
+    def __init__(self, name: str, at: Endpoint, judge: str | None, log: Path) -> None:
+        self.name = name
+        self._given = (name, at, judge, str(log.absolute()))
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, self.name, self.at, self.indexed, str(self.log.absolute())), daemon=True
-        )
+        self._process = context.Process(target=_serve, args=(theirs, *self._given), daemon=True)
         self._process.start()
         theirs.close()
-        kind, said = self._hear(SETUP_SECONDS) or ("failed", f"not ready after {SETUP_SECONDS:.0f} s")
+        kind, said = self._reply(SETUP_SECONDS)
         if kind != "ready":
             self.close()
             raise NotReadyError(said)
-        self.fingerprint = said
+        self.fingerprint = str(said)
 
-    def judge(self, record: Record, timeout: float) -> RawVerdict | None:
-        """Its raw_verdict; None when it took longer than ``timeout`` seconds – the process is then killed."""
+    def judge(self, record: Record, timeout: float) -> RawVerdict:
+        """Its verdict; a process that takes longer than ``timeout`` seconds is killed, and has none."""
         if not self._process.is_alive():
             self._start()
         try:
             self._pipe.send(record)
-            heard = self._hear(timeout)
-        except (EOFError, OSError):
+            kind, said = self._reply(timeout)
+        except OSError:
+            kind, said = "ended", "its process ended"
+        if kind == "ended":
             self.close()
-            return RawVerdict(why="its process ended")
-        if heard is None:
-            self.close()
-            return None
-        kind, said = heard
         return said if kind == "found" else RawVerdict(why=said)
 
-    def _hear(self, timeout: float) -> tuple[str, Any] | None:
+    def _reply(self, timeout: float) -> tuple[str, Any]:
         if not self._pipe.poll(timeout):
-            return None
+            return "ended", f"no verdict within {timeout:g} s"
         try:
-            heard: tuple[str, Any] = self._pipe.recv()
+            kind, said = self._pipe.recv()
         except EOFError:
-            return "failed", "its process ended"
-        return heard
+            return "ended", "its process ended"
+        return kind, said
 
     def close(self) -> None:
         """End the process."""
@@ -83,7 +79,7 @@ class Worker:
         self._pipe.close()
 
 
-def _serve(pipe: Connection, name: str, at: Endpoint, indexed: str | None, log: str) -> None:
+def _serve(pipe: Connection, name: str, at: Endpoint, judge: str | None, log: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to hear
     os.environ.update(QUIET)
     with open(log, "a", encoding="utf-8") as sink:  # noqa: PTH123 - a plain path from another process
@@ -91,18 +87,15 @@ def _serve(pipe: Connection, name: str, at: Endpoint, indexed: str | None, log: 
         os.dup2(sink.fileno(), 2)
     os.chdir(tempfile.mkdtemp(prefix=f"benchmark-{name}-"))  # some write into the working folder
     try:
-        find, fingerprint = SYSTEMS[name].make(at, indexed)
+        find, fingerprint = SYSTEMS[name].make(at, judge)
         _found(find, WARM_UP)
         pipe.send(("ready", fingerprint))
     except BaseException as exc:  # noqa: BLE001 - whatever it is, the row says so
         pipe.send(("failed", in_a_line(exc)))
         sys.exit(1)
-    while True:
-        try:
-            record = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_found(find, record))
+    with contextlib.suppress(EOFError):
+        while True:
+            pipe.send(_found(find, pipe.recv()))
 
 
 def _found(find: Any, record: Record) -> tuple[str, Any]:

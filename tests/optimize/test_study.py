@@ -18,7 +18,6 @@ from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.parts import read_parts, sample
-from faith_dspy.optimize.select.variants import BUDGETS
 from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample
 
@@ -170,10 +169,12 @@ def test_parts_of_the_file_that_are_not_used_are_named(tmp_path):
     """With train alone there is nothing to keep: the study begins by saying that it splits anew."""
     path = labels(tmp_path / "l.jsonl", parts=False)
     rows = [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()]
-    budget = BUDGETS["thorough"]
-    assert "own split" not in read_parts(path, None, budget, 0).sentence
+    assert "own split" not in read_parts(path, None, [99, 99, 99], 9999, 0).sentence
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    assert "the file's own split (train) is not train, dev and test" in read_parts(path, None, budget, 0).sentence
+    assert (
+        "the file's own split (train) is not train, dev and test"
+        in read_parts(path, None, [99, 99, 99], 9999, 0).sentence
+    )
 
 
 def test_a_small_sample_holds_both_labels_in_three_groups():
@@ -275,7 +276,7 @@ def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
     result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
     skipped = result.variant("sentence-gepa")
     assert skipped.status == "skipped"
-    assert "cannot be run here" in skipped.note
+    assert "cannot run here" in skipped.note
     assert "\n" not in skipped.note
     assert not skipped.note.endswith(".")
 

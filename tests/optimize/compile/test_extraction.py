@@ -9,9 +9,9 @@ import pytest
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm import make_lm
-from faith_dspy.optimize.compile.extraction import ALTERNATIVES, extraction_examples, extraction_metric
-from faith_dspy.optimize.compile.stages import CompiledJudge, compiled_judge, demo_ids
-from faith_dspy.optimize.compile.task import Effort
+from faith_dspy.optimize.compile.extraction import extraction_examples, extraction_metric
+from faith_dspy.optimize.compile.stages import compiled_judge, demo_ids
+from faith_dspy.optimize.compile.task import Compiled, Effort
 from faith_dspy.optimize.select.variants import VARIANTS, Variant
 
 CITIES = "ABCDEFGH"
@@ -94,7 +94,7 @@ def lm(splits: Any) -> Any:
     return say
 
 
-def compiled(server: Any, variant: Variant, parts: Any) -> CompiledJudge:
+def compiled(server: Any, variant: Variant, parts: Any) -> Compiled[Judge]:
     """The judge of that variant compiled on these answers."""
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), config=variant.config)
     train, dev = parts
@@ -106,7 +106,7 @@ def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
     server = chat_server(says=lm(lambda asked: len(asked["messages"]) > 3))
     parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
     found = compiled(server, VARIANTS["statement-few-shot"], parts)
-    judge = found.judge
+    judge = found.result
     assert {len(d.statements) for d in judge.program.extract.demos} == {2}
     assert {d.verdict for d in judge.program.verify.predict.demos} == {"Yes", "No"}
     assert any("compiled on 4 answers" in note for note in found.notes)
@@ -123,24 +123,19 @@ def test_answers_shown_as_demos_of_extraction_are_known(chat_server):
     """They measure nothing any more."""
     server = chat_server(says=lm(lambda asked: True))
     parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
-    judge = compiled(server, VARIANTS["statement-few-shot"], parts).judge
+    judge = compiled(server, VARIANTS["statement-few-shot"], parts).result
     shown = {d.sentences[0][0] for d in judge.program.extract.demos}
     assert demo_ids(judge, parts[0]) >= {e.id for e in parts[0] if e.answer[0] in shown}
 
 
-def answers() -> list[Any]:
-    """Labelled as a whole: half of them with an invented tower, half with a harbour only."""
+def test_where_only_answers_are_labelled_extraction_stays_as_it_was(chat_server):
+    """There is nothing to learn it from; verification learns from the answers' sentences."""
     true = [
         parse_example({"context": [f"{c} has a harbour."], "answer": f"{c} has a harbour.", "faithful": True})
         for c in CITIES[:4]
     ]
-    return [*true, *(answer(c, statements=False) for c in CITIES[4:])]
-
-
-@pytest.mark.parametrize("helps", [True, False])
-def test_where_only_answers_are_labelled_the_prompt_is_chosen_end_to_end(chat_server, helps):
-    """Under the alternative the LM takes towers out, and the answers' labels are met; else the seed prompt stays."""
-    server = chat_server(says=lm(lambda asked: helps and "pronouns replaced by what" in str(asked["messages"])))
-    found = compiled(server, VARIANTS["statement-few-shot"], (answers(), answers()))
-    assert (found.judge.program.extract.signature.instructions == ALTERNATIVES[0]) is helps
-    assert ("another prompt chosen" if helps else "seed prompt kept") in found.notes[0]
+    answers = [*true, *(answer(c, statements=False) for c in CITIES[4:])]
+    found = compiled(chat_server(says=lm(lambda asked: True)), VARIANTS["statement-few-shot"], (answers, answers))
+    assert found.result.program.extract.demos == []
+    assert {d.statement for d in found.result.program.verify.predict.demos} <= {e.answer for e in answers}
+    assert "extraction: as it was" in found.notes[0]

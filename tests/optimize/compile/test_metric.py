@@ -3,15 +3,19 @@ from __future__ import annotations
 import dspy
 import pytest
 
+from faith_dspy.config import Granularity
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric, failed
 
+STATEMENT = Granularity.STATEMENT
+
 
 def examples():
-    """Three supported pieces and one that is not."""
-    e = parse_example({"context": ["c"], "answer": "A. B. C. D.", "faithful": False})
-    return statement_examples([(e, ["A.", "B.", "C.", "D."], [True, True, True, False])], "supported")
+    """Three supported statements and one that is not."""
+    statements = [{"text": f"{x} is big.", "verdict": "no_evidence" if x == "D" else "fully_supported"} for x in "ABCD"]
+    e = parse_example({"context": ["c"], "answer": "All are big.", "statements": statements})
+    return statement_examples([e], STATEMENT, "supported")
 
 
 def test_both_classes_weigh_the_same():
@@ -45,7 +49,7 @@ def test_feedback_tells_what_people_said_and_why():
             "statements": [{"text": "It is free.", "verdict": "contradictory", "reason": "A ticket is 4 crowns."}],
         }
     )
-    gold = statement_examples([(e, ["It is free."], [False])], "supported")[0]
+    gold = statement_examples([e], STATEMENT, "supported")[0]
     found = agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=0.7), pred_name="predict")
     assert found.score == pytest.approx(0.3)
     assert "A ticket is 4 crowns." in found.feedback
@@ -56,7 +60,7 @@ def graded(verdict: str, instruction: str = "graded", ids: list[int] | None = No
     """One statement with that verdict by a person, alone in its set: its weight is 1 / (2 · 1) = ½."""
     statement = {"text": "It is free.", "verdict": verdict, "supporting_chunk_ids": ids}
     e = parse_example({"context": ["a", "b", "c"], "answer": "It is free.", "statements": [statement]})
-    return statement_examples([(e, ["It is free."], [verdict == "fully_supported"])], instruction)[0]
+    return statement_examples([e], STATEMENT, instruction)[0]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm import make_lm
-from faith_dspy.optimize.compile.examples import balanced, labelled_texts, statement_examples
+from faith_dspy.optimize.compile.examples import balanced, statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, compile_stage
-from faith_dspy.optimize.compile.stage import Stage, answerable
 from faith_dspy.optimize.compile.stages import compiled_judge
-from faith_dspy.optimize.compile.task import Effort, Task
+from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable
 from faith_dspy.optimize.select.variants import VARIANTS
 from faith_dspy.program.signatures import BANK, VerifyStatement
 
@@ -96,7 +95,7 @@ def proposals(instruction: str) -> Any:
 
 @pytest.fixture
 def compiling(chat_server):
-    """Compiles a variant at a judged endpoint, with a proposing one: (new judge, all of it, judged server, proposer)."""
+    """Compiles a variant at a judged endpoint, with a proposing one: (judge, all of it, judged server, proposer)."""
 
     def run(
         variant: str, *, better: Any = sees, doubt: float = 0.2, instruction: str = BETTER, seed: int = 0, **more: Any
@@ -114,7 +113,7 @@ def compiling(chat_server):
             seed,
             proposer=proposer,
         )
-        return compiled.judge, compiled, judged, proposing
+        return compiled.result, compiled, judged, proposing
 
     return run
 
@@ -131,7 +130,7 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
     train = answers("ABCDEFGHIJ")
     _, compiled, judged, _ = compiling("sentence-search", train=train, dev=answers("KLMNOPQRST"))
     assert "whole answers" in compiled.notes[0]
-    assert compiled.instructions
+    assert compiled.search
     assert set(judged.statements) <= {e.answer for e in train}
 
 
@@ -139,9 +138,9 @@ def test_the_judge_given_stays_as_it_is(chat_server):
     """Compiling returns another judge; the LM is shared."""
     judge = Judge(make_lm("openai/tiny", api_base=chat_server(says=verdicts()).base), granularity="sentence")
     compiled = compiled_judge(judge, "labelled", TRAIN, DEV, EFFORT, 0)
-    assert compiled.judge.program.verify.predict.demos
+    assert compiled.result.program.verify.predict.demos
     assert judge.program.verify.predict.demos == []
-    assert compiled.judge.lm is judge.lm
+    assert compiled.result.lm is judge.lm
 
 
 def support(judge: Judge, statement: str) -> float:
@@ -187,8 +186,8 @@ def task(server: Any, *, proposer: Any = None, **options: Any) -> Task:
     first = judge.config.instruction
     return Task(
         student=Stage(judge.program.verify),
-        train=statement_examples(labelled_texts(TRAIN, SENTENCES), first),
-        dev=statement_examples(labelled_texts(DEV, SENTENCES), first),
+        train=statement_examples(TRAIN, SENTENCES, first),
+        dev=statement_examples(DEV, SENTENCES, first),
         effort=EFFORT,
         seed=0,
         metric=agreement_metric,
@@ -253,11 +252,11 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
     )
     assert judge.config.instruction == "strict"
     assert proposing.requests == []
-    by_name = {f.name: f for f in compiled.instructions}
+    by_name = {f["name"]: f for f in compiled.search}
     assert set(by_name) == set(BANK)
-    assert by_name["strict"].auroc == 1.0
-    assert by_name["strict"].balanced_accuracy == 1.0
-    assert {f.n for f in compiled.instructions} == {12}
+    assert by_name["strict"]["auroc"] == 1.0
+    assert by_name["strict"]["balanced_accuracy"] == 1.0
+    assert {f["n"] for f in compiled.search} == {12}
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
     assert again.config.instruction == "strict"
@@ -274,11 +273,8 @@ def test_search_asks_document_by_document(compiling):
 
 def test_a_balanced_sample_weighs_both_classes_the_same():
     """Nine supported statements and three unsupported: of four drawn two are of each, and every one counts 1."""
-    answers = [
-        a._replace(labels=[True, False if i < 3 else None])
-        for i, a in enumerate(labelled_texts(labelled("ABCDEFGHI"), SENTENCES))
-    ]
-    rows = statement_examples(answers, "supported")
+    unlabelled = [e.model_copy(update={"statements": e.statements[:1]}) for e in labelled("DEFGHI")]
+    rows = statement_examples([*labelled("ABC"), *unlabelled], Granularity.STATEMENT, "supported")
     assert sorted({r.weight for r in rows}) == [12 / 18, 12 / 6]
     drawn = balanced(rows, 4, 0)
     assert [r.supported for r in drawn].count(True) == 2
@@ -300,16 +296,16 @@ def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
         "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
     )
     assert (found.asked, found.failed) == (12 * len(BANK), 12 * 2)
-    left_out = set(BANK) - {f.name for f in found.instructions}
+    left_out = set(BANK) - {f["name"] for f in found.search}
     assert left_out == {"grounded", "true_false_unknown"}
-    assert {f.n for f in found.instructions} == {12}
+    assert {f["n"] for f in found.search} == {12}
 
 
 def test_a_default_that_is_as_good_stays(compiling):
     """Under all instructions the LM sees the same: there is no reason to change."""
     judge, compiled, *_ = compiling("sentence-search")
     assert judge.config.instruction == "supported"
-    assert {f.auroc for f in compiled.instructions} == {1.0}
+    assert {f["auroc"] for f in compiled.search} == {1.0}
 
 
 def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
