@@ -52,7 +52,8 @@ def compiled_judge(
     """
 
     def compiled(part: dspy.Module, rows: Sequence[Any], metric: Any, effort: Effort) -> Compiled[Stage]:
-        task = Task(Stage(part), *rows, effort, seed, metric, judge.config, proposer, judge.default_threads)
+        on_train, on_dev = rows
+        task = Task(Stage(part), on_train, on_dev, effort, seed, metric, judge.config, proposer, judge.default_threads)
         return compile_stage(optimizer, task, advance)
 
     notes: list[str] = []
