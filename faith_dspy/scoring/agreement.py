@@ -8,20 +8,19 @@ others.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
-from faith_dspy.scoring.matching import match_statements, match_verdicts
+from faith_dspy.scoring.matching import match_verdicts
 from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
-from faith_dspy.scoring.statistics import Estimate, bootstrap, check_confidence, check_labels, check_scores, need
+from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores, need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from faith_dspy.schema import Judgment, LabelledExample
     from faith_dspy.scoring.statistics import Floats
@@ -94,30 +93,26 @@ def measure_agreement(
 ) -> JudgeAgreement:
     """Agreement of a judge with people on answers, statements and evidence.
 
-    Args:
-        examples: labelled answers.
-        judgments: one for each, in the same order. Unscored ones count in `coverage` and in no metric.
-        seed: of the bootstrap. Intervals are 95 %, from resampled groups (`LabelledExample.group_key`).
+    ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
+    Intervals are 95 %, from resampled groups (`LabelledExample.group_key`). `InputError` when lengths differ, or without
+    an example.
 
     Answers are compared by `Judgment.faithful`, and ranked by `Judgment.ranking`. Statements and evidence are compared
     where people labelled statements, each matched to the judge's as `faith_dspy.scoring.matching` describes:
 
     - A judged statement's label is the lowest verdict of the labelled statements it matches. One that matches none is
       left out; a labelled statement that matches none counts in `coverage` alone.
-    - The chunks of a labelled statement are compared with those of all judged statements it matches together; labelled
-      statements that match the same ones are compared as one.
-
-    Raises:
-        InputError: lengths differ, or there is no example.
+    - Chunks are compared as `measure_evidence` describes.
     """
     if not examples or len(examples) != len(judgments):
         raise InputError(f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each")
     pairs = list(zip(examples, judgments, strict=True))
-    answers = [(e.label, j.faithful, j.ranking, e.group_key) for e, j in pairs if e.label is not None]
+    answers = None
+    if rows := [(e.label, j.faithful, j.ranking, e.group_key) for e, j in pairs if e.label is not None]:
+        labels, predictions, scores, groups = zip(*rows, strict=True)
+        answers = measure(labels, predictions, scores, groups=groups, seed=seed)
     return JudgeAgreement(
-        answers=_measured(answers, seed) if answers else None,
-        statements=_statements(pairs, seed),
-        evidence=_evidence(pairs, seed),
+        answers=answers, statements=_measure_statements(pairs, seed), evidence=measure_evidence(pairs, seed)
     )
 
 
@@ -129,7 +124,6 @@ def measure(
     groups: Sequence[str] | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
-    confidence: float = 0.95,
     item: str = "answer",
 ) -> Agreement:
     """Agreement of predictions with labels.
@@ -139,19 +133,15 @@ def measure(
         predictions: n verdicts, None where unscored: those count in `coverage` and in no metric.
         scores: n probabilities that the answer is faithful, or raw scores (higher = more faithful); None where there is
             none, which leaves it out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
-        groups: n group names, such as the context's; intervals then resample whole groups.
-        n_resamples, seed, confidence: of the intervals.
+        groups: n group names, such as the context's; the 95 % intervals then resample whole groups.
+        n_resamples, seed: of the cluster bootstrap, see `faith_dspy.scoring.statistics`.
         item: what is labelled, for the reasons given.
 
-    Intervals are percentile intervals of a cluster bootstrap (ECE: basic), see `faith_dspy.scoring.statistics`.
-
-    Raises:
-        InputError: no labels, lengths differ, a label that is not True or False, a score that is not finite.
+    `InputError` without labels, when lengths differ, or for a label or score that is none.
     """
     need("numpy", "Measuring agreement")
     import numpy as np
 
-    check_confidence(confidence, n_resamples)
     check_labels(labels, predictions=predictions, scores=scores, groups=groups)
     check_scores(scores)
     if odd := [p for p in predictions if p is not None and p not in (True, False)]:
@@ -171,7 +161,6 @@ def measure(
             why,
             n_resamples=n_resamples,
             seed=seed,
-            confidence=confidence,
         )
     confusion = {k: int(c) for k, c in zip(CONFUSION, counts, strict=True)}
     return Agreement(n=len(labels), scored=len(at), coverage=len(at) / len(labels), confusion=confusion, **metrics)
@@ -189,13 +178,6 @@ def _reasons(s: Floats, item: str) -> dict[str, str]:
     return why
 
 
-def _measured(
-    rows: Iterable[tuple[bool | None, bool | None, float | None, str]], seed: int, item: str = "answer"
-) -> Agreement:
-    labels, predictions, scores, groups = zip(*rows, strict=True)
-    return measure(labels, predictions, scores, groups=groups, seed=seed, item=item)
-
-
 _LEVELS = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
 """Levels of weighted κ; 0 for the verdicts without support, which labels do not always tell apart."""
 
@@ -204,70 +186,40 @@ def _level(verdict: Verdict) -> int:
     return _LEVELS.get(verdict, 0)
 
 
-class _LabelledVerdict(NamedTuple):
-    """A statement's verdict by people and by the judge, None where unscored."""
-
-    label: Verdict
-    verdict: Verdict | None
-    confidence: float | None
-    group: str
-
-
-def _statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> StatementAgreement | None:
-    rows: list[_LabelledVerdict] = []
+def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> StatementAgreement | None:
+    rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []
     for example, judgment in pairs:
         labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
         matched, unmatched = match_verdicts([s.text for s in judgment.statements], labelled)
-        for labels, said in zip(matched, judgment.statements, strict=True):
-            if labels:
+        for found, said in zip(matched, judgment.statements, strict=True):
+            if found:
                 verdict = None if judgment.unscored else said.verdict
-                lowest = min(labels, key=_level)
-                rows.append(_LabelledVerdict(lowest, verdict, said.confidence, example.group_key))
-        rows += [_LabelledVerdict(label, None, None, example.group_key) for label in unmatched]
+                rows.append((min(found, key=_level), verdict, said.confidence, example.group_key))
+        rows += [(label, None, None, example.group_key) for label in unmatched]
     if not rows:
         return None
-    found = _measured(
-        [
-            (r.label.is_supported, None if r.verdict is None else r.verdict.is_supported, r.confidence, r.group)
-            for r in rows
-        ],
-        seed,
-        "statement",
-    )
-    graded = any(r.label is Verdict.PARTIALLY_SUPPORTED for r in rows)
-    return StatementAgreement(**dict(found), weighted_kappa=_weighted_kappa(rows, seed) if graded else None)
-
-
-def _weighted_kappa(rows: Sequence[_LabelledVerdict], seed: int) -> Estimate:
-    import numpy as np
-
-    scored = [(_level(r.label), _level(r.verdict), r.group) for r in rows if r.verdict is not None]
-    if not scored:
-        return Estimate(why="no statement was scored")
-    labels, verdicts = (np.array([row[i] for row in scored]) for i in (0, 1))
-    found = bootstrap(
-        lambda w: {"kappa": weighted_kappa(w, labels, verdicts, 3)},
-        len(scored),
-        [group for *_, group in scored],
-        {"kappa": "all labels and verdicts are on one level"},
+    labels, verdicts, scores, groups = zip(*rows, strict=True)
+    agreement = measure(
+        [label.is_supported for label in labels],
+        [None if v is None else v.is_supported for v in verdicts],
+        scores,
+        groups=groups,
         seed=seed,
+        item="statement",
     )
-    return found["kappa"]
+    kappa = None
+    if Verdict.PARTIALLY_SUPPORTED in labels:
+        import numpy as np
 
-
-def _evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> EvidenceAgreement | None:
-    predicted: list[set[int] | None] = []
-    gold: list[set[int]] = []
-    groups: list[str] = []
-    for example, judgment in pairs:
-        labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
-        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
-        wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
-        for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
-            wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
-        for match, gold_ids in wanted.items():
-            named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
-            predicted.append(None if judgment.unscored else named)
-            gold.append(gold_ids)
-            groups.append(example.group_key)
-    return measure_evidence(predicted, gold, groups=groups, seed=seed) if gold else None
+        scored = [(_level(label), _level(v), group) for label, v, _, group in rows if v is not None]
+        kappa = Estimate(why="no statement was scored")
+        if scored:
+            by_people, by_judge = (np.array([row[i] for row in scored]) for i in (0, 1))
+            kappa = bootstrap(
+                lambda w: {"kappa": weighted_kappa(w, by_people, by_judge, 3)},
+                len(scored),
+                [group for *_, group in scored],
+                {"kappa": "all labels and verdicts are on one level"},
+                seed=seed,
+            )["kappa"]
+    return StatementAgreement(**dict(agreement), weighted_kappa=kappa)

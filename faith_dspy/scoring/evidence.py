@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import InputError
-from faith_dspy.scoring.statistics import Estimate, bootstrap, need
+from faith_dspy.scoring.matching import match_statements
+from faith_dspy.scoring.statistics import Estimate, bootstrap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
+    from faith_dspy.schema import Judgment, LabelledExample
     from faith_dspy.scoring.statistics import Floats
 
 
@@ -34,32 +36,30 @@ class EvidenceAgreement(BaseModel):
     """``2 · shared ids / (judge's ids + people's ids)``."""
 
 
-def shared_ids(predicted: Collection[int], gold: Collection[int]) -> tuple[int, int]:
-    """``2 |P and G|`` and ``|P| + |G|`` of chunk ids; their quotient is F1."""
-    p, g = set(predicted), set(gold)
-    return 2 * len(p & g), len(p) + len(g)
+def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int = 0) -> EvidenceAgreement | None:
+    """Micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are labelled.
 
-
-def measure_evidence(
-    predicted: Sequence[Collection[int] | None],
-    gold: Sequence[Collection[int]],
-    *,
-    groups: Sequence[str] | None = None,
-    seed: int = 0,
-) -> EvidenceAgreement:
-    """Micro-averaged precision, recall and F1 of supporting chunk ids, one set of ids per statement.
-
-    ``predicted`` is None where unscored. 95 % intervals resample statements, or ``groups`` of them. `InputError` if the
-    lengths differ or there is no statement.
+    A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
+    statements that match the same ones are compared as one. 95 % intervals resample groups.
     """
-    need("numpy", "Measuring evidence")
+    n, sets, groups = 0, [], []
+    for example, judgment in pairs:
+        labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
+        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
+        wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+        for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
+            wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
+        n += len(wanted)
+        if not judgment.unscored:
+            for match, gold in wanted.items():
+                named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
+                sets.append((len(named & gold), len(named), len(gold)))
+                groups.append(example.group_key)
+    if not n:
+        return None
     import numpy as np
 
-    if not gold or len(predicted) != len(gold):
-        raise InputError(f"got {len(predicted)} predicted and {len(gold)} gold sets, expected one each per statement")
-    at = [i for i, p in enumerate(predicted) if p is not None]
-    sets = [(set(predicted[i] or ()), set(gold[i])) for i in at]
-    counts = np.array([(len(p & g), len(p), len(g)) for p, g in sets], dtype=np.float64).reshape(-1, 3)
+    counts = np.array(sets, dtype=np.float64)
 
     def metrics(w: Floats) -> dict[str, Floats]:
         both, named, wanted = (w @ counts).T
@@ -72,6 +72,6 @@ def measure_evidence(
         "f1": "nobody named a supporting chunk",
     }
     found = dict.fromkeys(why, Estimate(why="no statement was scored"))
-    if at:
-        found = bootstrap(metrics, len(at), None if groups is None else [groups[i] for i in at], why, seed=seed)
-    return EvidenceAgreement(n=len(gold), scored=len(at), coverage=len(at) / len(gold), **found)
+    if sets:
+        found = bootstrap(metrics, len(sets), groups, why, seed=seed)
+    return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **found)

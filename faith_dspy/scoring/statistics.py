@@ -73,14 +73,6 @@ def need(module: str, purpose: str) -> Any:
         raise MissingExtraError({"sklearn": "scikit-learn"}.get(package, package), "tune", purpose) from exc
 
 
-def check_confidence(confidence: float, n_resamples: int = 1) -> None:
-    """`InputError` unless ``0 < confidence < 1`` and there is at least one resample."""
-    if not 0 < confidence < 1:
-        raise InputError(f"got confidence={confidence!r}, expected a number between 0 and 1, such as 0.95")
-    if n_resamples < 1:
-        raise InputError(f"got n_resamples={n_resamples!r}, expected at least 1; 1000 is usual")
-
-
 def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
     """`InputError` unless there are labels, all of them True or False, and each of ``others`` is as long."""
     if not len(labels):
@@ -127,31 +119,24 @@ def bootstrap(
     *,
     n_resamples: int = 1000,
     seed: int = 0,
-    confidence: float = 0.95,
 ) -> dict[str, Estimate]:
     """Each metric of ``n`` items with its cluster bootstrap interval (`resample_weights`, `from_draws`).
 
-    Args:
-        metrics: maps weights of shape (resamples, n) to values of shape (resamples,) by name, NaN where undefined.
-        n: number of items.
-        groups: n group names, or None.
-        undefined: by metric, the reason to give when it is undefined; names the metrics returned.
-        n_resamples, seed, confidence: of the intervals.
+    ``metrics`` maps weights of shape (resamples, n) to values of shape (resamples,) by name, NaN where undefined;
+    ``undefined`` names the metrics to return, each with the reason to give when it is undefined.
     """
     import numpy as np
 
     values = metrics(np.ones((1, n)))
     blocks = [metrics(w) for w in resample_weights(n, groups, n_resamples, seed)]
     return {
-        name: from_draws(
-            float(values[name][0]), np.concatenate([b[name] for b in blocks]), confidence, why, basic=name == "ece"
-        )
+        name: from_draws(float(values[name][0]), np.concatenate([b[name] for b in blocks]), why, basic=name == "ece")
         for name, why in undefined.items()
     }
 
 
-def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *, basic: bool = False) -> Estimate:
-    """A value with the percentile interval of its resamples (Efron & Tibshirani 1993, ch. 13).
+def from_draws(value: float, draws: Floats, undefined: str, *, basic: bool = False) -> Estimate:
+    """A value with the 95 % percentile interval of its resamples (Efron & Tibshirani 1993, ch. 13).
 
     ``value`` and ``draws`` (shape (resamples,)) are NaN where undefined; ``undefined`` is then the reason. Undefined
     resamples are skipped. There is no interval when more than half of them are undefined, or when all are equal: a
@@ -167,17 +152,16 @@ def from_draws(value: float, draws: Floats, confidence: float, undefined: str, *
         return Estimate(value=value, why="no interval: undefined in more than half of the resamples")
     if np.ptp(kept) < 1e-12:
         return Estimate(value=value, why="no interval: every resample gives the same value; label more answers")
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.maximum(2 * value - kept, 0.0) if basic else kept, [tail, 1 - tail])
+    low, high = np.quantile(np.maximum(2 * value - kept, 0.0) if basic else kept, [0.025, 0.975])
     return Estimate(value=value, low=float(low), high=max(float(high), value) if basic else float(high))
 
 
-def wilson(k: int, n: int, confidence: float = 0.95) -> Estimate:
-    """The share ``k / n`` with its score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
+def wilson(k: int, n: int) -> Estimate:
+    """The share ``k / n`` with its 95 % score interval (Wilson 1927, JASA 22); undefined when ``n`` is 0."""
     if not n:
         return Estimate(why="there is nothing to take a share of")
     stats = need("scipy.stats", "The interval of a share")
-    interval = stats.binomtest(k, n).proportion_ci(confidence_level=confidence, method="wilson")
+    interval = stats.binomtest(k, n).proportion_ci(method="wilson")
     return Estimate(value=k / n, low=float(interval.low), high=float(interval.high))
 
 
@@ -185,32 +169,25 @@ def ppi_mean(
     labelled_scores: Sequence[float | None],
     labels: Sequence[bool],
     unlabelled_scores: Sequence[float | None],
-    *,
-    confidence: float = 0.95,
 ) -> FaithfulShare:
     """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
 
-    Args:
-        labelled_scores: the judge's scores, in [0, 1], of n ≥ 2 labelled answers.
-        labels: n labels, True = faithful.
-        unlabelled_scores: the same judge's scores of N ≥ 2 other answers.
-        confidence: of both intervals.
+    ``labelled_scores`` are the judge's, in [0, 1], of n ≥ 2 answers with ``labels`` (True = faithful);
+    ``unlabelled_scores`` the same judge's of N ≥ 2 others. Intervals are 95 %.
 
     Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
     scores need no calibration, since the labels correct their bias. Unscored answers (None) enter with 0.5 on both
-    sides: they stay in the denominator and only widen the interval. The interval is normal: doubt it below 30 labels.
+    sides, which only widens the interval. The interval is normal: doubt it below 30 labels.
 
     With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
     ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
     *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
 
-    Raises:
-        InputError: lengths differ, fewer than 2 answers on a side, or a score outside [0, 1].
+    `InputError` when lengths differ, with fewer than 2 answers on a side, or for a score outside [0, 1].
     """
     need("scipy.stats", "The share of faithful answers")
     import numpy as np
 
-    check_confidence(confidence)
     check_labels(labels, scores=labelled_scores)
     n, n_more = len(labels), len(unlabelled_scores)
     if n < 2 or n_more < 2:
@@ -225,8 +202,8 @@ def ppi_mean(
     if y.min() < y.max():
         value = y.mean() + weight * (f_more.mean() - f.mean())
         error = (weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n) ** 0.5
-        half = NormalDist().inv_cdf(0.5 + confidence / 2) * error
+        half = NormalDist().inv_cdf(0.975) * error
         low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
         powered = Estimate(value=value, low=low, high=high)
-    labels_only = wilson(int(y.sum()), n, confidence)
+    labels_only = wilson(int(y.sum()), n)
     return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)

@@ -37,7 +37,7 @@ def find_quotes(
     plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id))]
     found: list[QuoteSpan] = []
     dropped = 0
-    for quote in dict.fromkeys(map(_bare, quotes)):
+    for quote in dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes):
         if not quote or quote in _NOTHING:
             continue
         spans = (QuoteSpan(chunk_id=i, start=s[0], end=s[1]) for i, p in plain if (s := _find(quote, p)))
@@ -70,11 +70,6 @@ def _plain(text: str) -> _Plain:
             out.append(" " if space else c)
             offsets.append(i)
     return _Plain("".join(out), offsets)
-
-
-def _bare(quote: str) -> str:
-    """A quote as it is searched for: plain, without marks around it."""
-    return _plain(quote).text.strip(_EDGE)
 
 
 def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from faith_dspy.text.sentences import carries_statement, sentence_texts
 from faith_dspy.text.tokens import Token, content_tokens, plain_words, symbols, tidy, tokenize, without_markers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from faith_dspy.schema import Chunk
 
@@ -42,11 +42,7 @@ class Comparison:
     @cached_property
     def novel(self) -> set[str]:
         """Content keys that the context lacks, light words aside."""
-        return self.lacking(self.keys) - light_stems(self.context.language)
-
-    def lacking(self, keys: Iterable[str]) -> set[str]:
-        """Those of ``keys`` that the context lacks."""
-        return {k for k in keys if k not in self.context.keys}
+        return self.keys - self.context.keys - light_stems(self.context.language)
 
     @cached_property
     def numbers(self) -> list[tuple[int, str]]:
@@ -85,7 +81,6 @@ def lexical_features(
     statement: str,
     context: Sequence[Chunk],
     *,
-    question: str | None = None,
     indexed: IndexedContext | None = None,
     names: Collection[str] = DIRECTIONS.keys(),
 ) -> dict[str, float]:
@@ -93,7 +88,7 @@ def lexical_features(
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
-    compared = Comparison(statement, indexed or index_context(context, question))
+    compared = Comparison(statement, indexed or index_context(context))
     return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
 
 
@@ -125,19 +120,19 @@ def novel_in_window(c: Comparison) -> float:
 def novel_pairs(c: Comparison) -> float:
     """Share of neighbouring content words that are neighbours nowhere in the context."""
     pairs = list(pairwise(c.content))
-    return _share(sum(pair not in c.context.pairs for pair in pairs), len(pairs))
+    return sum(pair not in c.context.pairs for pair in pairs) / max(1, len(pairs))
 
 
 @_feature(-1)
 def novel_name_count(c: Comparison) -> float:
     """log(1 + how many capitalised words and acronyms the context lacks)."""
-    return math.log1p(len(c.lacking(_names(c.tokens, c.text))))
+    return math.log1p(len(_names(c.tokens, c.text) - c.context.keys))
 
 
 @_feature(-1)
 def novel_number_count(c: Comparison) -> float:
     """log(1 + how many numbers the context lacks, however written)."""
-    return math.log1p(len(c.lacking(k for _, k in c.numbers)))
+    return math.log1p(len({k for _, k in c.numbers} - c.context.keys))
 
 
 @_feature(-1)
@@ -145,7 +140,7 @@ def moved_numbers(c: Comparison) -> float:
     """Share of numbers that the context has, but near none of the same words."""
     near = [(k, neighbours(c.tokens, i)) for i, k in c.numbers if k in c.context.keys]
     moved = [k for k, words in near if words and not words & c.context.number_neighbours.get(k, set())]
-    return _share(len(moved), len(c.numbers))
+    return len(moved) / max(1, len(c.numbers))
 
 
 @_feature(-1)
@@ -153,7 +148,7 @@ def negation_mismatch(c: Comparison) -> float:
     """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
     sentences = c.context.sentences
     best = min(c.shared, key=lambda i: (-c.shared[i], len(sentences[i].keys), i), default=None)
-    if best is None or _negates(c.tokens) == _negates(sentences[best].tokens):
+    if best is None or any(t.negates for t in c.tokens) == any(t.negates for t in sentences[best].tokens):
         return 0.0
     return c.shared[best] / len(c.keys)
 
@@ -177,22 +172,14 @@ _NOT_TOLD = re.compile(
 )
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
-def _negates(tokens: Sequence[Token]) -> bool:
-    return any(t.negates for t in tokens)
-
-
-def _names(tokens: Sequence[Token], text: str) -> list[str]:
+def _names(tokens: Sequence[Token], text: str) -> set[str]:
     """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
-    names = []
+    names = set()
     for i, t in enumerate(tokens):
         if t.kind == "word" and t.raw[0].isupper():
             before = text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
             if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
-                names.append(t.key)
+                names.add(t.key)
     return names
 
 
@@ -224,14 +211,14 @@ def novelty(statement: str, indexed: IndexedContext) -> float:
     return math.fsum(lexical_features(statement, (), indexed=indexed, names=names).values())
 
 
-def best_chunks(statement: str, indexed: IndexedContext, k: int = 2) -> tuple[int, ...]:
-    """Ids, ascending, of at most ``k`` chunks that together have most of the statement's content words.
+def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
+    """Ids, ascending, of at most two chunks that together have most of the statement's content words.
 
     Chosen one after the other; a chunk that adds no word is left out.
     """
-    wanted = {k for k in Comparison(statement, indexed).keys if k in indexed.keys}
+    wanted = Comparison(statement, indexed).keys & indexed.keys
     chosen: list[int] = []
-    for _ in range(k):
+    for _ in range(2):
         gains = [len(wanted & keys) for keys in indexed.chunk_keys]
         best = max(range(len(gains)), key=lambda i: (gains[i], -i), default=None)
         if best is None or not gains[best]:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from faith_dspy.schema import Sentence
 from faith_dspy.text.languages import LANGUAGES, word_lists
 from faith_dspy.text.tokens import language_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon is a heading, unless it has a verb or a quantity."""
@@ -78,26 +75,16 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 
     out: list[tuple[int, str]] = []
     position = 0
-    for boundary in get_sentence_boundaries(_rules(text), text):
+    for boundary in get_sentence_boundaries(_RULES.get(language_of(text), "en"), text):
         piece: str = boundary["text"]
         start = text.index(piece, position)
         position = start + len(piece)
-        for line, offset in _lines(piece):
+        for match in _PIECE.finditer(piece):
+            line = match[0]
             stripped = line.strip()
             if stripped:
-                out.append((start + offset + line.index(stripped), stripped))
+                out.append((start + match.start() + line.index(stripped), stripped))
     return tuple(out)
-
-
-def _rules(text: str) -> str:
-    """The code of the language whose rules sentencex uses."""
-    return _RULES.get(language_of(text), "en")
-
-
-def _lines(piece: str) -> Iterable[tuple[str, int]]:
-    if piece.isascii() and "\n" not in piece and "\r" not in piece:
-        return ((piece, 0),)
-    return ((line.group(), line.start()) for line in _PIECE.finditer(piece))
 
 
 def carries_statement(sentence: str) -> bool:

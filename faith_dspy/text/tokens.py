@@ -27,13 +27,11 @@ class Token(NamedTuple):
     key: str
     """What is compared: a word's stem, ``#value`` for a number, two characters in scripts without spaces."""
     raw: str
-    """As written."""
     start: int
     """Offset in the normalised text."""
     kind: str
     """``word``, ``number`` or ``function`` (a word that carries no content)."""
     negates: bool = False
-    """Whether it is a negation."""
 
 
 _MARKER = re.compile(r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
@@ -161,18 +159,13 @@ def number_value(raw: str, language: str) -> str:
     separator of the same kind always groups.
     """
     digits = re.sub(r"[ \u00a0\u202f'’]", "", raw)
-    group, decimal = (".", ",") if language in DECIMAL_COMMA else (",", ".")
+    group = "." if language in DECIMAL_COMMA else ","
     marks = [c for c in digits if not c.isdigit()]
-    if marks:
-        if len(set(marks)) == 2 and marks.count(marks[-1]) == 1:  # both kinds: the last one is decimal
-            whole, _, fraction = digits.rpartition(marks[-1])
-        elif len(marks) > 1 or (marks[0] == group and re.search(r"\D\d{3}$", digits)):
-            whole, fraction = digits, ""
-        elif marks[0] in (group, decimal):
-            whole, _, fraction = digits.partition(marks[0])
-        else:
-            whole, fraction = digits, ""
-        digits = re.sub(r"\D", "", whole) + ("." + fraction if fraction else "")
+    decimal = marks.count(marks[-1]) == 1 if marks else False  # of both kinds the last one is
+    if len(marks) == 1 and marks[0] == group and re.search(r"\D\d{3}$", digits):
+        decimal = False
+    whole, mark, fraction = digits.rpartition(marks[-1]) if decimal else (digits, "", "")
+    digits = re.sub(r"\D", "", whole) + mark.replace(",", ".") + fraction
     try:
         return _plain(float(digits))
     except ValueError:

@@ -16,15 +16,15 @@ from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.optimize.checks import ThresholdChoice
 from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, wilson
-from faith_dspy.scoring.thresholds import stable_threshold, threshold_for_recall
+from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores, wilson
+from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.checks import Difference
     from faith_dspy.scoring.agreement import Agreement
-    from faith_dspy.scoring.statistics import Bools
+    from faith_dspy.scoring.statistics import Bools, Floats
 
 
 class OperatingPoint(BaseModel):
@@ -49,7 +49,7 @@ class OperatingPoint(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> OperatingPoint:
-        """Read ``balanced``, ``recall=R``, ``cost=C`` or ``cost=C:1``; `ConfigError` saying what each means."""
+        """Read ``balanced``, ``recall=R`` or ``cost=C``; `ConfigError` saying what each means."""
         kind, equals, number = text.strip().lower().partition("=")
         if kind == "balanced" and not equals:
             return BALANCED
@@ -58,11 +58,9 @@ class OperatingPoint(BaseModel):
                 f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten "
                 "of the unfaithful answers); cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
             )
-        over, _, under = number.partition(":")
         try:
-            value = float(over) / (float(under) if kind == "cost" and ":" in number else 1)
-            return cls(kind=kind, value=value)  # type: ignore[arg-type]  # checked above
-        except (ValueError, ZeroDivisionError) as exc:
+            return cls(kind=kind, value=float(number))  # type: ignore[arg-type]  # checked above
+        except ValueError as exc:
             raise ConfigError(f"got operating point {text!r}; {_EXPECTED[kind]}.") from exc
 
     def __str__(self) -> str:
@@ -72,7 +70,7 @@ class OperatingPoint(BaseModel):
 _EXPECTED = {
     "recall": "recall takes the share of unfaithful answers to stop, above 0 and below 1, such as recall=0.9",
     "cost": "cost takes how many times worse it is to pass an unfaithful answer than to stop a faithful one, such as "
-    "cost=5 or cost=5:1",
+    "cost=5",
 }
 BALANCED = OperatingPoint()
 
@@ -100,6 +98,7 @@ def threshold_for(
     answers of both labels.
     """
     check_labels(labels, probabilities=probabilities, groups=groups)
+    check_scores(probabilities)
     at = [i for i, p in enumerate(probabilities) if p is not None]
     p = np.array([probabilities[i] for i in at], dtype=np.float64)
     y = np.array([bool(labels[i]) for i in at], dtype=bool)
@@ -117,7 +116,7 @@ def threshold_for(
                 f"Recall {wanted_recall:g} cannot be guaranteed with {n} labelled unfaithful answers: "
                 f"it takes {needed}."
             )
-        t = threshold_for_recall(y.tolist(), p.tolist(), min(wanted, n) / n)
+        t = _threshold_that_stops(min(wanted, n), p, y)
     else:
         t = stable_threshold(p, y.astype(np.float64), value)
     passed = p >= t
@@ -136,6 +135,16 @@ def threshold_for(
         cost=_mean_cost(y, passed, value, kept, seed) if operating_point.kind == "cost" and value else None,
         note=" ".join(notes) or None,
     )
+
+
+def _threshold_that_stops(wanted: int, p: Floats, y: Bools) -> float:
+    """The lowest threshold that stops so many unfaithful answers: the middle between one's probability and the next."""
+    low = float(np.sort(p[~y])[wanted - 1])
+    high = float(p[p > low].min(initial=1.0))
+    if low >= high:
+        raise InputError(f"got unfaithful answers with the score {low:g}: no threshold stops {wanted} unfaithful ones")
+    middle = low + (high - low) / 2
+    return middle if middle > low else high
 
 
 def _mean_cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], seed: int) -> Estimate:

@@ -21,11 +21,11 @@ SURE = 0.9
 
 
 def review_range_for(
-    probabilities: Sequence[float | None], labels: Sequence[bool], threshold: float, *, sure: float = SURE
+    probabilities: Sequence[float | None], labels: Sequence[bool], threshold: float
 ) -> tuple[float, float]:
-    """The narrowest range (low, high) around ``threshold`` outside of which the share ``sure`` of verdicts is right.
+    """The narrowest range (low, high) around ``threshold`` outside of which the share `SURE` of verdicts is right.
 
-    Each side is chosen by itself: of the answers with at least ``high``, the share ``sure`` is faithful; of those below
+    Each side is chosen by itself: of the answers with at least ``high``, the share `SURE` is faithful; of those below
     ``low``, unfaithful. Where no bound reaches that share, the one that comes closest is taken. At least 5 answers, and
     a twentieth of all, stay outside on each side; a side with fewer answers is all inside (its bound is 0 or 1).
     Answers whose probability is None are left out.
@@ -34,16 +34,16 @@ def review_range_for(
     known = [(p, y) for p, y in zip(probabilities, labels, strict=True) if p is not None]
     p, y = np.array([p for p, _ in known]), np.array([y for _, y in known], dtype=bool)
     passed, least = p >= threshold, max(5, len(p) // 20)
-    above = _distance_to_be_sure(p[passed] - threshold, y[passed], sure, least)
-    below = _distance_to_be_sure(threshold - p[~passed], ~y[~passed], sure, least)
+    above = _distance_to_be_sure(p[passed] - threshold, y[passed], least)
+    below = _distance_to_be_sure(threshold - p[~passed], ~y[~passed], least)
     return (
         0.0 if below is None else max(0.0, threshold - below),
         1.0 if above is None else min(1.0, threshold + above),
     )
 
 
-def _distance_to_be_sure(beyond: Floats, right: Bools, sure: float, least: int) -> float | None:
-    """The least distance from the threshold from which on the share ``sure`` of the verdicts is right, or the best one.
+def _distance_to_be_sure(beyond: Floats, right: Bools, least: int) -> float | None:
+    """The least distance from the threshold from which on the share `SURE` of the verdicts is right, or the best one.
 
     ``beyond``: distances from the threshold; ``right``: whether the verdict was. None with fewer than ``least``.
     """
@@ -54,7 +54,7 @@ def _distance_to_be_sure(beyond: Floats, right: Bools, sure: float, least: int) 
         return None
     share = np.cumsum(ok[::-1])[::-1] / np.arange(n, 0, -1)
     starts = [i for i in range(n - least + 1) if i == 0 or distance[i] > distance[i - 1]]
-    i = next((i for i in starts if share[i] >= sure - 1e-9), None)
+    i = next((i for i in starts if share[i] >= SURE - 1e-9), None)
     if i is None:
         i = max(starts, key=lambda j: (share[j], -j))
     return 0.0 if i == 0 else float(distance[i - 1] + distance[i]) / 2
@@ -67,7 +67,6 @@ def measure_review_range(
     labels: Sequence[bool],
     *,
     groups: Sequence[str] | None = None,
-    sure: float = SURE,
     seed: int = 0,
 ) -> ReviewRangeCheck:
     """The share of answers inside a review range, and how good the judge is on the others.
@@ -86,12 +85,12 @@ def measure_review_range(
         verdicts = (p[rest] >= threshold).tolist()
         balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
     share_inside = float(inside.mean()) if len(p) else 0.0
-    passed_right = _share_right(y[~inside & (p >= threshold)])
-    stopped_right = _share_right(~y[~inside & (p < threshold)])
+    passed_right = _share(y[~inside & (p >= threshold)])
+    stopped_right = _share(~y[~inside & (p < threshold)])
     return ReviewRangeCheck(
         low=review_range[0],
         high=review_range[1],
-        sure=sure,
+        sure=SURE,
         inside=share_inside,
         passed_right=passed_right,
         stopped_right=stopped_right,
@@ -100,8 +99,8 @@ def measure_review_range(
     )
 
 
-def _share_right(right: Bools) -> Estimate:
-    return wilson(int(right.sum()), len(right)) if len(right) else Estimate(why="no such answer")
+def _share(right: Bools) -> Estimate:
+    return wilson(int(right.sum()), len(right))
 
 
 def _sentence(review_range: tuple[float, float], inside: float, passed_right: Estimate, stopped_right: Estimate) -> str:

@@ -8,7 +8,6 @@ import dspy
 
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Verdict
-from faith_dspy.scoring.evidence import shared_ids
 
 CONFUSED = 0.1
 """Penalty where *no evidence* and *contradictory* are confused: both are unsupported, so most of it is right."""
@@ -56,8 +55,8 @@ def _score(gold: dspy.Example, pred: dspy.Prediction) -> float:
         score = max(0.0, score - CONFUSED)
     named = pred.get("supporting_chunk_ids") or []
     if named and gold.supporting_chunk_ids:
-        shared, both = shared_ids(named, gold.supporting_chunk_ids)
-        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * shared / both
+        said, true = set(named), set(gold.supporting_chunk_ids)
+        score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * 2 * len(said & true) / (len(said) + len(true))
     return score
 
 

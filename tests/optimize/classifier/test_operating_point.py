@@ -15,7 +15,7 @@ LABELS = [False] * 4 + [True] * 6
         ("balanced", BALANCED),
         ("recall=0.9", OperatingPoint(kind="recall", value=0.9)),
         ("cost=5", OperatingPoint(kind="cost", value=5)),
-        (" Cost=5:2 ", OperatingPoint(kind="cost", value=2.5)),
+        (" Cost=2.5 ", OperatingPoint(kind="cost", value=2.5)),
     ],
 )
 def test_an_operating_point_is_read_and_written(text: str, operating_point: OperatingPoint) -> None:
@@ -31,9 +31,9 @@ def test_an_operating_point_is_read_and_written(text: str, operating_point: Oper
         ("recall", "above 0 and below 1, such as recall=0.9"),
         ("recall=90", "above 0 and below 1, such as recall=0.9"),
         ("recall=nan", "above 0 and below 1"),
-        ("cost=0", "such as cost=5 or cost=5:1"),
-        ("cost=5:0", "such as cost=5 or cost=5:1"),
-        ("cost=inf", "such as cost=5 or cost=5:1"),
+        ("cost=0", "such as cost=5"),
+        ("cost=5:1", "such as cost=5"),
+        ("cost=inf", "such as cost=5"),
     ],
 )
 def test_a_wrong_operating_point_is_answered_with_a_right_one(text: str, teaches: str) -> None:
@@ -74,20 +74,6 @@ def test_cost_by_hand() -> None:
     assert cheap.recall_faithful.value == 1.0
 
 
-def test_a_dearer_mistake_never_lowers_the_threshold() -> None:
-    """The threshold rises with the cost of passing unfaithful answers, and with the recall asked for."""
-    costs = [
-        threshold_for(OperatingPoint(kind="cost", value=c), PROBABILITIES, LABELS).threshold
-        for c in (0.1, 0.5, 1, 2, 10)
-    ]
-    recalls = [
-        threshold_for(OperatingPoint(kind="recall", value=r), PROBABILITIES, LABELS).threshold
-        for r in (0.1, 0.3, 0.5, 0.7)
-    ]
-    assert costs == sorted(costs)
-    assert recalls == sorted(recalls)
-
-
 def test_unscored_answers_are_left_out() -> None:
     """None is no probability: the threshold is that of the others."""
     with_none = threshold_for(BALANCED, [None, *PROBABILITIES, None], [True, *LABELS, False])
@@ -100,6 +86,12 @@ def test_one_class_is_refused() -> None:
         threshold_for(BALANCED, PROBABILITIES[4:], LABELS[4:])
 
 
+def test_an_unfaithful_answer_at_the_very_top_is_refused() -> None:
+    """No threshold stops an answer of probability 1."""
+    with pytest.raises(InputError, match="no threshold stops 2"):
+        threshold_for(OperatingPoint(kind="recall", value=0.9), [0.1, 1.0, 0.9], [False, False, True])
+
+
 # Threshold .5. Above: wrong at .52 .56, right at .60 … .76 (5) and .80 .84 .88 (3): 8 of 10 from .5, 8 of 9 from .54,
 # all 8 from .58. Below: right at .05 … .45 (9).
 ABOVE = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, 0.84, 0.88]
@@ -108,11 +100,9 @@ RANGE_LABELS = [False, False] + [True] * 8 + [False] * 9
 
 
 def test_review_range_by_hand() -> None:
-    """.9 is reached from .58 on, .88 already from .54 on; below the threshold every verdict is right."""
+    """.9 is reached from .58 on; below the threshold every verdict is right."""
     p = ABOVE + BELOW
     assert review_range_for(p, RANGE_LABELS, 0.5) == pytest.approx((0.5, 0.58))
-    assert review_range_for(p, RANGE_LABELS, 0.5, sure=0.88) == pytest.approx((0.5, 0.54))
-    assert review_range_for(p, RANGE_LABELS, 0.5, sure=0.8) == (0.5, 0.5)
     found = measure_review_range((0.5, 0.58), 0.5, p, RANGE_LABELS)
     assert found.inside == pytest.approx(2 / 19)
     assert found.passed_right.value == found.stopped_right.value == found.balanced_accuracy.value == 1.0
@@ -136,9 +126,3 @@ def test_a_review_range_around_everything() -> None:
     assert found.inside == 1.0
     assert found.balanced_accuracy.why == "every answer goes to a person"
     assert found.sentence == "100% of the answers, those between 0.00 and 1.00: no other is left."
-
-
-def test_a_review_range_with_nothing_on_one_side_says_so() -> None:
-    """Nothing passes above 1; the four stopped below .25 are unfaithful (Wilson: 1 / (1 + 1.96² / 4) = .51)."""
-    found = measure_review_range((0.25, 1.0), 0.5, ABOVE[2:] + BELOW[:4], [True] * 8 + [False] * 4)
-    assert found.sentence.endswith("Of the others 100% [51%, 100%] of the stopped are unfaithful and none is passed.")

@@ -173,7 +173,6 @@ def test_one_group_is_no_evidence() -> None:
         ({"scores_b": [math.nan, *SCORES_B[1:]]}, "score nan"),
         ({"groups": ["g"]}, "got 1 groups for 8 labels"),
         ({"metric": "accuracy"}, "metric='accuracy'"),
-        ({"confidence": 95}, "confidence=95"),
     ],
 )
 def test_input_that_cannot_be_compared_is_refused(change: dict[str, object], said: str) -> None:
