@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
+from faith_dspy.report.wording import UNJUDGED, WORDING
 from faith_dspy.schema import Judgment, Unscored
 
 if TYPE_CHECKING:
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import Chunk, StatementVerdict
 
-WORST_FIRST = (
-    "contradictory",
-    "not_supported",
-    "no_evidence",
-    "partially_supported",
-    "unjudged",
-    "fully_supported",
-)
-"""A sentence is coloured by the first of these that one of its statements has."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
@@ -59,7 +51,8 @@ def write_html(
         judgments.append(judgment)
         rows.append(script_json(_item(record, judgment)))
     top = {**summary(judgments), "total": total or len(judgments)}
-    data = '{"items":[' + ",\n".join(rows) + '],"summary":' + script_json(top) + "}"
+    verdicts = {verdict: [w.mark, w.words.capitalize()] for verdict, w in WORDING.items()}
+    data = f'{{"items":[{",".join(rows)}],"summary":{script_json(top)},"verdicts":{script_json(verdicts)}}}'
     here = files("faith_dspy.report")
     page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     slots = {
@@ -173,7 +166,7 @@ def _joined(judgment: Judgment) -> tuple[str, Judgment]:
 
 
 def _verdict(statement: StatementVerdict) -> str:
-    return statement.verdict.value if statement.verdict else "unjudged"
+    return statement.verdict.value if statement.verdict else UNJUDGED
 
 
 def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
@@ -189,7 +182,7 @@ def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
     def piece(start: int, end: int, found: list[int]) -> list[Any]:
         if not found:
             return [answer[start:end]]
-        worst = min((_verdict(statements[i]) for i in found), key=WORST_FIRST.index)
+        worst = min((_verdict(statements[i]) for i in found), key=list(WORDING).index)
         return [answer[start:end], worst, found]
 
     if statements and len(whole) == len(statements):

@@ -2,21 +2,14 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const VERDICTS = {
-    fully_supported: ["✓", "Supported"],
-    partially_supported: ["◐", "Partly supported"],
-    no_evidence: ["✗", "No evidence"],
-    not_supported: ["✗", "Not supported"],
-    contradictory: ["⚡\ufe0e", "Contradicted"],
-    unjudged: ["?", "Not judged"],
-  };
+  const VERDICTS = data.verdicts; // the worst first: [mark, words]
   const OUTCOMES = {
     faithful: ["✓", "Faithful"],
     unfaithful: ["✗", "Not faithful"],
     unscored: ["–", "Unscored"],
     scored: ["•", "Scored"],
   };
-  const WORST_FIRST = ["contradictory", "not_supported", "no_evidence", "partially_supported", "unjudged", "fully_supported"];
+  const WORST_FIRST = Object.keys(VERDICTS);
   const $ = (id) => document.getElementById(id);
   const el = (tag, attributes, ...children) => {
     const node = document.createElement(tag);
@@ -41,7 +34,7 @@
     tile(s.mean_score == null ? "–" : s.mean_score.toFixed(2), `mean score of the ${s.scored} scored`),
     tile(s.n ? percent(s.coverage) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
   );
-  const counts = Object.keys(VERDICTS).filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
+  const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
   if (counts.length) {
     const bar = el("div", { class: "bar", "aria-hidden": "true" });
     const legend = el("ul", { class: "legend", "aria-label": "Statements by verdict" });

@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from faith_dspy.report.wording import UNJUDGED, WORDING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -30,15 +32,8 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import Judgment
 
-_STYLE = {
-    "fully_supported": ("✓", "green", ""),
-    "partially_supported": ("◐", "yellow", "partly"),
-    "no_evidence": ("✗", "red", "no evidence"),
-    "not_supported": ("✗", "red", ""),
-    "contradictory": ("!", "bold red", "contradicted"),
-}
-"""Mark, colour, and words for whoever sees no colours; ``✓`` and a plain ``✗`` need none."""
-_NOT_JUDGED = ("?", "yellow", "not judged")
+_PLAIN = ("fully_supported", "not_supported")
+"""Their marks need no words."""
 _IDS = 3
 """Chunk ids shown for a statement; more would leave its text no room."""
 
@@ -63,7 +58,9 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
     for s in judgment.statements:
-        mark, style, words = _STYLE[s.verdict.value] if s.verdict else _NOT_JUDGED
+        verdict = s.verdict.value if s.verdict else UNJUDGED
+        mark, words, style = WORDING[verdict]
+        words = "" if verdict in _PLAIN else words
         ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
         confidence = "" if s.confidence is None else f"{s.confidence:.2f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -113,14 +112,6 @@ def prompts_markdown(prompts: Mapping[str, Any]) -> str:
         for i, demo in enumerate(prompt.get("demos", ()), 1):
             lines += [f"## Example {i}", "", *(f"- {key}: {as_text(value)}" for key, value in demo.items()), ""]
     return "\n".join(lines)
-
-
-def prompts_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What compiling changed, as a unified diff; empty where nothing was compiled."""
-    if not before:
-        return ""
-    a, b = (prompts_markdown(side).splitlines() for side in (before, after))
-    return "\n".join(difflib.unified_diff(a, b, "before compiling", "after compiling", lineterm="", n=100))
 
 
 def as_text(value: Any) -> str:

@@ -109,7 +109,7 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
         )
     ax.set(xlabel="prompt tokens an answer, without those cached", ylabel="balanced accuracy")
     ax.margins(x=0.1, y=0.25)
-    fig.legend(loc="outside right upper", frameon=False, fontsize=8)
+    fig.legend(loc="outside lower left", frameon=False, fontsize=8)
     return fig
 
 

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting.learned import write_learned
-from faith_dspy.optimize.reporting.markdown import prompts_diff, prompts_markdown, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.markdown import prompts_markdown, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
 from faith_dspy.optimize.reporting.tables import predictions_table
 from faith_dspy.optimize.tracking.archive import STUDY_FILE
@@ -126,8 +126,6 @@ class MlflowTracker:
         if v.prompts:
             self._client.log_dict(run_id, v.prompts, "prompts/prompts.json")
             self._client.log_text(run_id, prompts_markdown(v.prompts), "prompts/prompts.md")
-        if changed := prompts_diff(v.seed_prompts, v.prompts):
-            self._client.log_text(run_id, changed, "prompts/diff.txt")
         metrics = {
             **result_metrics("dev", v),
             "dev/selection_score": v.selection_score,

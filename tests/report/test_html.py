@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faith_dspy.report.html import WORST_FIRST, script_json, summary, write_html
+from faith_dspy.report.html import script_json, summary, write_html
+from faith_dspy.report.wording import WORDING
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.sentences import sentences
 
@@ -509,4 +510,4 @@ def test_a_thousand_answers_are_quick(browser: Browser, tmp_path: Path) -> None:
 
 def test_vocabulary_is_whole() -> None:
     """Each verdict there is has its place in the order of the worst."""
-    assert set(WORST_FIRST) == {*Verdict, "unjudged"}
+    assert set(WORDING) == {*Verdict, "unjudged"}

@@ -24,7 +24,7 @@ def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> No
     lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
     assert [(line[3], line[4:-1].split("blue.")[1].strip()) for line in lines] == [
         ("✓", ""),
-        ("◐", "partly"),
+        ("◐", "partly supported"),
         ("✗", "no evidence"),
         ("!", "contradicted"),
         ("✗", ""),

@@ -92,8 +92,8 @@ def test_the_page_shows_prompts_flips_and_mistakes():
     assert "<ins>Yes or No.</ins>" in page
     assert "Demo 1 of 1" in page
     assert "both right 1, now right 1, now wrong 1, both wrong 1." in page
-    assert "To wrong: 1" in page
-    assert "To right: 1" in page
+    assert "Now wrong: 1" in page
+    assert "Now right: 1" in page
     assert "Mistakes: 2" in page
     assert page.index("Answer 3.") < page.rindex("Answer 1.")
     assert "Chunk of 3." in page

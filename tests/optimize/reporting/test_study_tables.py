@@ -18,7 +18,7 @@ from faith_dspy.optimize.checks import (
     ThresholdChoice,
 )
 from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.reporting.markdown import card, prompts_diff, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.markdown import card, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
 from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
@@ -185,13 +185,6 @@ def test_the_description_on_mlflow_begins_with_the_result():
     assert "models:/" not in study_markdown(study(), None, "#/runs/1")
     assert "balanced accuracy .80" in variant_markdown(study().variants[0])
     assert "**skipped**: the 4 minutes" in variant_markdown(study().variants[2])
-
-
-def test_a_prompt_diff_shows_what_compiling_changed():
-    """Nothing where nothing was compiled."""
-    before, after = ({"verify": {"instructions": text, "demos": []}} for text in ("Old.", "New."))
-    assert "-Old.\n+New." in prompts_diff(before, after)
-    assert prompts_diff({}, after) == ""
 
 
 def test_predictions_stand_with_the_worst_mistakes_first():

@@ -231,7 +231,6 @@ def test_a_variants_files(here: Path) -> None:
         "predictions.jsonl",
         "plots/calibration.png",
         "plots/confusion.png",
-        "prompts/diff.txt",
         "prompts/prompts.json",
         "prompts/prompts.md",
     }
@@ -241,8 +240,6 @@ def test_a_variants_files(here: Path) -> None:
     assert table[1]["judge"] == "unscored: parse_failed"
     assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
     assert "Is it supported?" in _read(tracker, run_id, "prompts/prompts.md")
-    changed = _read(tracker, run_id, "prompts/diff.txt").splitlines()
-    assert {"-Is it so?", "+Is it supported?"} <= set(changed)
 
 
 def test_the_finished_study(here: Path) -> None:
