@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from faith_dspy.errors import InputError
 from faith_dspy.scoring.statistics import need
@@ -24,29 +24,24 @@ _TOKEN = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 Reason = Literal["same group", "same context", "near-same context", "same answer"]
 
 
-class Leak(NamedTuple):
-    """A test example whose source the judge could have seen while it was tuned."""
+def find_leaks(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> dict[str, tuple[str, Reason]]:
+    """By id, each test example that shares a group, a context (or nearly) or a long answer with `tuning`.
 
-    tuning_id: str
-    test_id: str
-    reason: Reason
-
-
-def find_leaks(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> list[Leak]:
-    """One leak for each test example that shares a group, a context (or nearly) or a long answer with `tuning`."""
+    The value is the id of the first it shares it with, and what it shares.
+    """
     both = [*tuning, *test]
-    leaks: dict[int, Leak] = {}
+    leaks: dict[int, tuple[str, Reason]] = {}
     for reason, members in _shared_sources(both):
         seen = [i for i in members if i < len(tuning)]
         for i in (i for i in members if seen and i >= len(tuning)):
-            leaks.setdefault(i, Leak(both[seen[0]].id, both[i].id, reason))
-    return [leaks[i] for i in sorted(leaks)]
+            leaks.setdefault(i, (both[seen[0]].id, reason))
+    return {both[i].id: leaks[i] for i in sorted(leaks)}
 
 
 def check_leakage(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> None:
     """Raise `InputError` naming the first leaks between what tunes a judge and what tests it, if there are any."""
     if leaks := find_leaks(tuning, test):
-        first = "; ".join(f"{k.test_id!r} and {k.tuning_id!r} ({k.reason})" for k in leaks[:5])
+        first = "; ".join(f"{new!r} and {old!r} ({reason})" for new, (old, reason) in [*leaks.items()][:5])
         raise InputError(
             f"got {len(leaks)} of {len(test)} test examples that share a source with the ones tuned on, expected none: "
             f"{first}{'; …' * (len(leaks) > 5)}. Remove them from one side, or have one file split by group"

@@ -144,23 +144,9 @@ def compare(
     return row
 
 
-def machine() -> dict[str, Any]:
-    """Where and with what."""
-    names = ("faith_dspy", "dspy", "litellm", "httpx", "pydantic")
-    versions = {name: importlib.metadata.version(name) for name in names}
-    return {
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "load": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **versions},
-    }
-
-
 def table(found: dict[str, Any]) -> Table:
     """For people."""
-    out = Table(title=f"{found['date']} · {found['machine']} · load {found['load']}")
-    for name in ("in flight", "CPU ms/call", "plain", "ratio", "calls/s", "plain", "ratio"):
-        out.add_column(name, justify="right")
+    out = Table("in flight", "CPU ms/call", "plain", "ratio", "calls/s", "plain", "ratio", title=str(found["machine"]))
     for row in found["rows"]:
         cells = [row["in_flight"]]
         for name in ("cpu_ms_per_call", "calls_per_second"):
@@ -180,7 +166,14 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="overhead-")  # before dspy is imported
     logging.getLogger("dspy.clients.lm").addFilter(lambda record: False)  # a truncation warning for each plain reply
-    found: dict[str, Any] = {**machine(), "delay": DELAY, "first": options.first}
+    found: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 2),
+        "versions": {name: importlib.metadata.version(name) for name in ("faith_dspy", "dspy", "litellm")},
+        "delay": DELAY,
+        "first": options.first,
+    }
     with serving(0.0) as quick, serving(DELAY) as port:
         judge, recorder, source = judge_at(port), judge_at(quick), records(options.first)
         plain = plain_dspy(recorder, port)

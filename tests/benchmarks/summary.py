@@ -35,14 +35,11 @@ class Cost(_Model):
     """Per answer, on average."""
 
     calls: float
-    prompt_tokens: float
     cached_tokens: float
     computed_tokens: float
     output_tokens: float
     seconds: float
     """From giving the system an answer to its verdict."""
-    lm_seconds: float
-    """Those with a call under way."""
 
 
 class Beside(_Model):
@@ -140,7 +137,12 @@ def _system(name: str, rows: list[Row], reference: list[Row] | None) -> SystemRe
     labels, groups = [r.label for r in rows], [r.group for r in rows]
     passes, scores = [r.passes for r in rows], [r.score for r in rows]
     counted = [(not r.label) if r.passes is None else r.passes for r in rows]
-    faults = Counter(_kind(r.why or "no reason given") for r in rows if r.passes is None)
+    faults = Counter(
+        # without the addresses and counts that make every fault look different
+        re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", r.why or "no reason given")
+        for r in rows
+        if r.passes is None
+    )
     return SystemResult(
         system=name,
         title=SYSTEMS[name].title,
@@ -155,11 +157,6 @@ def _system(name: str, rows: list[Row], reference: list[Row] | None) -> SystemRe
     )
 
 
-def _kind(why: str) -> str:
-    """A fault without the addresses and counts that make every one of its kind look different."""
-    return re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", why)
-
-
 def _best_cut(rows: Sequence[Row]) -> float | None:
     known = [(r.label, r.score) for r in rows if r.score is not None]
     if len({label for label, _ in known}) < 2:
@@ -170,17 +167,9 @@ def _best_cut(rows: Sequence[Row]) -> float | None:
 
 
 def _cost(rows: Sequence[Row]) -> Cost:
-    total = sum((r.usage for r in rows), Usage())
-    n = len(rows)
-    return Cost(
-        calls=total.calls / n,
-        prompt_tokens=total.prompt_tokens / n,
-        cached_tokens=total.cached_tokens / n,
-        computed_tokens=total.computed_tokens / n,
-        output_tokens=total.output_tokens / n,
-        seconds=sum(r.seconds for r in rows) / n,
-        lm_seconds=total.seconds / n,
-    )
+    total, n = sum((r.usage for r in rows), Usage()), len(rows)
+    told = {name: getattr(total, name) / n for name in Cost.model_fields if name != "seconds"}
+    return Cost(**told, seconds=sum(r.seconds for r in rows) / n)
 
 
 def _beside(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> Beside:

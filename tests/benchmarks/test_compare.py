@@ -143,12 +143,12 @@ def test_peers(run, library, system):
 
 
 def test_report(run):
-    """The report has a row per system, the baseline, and says who took no part and why."""
+    """The report has a row per system, the least tokens, and says who took no part and why."""
     book, _ = run("sentence", "champion")
     results = summarise(book)
     text = markdown(results)
     assert "| faith_dspy, untuned, by sentence |" in text
-    assert "baseline" in text
+    assert "| least: read once, 3 tokens a statement |" in text
     assert "faith_dspy, tuned took no part" in text
     assert ("contexts are too few" in text) is (results.sets[0].contexts < 6)
 
