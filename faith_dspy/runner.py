@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
 
 MAX_SHOWN = 2_000
-MAX_SHOWN_BYTES = 64 * 2**20
-"""An HTML page holds the first answers up to these limits; a larger one would not open."""
+"""An HTML page holds so many answers; a larger one would not open."""
 REPLIES_IN_MEMORY = 1_000
 
 
@@ -51,7 +50,6 @@ class Tally:
     """Wall time of this run."""
     shown: list[tuple[dict[str, Any], Judgment]] = field(default_factory=list)
     """The first records with their judgments, if the caller asked for them."""
-    shown_bytes: int = 0
 
     @property
     def rows(self) -> int:
@@ -78,17 +76,6 @@ class Tally:
         else:
             self.scored += 1
         self.unreadable += record.problem is not None
-
-    def show(self, record: Record, judgment: Judgment) -> None:
-        """Keep a judgment for the page, if there is room for it."""
-        if not self.full:
-            self.shown.append((record.row if record.problem is None else {"id": f"line {record.line}"}, judgment))
-            self.shown_bytes += record.size
-
-    @property
-    def full(self) -> bool:
-        """Whether the page has no more room."""
-        return len(self.shown) >= MAX_SHOWN or self.shown_bytes >= MAX_SHOWN_BYTES
 
 
 def run(
@@ -122,8 +109,8 @@ def run(
             for record, fields, row_end in finished(out, records, fingerprint):
                 end = row_end
                 tally.count(record, fields.get("score"), fields.get("unscored"))
-                if show and not tally.full:
-                    tally.show(record, _judgment(fields, out, tally.rows))
+                if show and len(tally.shown) < MAX_SHOWN:
+                    tally.shown.append((_shown(record), _judgment(fields, out, tally.rows)))
                 advance(record.line - at)
                 at = record.line
             tally.resumed = tally.rows
@@ -144,8 +131,8 @@ def run(
             handle.flush()
             tally.count(record, judgment.score, judgment.unscored)
             tally.usage += judgment.usage
-            if show:
-                tally.show(record, judgment)
+            if show and len(tally.shown) < MAX_SHOWN:
+                tally.shown.append((_shown(record), judgment))
             advance(record.line - at)
             at = record.line
     tally.seconds = time.monotonic() - started
@@ -190,6 +177,10 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
 
 def _given(record: Record) -> dict[str, Any] | InputError:
     return record.row if record.problem is None else InputError(f"line {record.line}: {record.problem}")
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    return record.row if record.problem is None else {"id": f"line {record.line}"}
 
 
 def _line(record: Record, judgment: Judgment, fingerprint: str) -> bytes:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import nullcontext
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.artifact import load_judge
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import MissingExtraError
 from faith_dspy.integrations.explanation import explain, value
 from faith_dspy.integrations.mlflow_traces import record_of
 from faith_dspy.judge import Judge
@@ -23,8 +21,6 @@ try:
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback
     from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField
-    from mlflow.genai.scorers import Scorer
-    from mlflow.genai.scorers import scorer as as_scorer
     from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
 except ModuleNotFoundError as exc:
@@ -35,6 +31,8 @@ except ModuleNotFoundError as exc:
 from pydantic import PrivateAttr
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlflow.entities import Trace
 
     from faith_dspy.schema import Judgment, StatementVerdict
@@ -63,29 +61,26 @@ class FaithfulnessScorer(MlflowJudge):
     passes) and ``faithfulness/scored/mean``.
 
     It may be called from any number of MLflow's threads. An embedded LM judges one answer at a time, as it has a single
-    prefix cache. ``timeout``: seconds for one answer, 0 for the LM's own limit.
+    prefix cache. ``timeout``: seconds for one answer. MLflow's registry takes functions alone: to register a scorer,
+    call this one in a function decorated with `mlflow.genai.scorer`.
     """
 
+    statements: Literal["unsupported", "all", "none"] = "unsupported"
     _source: Any = PrivateAttr()
     _judge: Judge | None = PrivateAttr(default=None)
-    _statements: str = PrivateAttr()
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
-    _turn: Any = PrivateAttr(default_factory=lambda: nullcontext())
+    _turn: Any = PrivateAttr(default_factory=nullcontext)
 
     def __init__(
         self,
         judge: Judge | str | Path,
         *,
         name: str = "faithfulness",
-        statements: Literal["unsupported", "all", "none"] = "unsupported",
         description: str | None = "How far the answer says only what its context supports.",
-        aggregations: list[Any] | None = None,
-        timeout: float = 0,
+        **options: Any,
     ) -> None:
-        if statements not in ("unsupported", "all", "none"):
-            raise InputError(f"got statements={statements!r}, expected 'unsupported', 'all' or 'none'")
-        super().__init__(name=name, description=description, aggregations=aggregations, timeout=timeout)
-        self._source, self._statements = judge, statements
+        super().__init__(name=name, description=description, **options)
+        self._source = judge
 
     @property
     def judge(self) -> Judge:
@@ -135,7 +130,7 @@ class FaithfulnessScorer(MlflowJudge):
             return [one("", None, error=error, **why), one("/scored", False)]
         found = [one("", value(judgment), **why), one("/faithful", judgment.faithful), one("/scored", True)]
         for i, s in enumerate(judgment.statements):
-            if self._statements == "all" or (self._statements == "unsupported" and not s.is_supported):
+            if self.statements == "all" or (self.statements == "unsupported" and not s.is_supported):
                 reason = s.reason or s.error
                 rationale = f"{s.text} – {reason}" if reason else s.text
                 metadata = _statement_metadata(i, s)
@@ -163,62 +158,8 @@ class FaithfulnessScorer(MlflowJudge):
 
     @property
     def kind(self) -> ScorerKind:
-        """MLflow's registry stores the function of `model_dump`."""
-        return ScorerKind.DECORATOR
-
-    def model_dump(self, **_: Any) -> dict[str, Any]:
-        """What MLflow registers: a function that names the place of the judge and nothing else.
-
-        ``scorer.register()`` works where MLflow accepts custom code: on Databricks, or with
-        MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS=true. ``scorer.start()``, which scores new traces by itself, needs
-        Databricks: MLflow's own server starts only judges on its gateway (3.17). There, run `mlflow.genai.evaluate`
-        over `mlflow.search_traces` on a schedule. Raises `InputError` for a scorer made from a `Judge` in memory:
-        export or register the judge, and make the scorer from its place.
-        """
-        return dict(self._as_function().model_dump())
-
-    def _as_function(self) -> Scorer:
-        if isinstance(self._source, Judge):
-            raise InputError(
-                "this scorer holds a Judge, which cannot be registered with it; expected a scorer made from the "
-                "judge's place. Save or register the judge, then: FaithfulnessScorer('models:/faithfulness@champion')"
-            )
-        place = str(self._source) if ":/" in str(self._source) else str(Path(self._source).absolute())
-        own_name, own_statements = self.name, self._statements
-
-        # MLflow stores the source of the body and the signature with its defaults: they must stand alone.
-        def faithfulness(  # type: ignore[no-untyped-def]
-            *, inputs=None, outputs=None, expectations=None, trace=None,
-            judge=place, name=own_name, statements=own_statements,
-        ):  # fmt: skip
-            from faith_dspy.integrations.mlflow_scorer import scorer
-
-            made = scorer(judge, name, statements)
-            return made(inputs=inputs, outputs=outputs, expectations=expectations, trace=trace)
-
-        kept: dict[str, Any] = {
-            "description": self.description,
-            "aggregations": self.aggregations,
-            "timeout": self.timeout,
-        }
-        return as_scorer(faithfulness, name=self.name, **kept)
-
-    def __deepcopy__(self, memo: Any = None) -> FaithfulnessScorer:
-        """A scorer of the same judge: an LM is not copied."""
-        return FaithfulnessScorer(
-            self._source,
-            name=self.name,
-            statements=self._statements,  # type: ignore[arg-type]
-            description=self.description,
-            aggregations=self.aggregations,
-            timeout=self.timeout or 0,
-        )
-
-
-@lru_cache(maxsize=8)
-def scorer(judge: str, name: str, statements: Any) -> FaithfulnessScorer:
-    """The scorer of a judge in a place, loaded once: what a registered scorer calls."""
-    return FaithfulnessScorer(judge, name=name, statements=statements)
+        """A class: MLflow does not register it."""
+        return ScorerKind.CLASS
 
 
 def _metadata(judgment: Judgment) -> dict[str, str]:

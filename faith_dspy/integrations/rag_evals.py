@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment
 
 
-class GradedStatement(BaseModel):
+class GradedStatement(BaseModel, extra="forbid", frozen=True):
     """One statement of the answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     statement: str
     is_supported: bool | None
@@ -31,13 +29,11 @@ class GradedStatement(BaseModel):
     """Why, where the judge was asked for reasons."""
 
 
-class Grade(BaseModel):
+class Grade(BaseModel, extra="forbid", frozen=True):
     """The grade of one answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     statements: tuple[GradedStatement, ...] = ()
-    overall_score: float | None = Field(default=None, ge=0, le=1)
+    overall_score: float | None = None
     """Supported statements over all; None when the answer could not be scored."""
     unscored: str | None = None
     """Why there is no score; an empty answer does not score 0."""

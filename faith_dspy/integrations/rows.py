@@ -5,8 +5,7 @@ Every record becomes a row: a bad record, or a failed LM, becomes an unscored ro
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -85,13 +84,13 @@ def judge_rows(
         judge.ready()
     except FaithDspyError as exc:  # everything else that goes wrong is an unscored judgment already
         failed = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
-        yield from (row_of(failed) for _ in records)
+        yield from (_row(failed) for _ in records)
         return
     with metered(Limits(calls_per_second=calls_per_second)):
-        yield from map(row_of, judge.stream(records, threads))
+        yield from map(_row, judge.stream(records, threads))
 
 
-def row_of(judgment: Judgment) -> dict[str, Any]:
+def _row(judgment: Judgment) -> dict[str, Any]:
     """A `JudgedRow` as a dictionary."""
     statements = [s.model_dump_json(exclude={"features"}) for s in judgment.statements]
     fields = judgment.model_dump(mode="json", include=set(JudgedRow.model_fields) - {"statements"})
@@ -99,20 +98,13 @@ def row_of(judgment: Judgment) -> dict[str, Any]:
     return fields | {"verdict_counts": counts, "statements": f"[{', '.join(statements)}]"}
 
 
-def ddl(model: type[BaseModel]) -> str:
-    """A model as a Spark type: ``struct<score double, …>``."""
-    return f"struct<{', '.join(f'{name} {_ddl(hint)}' for name, hint in get_type_hints(model).items())}>"
-
-
-def _ddl(hint: Any) -> str:
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (a for a in get_args(hint) if a is not type(None))
-    if issubclass(hint, BaseModel):
-        return ddl(hint)
-    return {float: "double", bool: "boolean", int: "long", str: "string"}[hint]
-
-
-RESULT_TYPE = f"struct<judgment {ddl(JudgedRow)}>"
+RESULT_TYPE = (
+    "struct<judgment struct<score double, faithful boolean, probability double, level string, needs_review boolean, "
+    "unscored string, detail string, verdict_counts struct<fully_supported long, partially_supported long, "
+    "no_evidence long, contradictory long, not_supported long, unjudged long>, statements string, "
+    "usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, seconds double, "
+    "dollars double>>>"
+)
 """For ``mlflow.pyfunc.spark_udf(…, result_type=RESULT_TYPE, params={"nested": True})``: one field, ``judgment``, that
 holds a `JudgedRow`. Without nesting, MLflow 3.17 turns null texts into 'nan' and null booleans into false as soon as
 another row of the batch has a value."""

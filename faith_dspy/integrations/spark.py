@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
 COLUMN = "judgment"
 """Name of the column that is added: a struct with the fields of `faith_dspy.integrations.rows.JudgedRow`."""
-_TYPES = {
-    "answer": "string",
-    "question": "string",
-    "context": r"string|array<(string|struct<(.*,)?text:string(,.*)?>)>",
-}
 _LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz")
 
 
@@ -90,12 +85,7 @@ def judge_table(
 
 
 def judge_file(
-    source: str,
-    judge: str | Path,
-    out: str,
-    *,
-    settings: Mapping[str, str] | None = None,
-    **options: Any,
+    source: str, judge: str | Path, out: str, *, settings: Mapping[str, str] | None = None, **options: Any
 ) -> Tally:
     """Parquet (or JSON lines) in, Parquet out, on the Spark that is configured here; ``settings`` are added to it.
 
@@ -103,28 +93,28 @@ def judge_file(
     over all cores. ``options`` are those of `judge_table`. An active session is used as it is. Raises `InputError`
     for a table that cannot be read, judged or written.
     """
-    from pyspark.errors import PySparkException
-
-    started = time.monotonic()
-    spark, ours = _session(settings or {})
     try:
-        try:
-            table = spark.read.json(source) if source.endswith(_LINES) else spark.read.parquet(source)
-        except PySparkException as exc:
-            raise InputError(
-                f"{source}: Spark cannot read it ({in_short(exc)}); expected Parquet or JSON lines."
-            ) from exc
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as exc:
+        raise MissingExtraError("pyspark", "spark", "Judging on Spark") from exc
+    started = time.monotonic()
+    active = SparkSession.getActiveSession()
+    try:
+        spark = active or _new_session(settings or {})
+    except (PySparkException, OSError) as exc:
+        raise FaithDspyError(f"Spark does not start ({in_short(exc)}). It needs Java 17 or newer on PATH.") from exc
+    try:
+        table = spark.read.json(source) if source.endswith(_LINES) else spark.read.parquet(source)
         cores = spark.sparkContext.defaultParallelism
         if table.rdd.getNumPartitions() < cores:
             table = table.repartition(cores)
-        judged = judge_table(table, judge, **options)
-        try:
-            judged.write.parquet(out)
-        except PySparkException as exc:
-            raise InputError(f"--out {out}: Spark could not write it ({in_short(exc)}).") from exc
+        judge_table(table, judge, **options).write.parquet(out)
         return _tally(spark.read.parquet(out), time.monotonic() - started)
+    except PySparkException as exc:
+        raise InputError(f"Spark cannot judge {source} into {out} ({in_short(exc)}).") from exc
     finally:
-        if ours:
+        if active is None:
             spark.stop()
 
 
@@ -147,53 +137,37 @@ def _inputs(table: DataFrame) -> list[Column]:
         raise InputError(f"the table has the columns {', '.join(types) or '(none)'}; expected answer and context.")
     if COLUMN in types:
         raise InputError(f"the table already has a column {COLUMN!r}, the name of the one to be added; rename it.")
-    for name, expected in _TYPES.items():
-        if name in types and not re.fullmatch(expected, types[name]):
-            wanted = "array<string>" if name == "context" else expected
-            raise InputError(f"column {name} is {types[name]}, expected {wanted}.")
     context = F.col("context.text") if types["context"].startswith("array<struct") else F.col("context")
     if types["context"] == "string":
         context = F.when(context.isNotNull(), F.array(context))
     context = F.transform(context, lambda chunk: F.coalesce(chunk, F.lit("")))  # chunk ids are positions
-    question = F.col("question") if "question" in types else F.lit(None).cast("string")
-    return [question.alias("question"), context.alias("context"), F.col("answer")]
+    question = F.col("question") if "question" in types else F.lit(None)
+    texts = {"question": question.cast("string"), "context": context, "answer": F.col("answer").cast("string")}
+    return [column.alias(name) for name, column in texts.items()]
 
 
-def _session(settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """The active session, or a new one; and whether it is new."""
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError as exc:
-        raise MissingExtraError("pyspark", "spark", "Judging on Spark") from exc
+def _new_session(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if (active := SparkSession.getActiveSession()) is not None:
-        return active, False
     builder = SparkSession.builder.appName("faith-dspy judge")
     for key, value in {"spark.sql.execution.arrow.maxRecordsPerBatch": "500", **settings}.items():
         builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-    except (PySparkException, OSError) as exc:
-        raise FaithDspyError(f"Spark does not start ({in_short(exc)}). It needs Java 17 or newer on PATH.") from exc
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    return spark, True
+    return spark
 
 
 def _tally(judged: DataFrame, seconds: float) -> Tally:
     """The counts of a judged table."""
     from pyspark.sql import functions as F
 
-    usage = F.col(COLUMN).usage
-    sums = [F.sum(usage[name]).alias(name) for name in Usage.model_fields]
-    unpriced = F.count_if((usage.calls > 0) & usage.dollars.isNull()).alias("unpriced")
+    sums = {name: F.sum(f"{COLUMN}.usage.{name}").alias(name) for name in Usage.model_fields if name != "dollars"}
     tally = Tally(seconds=seconds)
-    by_reason = judged.groupBy(F.col(COLUMN).unscored.alias("why"))
-    for row in by_reason.agg(F.count("*").alias("n"), unpriced, *sums).collect():
-        if row.why is None:
+    for row in judged.groupBy(f"{COLUMN}.unscored").agg(F.count("*").alias("n"), *sums.values()).collect():
+        if row.unscored is None:
             tally.scored = row.n
         else:
-            tally.unscored[row.why] = row.n
-        spent = {name: row[name] for name in Usage.model_fields}
-        tally.usage += Usage.model_validate(spent | ({"dollars": None} if row.unpriced else {}))
+            tally.unscored[row.unscored] = row.n
+        tally.usage += Usage.model_validate({name: row[name] for name in sums})
     return tally

@@ -1,4 +1,4 @@
-"""A judge as an evaluator in a Strands `Experiment`.
+"""A judge as an evaluator in a Strands `Experiment`, and the turns of a Strands session as records for a judge.
 
 from faith_dspy.integrations.strands import FaithfulnessEvaluator
 Experiment(cases=cases, evaluators=[FaithfulnessEvaluator(load_judge("judges/champion"))]).run_evaluations(task)
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, MissingExtraError
 from faith_dspy.integrations.datum import record
 from faith_dspy.integrations.explanation import explain, value
-from faith_dspy.integrations.strands_sessions import records
+from faith_dspy.io.conversation import from_conversation
 from faith_dspy.schema import Unscored
 
 try:
     from strands_evals.evaluators import Evaluator
+    from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
 except ModuleNotFoundError as exc:
@@ -83,3 +84,31 @@ def _asked(case: Any) -> dict[str, Any]:
         texts = {"question": case.input, "answer": case.actual_output}
         found = record({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
     return {k: found[k] for k in ("question", "context", "answer")}
+
+
+def records(session: Session) -> list[dict[str, Any]]:
+    """One record per turn of a strands_evals `Session`, in order, each judged against all that went before it.
+
+    Strands' own extractor splits the session, at the level its faithfulness evaluator uses: what users said, what
+    tools returned and what the agent said before. ``source`` reads ``turn 1: tool search_docs``; turns count from 0
+    over the session, and the tools of one answer are one turn.
+    """
+    out = []
+    for turn in TraceExtractor(EvaluationLevel.TRACE_LEVEL).extract(session):
+        answer = {"role": "assistant", "content": turn.agent_response.text}
+        history = [_message(item, i) for i, item in enumerate(turn.session_history)]
+        question, context, text = from_conversation([*history, answer])
+        out.append({"id": turn.span_info.span_id, "question": question, "context": context, "answer": text})
+    return out
+
+
+def _message(item: Any, turn: int) -> dict[str, Any]:
+    """An entry of Strands' history as a message: what somebody said, or the list of an answer's tool runs."""
+    if not isinstance(item, list):
+        return {"role": item.role.value, "content": [{"text": b.text} for b in item.content if hasattr(b, "text")]}
+    blocks: list[dict[str, Any]] = []
+    for i, run in enumerate(item):
+        text, status = run.tool_result.content or run.tool_result.error, "error" if run.tool_result.error else "success"
+        blocks.append({"toolUse": {"toolUseId": f"{turn}.{i}", "name": run.tool_call.name}})
+        blocks.append({"toolResult": {"toolUseId": f"{turn}.{i}", "content": text or "", "status": status}})
+    return {"role": "tool", "content": blocks}

@@ -38,7 +38,7 @@ def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], 
     last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "assistant"), None)
     if last is None:
         raise InputError(f"conversation has no assistant message among {len(messages)}; there is nothing to judge")
-    tools = tool_names(messages)
+    tools = _tool_names(messages)
     question, chunks = None, []
     for turn, message in enumerate(messages[:last]):
         texts = []
@@ -55,18 +55,17 @@ def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], 
     return question, chunks, "\n".join(answer)
 
 
-def tool_names(messages: Any) -> dict[str, str]:
+def _tool_names(messages: Any) -> dict[str, str]:
     """Name of the tool by the id of its call, from all calls in the messages."""
     names: dict[str, str] = {}
-    for message in messages:
+    for turn, message in enumerate(messages):
         listed = message.get("tool_calls")
-        calls = [*(listed if isinstance(listed, list | tuple) else ()), *_blocks(message)]
-        # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
-        calls = [c.get("toolUse") or c for c in calls if isinstance(c, Mapping)]
-        for call in (c for c in calls if isinstance(c, Mapping)):
-            function = call.get("function")
-            name = function.get("name") if isinstance(function, Mapping) else call.get("name")
-            call_id = call.get("id") or call.get("toolUseId")
+        calls = [*(listed if isinstance(listed, list | tuple) else ()), *_blocks(message, turn)]
+        for call in map(_mapping, calls):
+            # Bedrock wraps the call, OpenAI the function; Anthropic and OpenTelemetry have both names beside the id.
+            inner = _mapping(call.get("toolUse")) or call
+            call_id = inner.get("id") or inner.get("toolUseId")
+            name = (_mapping(inner.get("function")) or inner).get("name")
             if call_id and name:
                 names[str(call_id)] = str(name)
     return names
@@ -82,7 +81,7 @@ def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> 
         if isinstance(block, str):
             pieces.append(Piece(block, whole))
             continue
-        result = block.get("toolResult") or block
+        result = block.get("toolResult", block)
         result = result if isinstance(result, Mapping) else {"content": result}
         kind = block.get("type")
         if "toolResult" in block or kind in ("tool_result", "tool_call_response"):
@@ -98,14 +97,14 @@ def _pieces(message: Mapping[str, Any], turn: int, tools: Mapping[str, str]) -> 
     return [p for p in pieces if p.text.strip()]
 
 
-def _blocks(message: Mapping[str, Any], turn: int | None = None) -> list[Any]:
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _blocks(message: Mapping[str, Any], turn: int) -> list[Any]:
     content = message.get("parts") if message.get("content") is None else message["content"]
-    if content is None:
-        return []
-    blocks = [content] if isinstance(content, str | Mapping) else content
+    blocks = [content] if isinstance(content, str | Mapping) else content or []
     if not isinstance(blocks, list | tuple) or not all(isinstance(b, str | Mapping) for b in blocks):
-        if turn is None:
-            return []
         raise InputError(f"conversation[{turn}]: content is {str(content)[:40]!r}, expected text or a list of blocks")
     return list(blocks)
 
@@ -116,11 +115,7 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if (
-        isinstance(value, list | tuple)
-        and value
-        and all(isinstance(v, str) or _content_of(v) is not None for v in value)
-    ):
+    if isinstance(value, list | tuple) and value and all(_content_of(v) is not None for v in value):
         return "\n".join(as_text(v) for v in value)
     inner = _content_of(value)
     if inner is not None:
@@ -129,9 +124,9 @@ def as_text(value: Any) -> str:
 
 
 def _content_of(block: Any) -> Any:
-    """The text or JSON inside a content block; None for anything else."""
+    """A text itself, the text or JSON inside a content block; None for anything else."""
     if not isinstance(block, Mapping):
-        return None
+        return block if isinstance(block, str) else None
     if block.get("type") in ("text", "refusal") or (set(block) <= {"text", "json", "type"} and len(block) <= 2):
         return next((block[k] for k in ("text", "content", "refusal", "json") if block.get(k) is not None), None)
     return None

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.records import open_records
-from faith_dspy.schema import Chunk, LabelledExample, Verdict, digest
+from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,33 +71,27 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
         context = as_chunks(row.get("context"))
         if not any(chunk.text.strip() for chunk in context):
             raise InputError("context is empty: a labelled example needs the text the answer was judged against")
-        statements = [_statement(s, i) for i, s in enumerate(_list(row.get("statements", []), "statements"))]
-        for i, s in enumerate(statements):
-            bad = [c for c in s.get("supporting_chunk_ids") or () if not 0 <= c < len(context)]
-            if bad:
-                raise InputError(
-                    f"statements[{i}] names chunk {bad[0]}, but the context has {len(context)} chunks, counted from 0"
-                )
         answer = row.get("answer")
         if not isinstance(answer, str) or not answer.strip():
             raise InputError(f"answer is {answer!r}, expected text")
         meta: dict[str, Any] = row["meta"] if isinstance(row.get("meta"), dict) else {}
         tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
         fields = {k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row}
-        faithful = fields.get("faithful")
-        if faithful is not None and not isinstance(faithful, bool):
-            raise InputError(f"faithful is {faithful!r}, expected true or false")
+        if not isinstance(fields.get("faithful", True), bool):
+            raise InputError(f"faithful is {row['faithful']!r}, expected true or false")
+        fields["statements"] = row.get("statements", [])
+        if isinstance(fields["statements"], list):
+            fields["statements"] = [_statement(s) for s in fields["statements"]]
         key = digest([fields.get("question"), [c.text for c in context], answer])
-        return LabelledExample.model_validate(
-            {
-                **fields,
-                "id": str(row.get("id", key)),
-                "context": context,
-                "answer": answer,
-                "statements": statements,
-                "tags": tags,
-            }
+        example = LabelledExample.model_validate(
+            {**fields, "id": str(row.get("id", key)), "context": context, "answer": answer, "tags": tags}
         )
+        for i, statement in enumerate(example.statements):
+            if bad := [c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)]:
+                raise InputError(
+                    f"statements[{i}] names chunk {bad[0]}, but the context has {len(context)} chunks, counted from 0"
+                )
+        return example
     except InputError as exc:
         raise LabelsError(f"{where}: {exc}. {_FORMAT}") from exc
     except ValidationError as exc:
@@ -133,25 +127,5 @@ def label_set_hash(examples: Sequence[LabelledExample]) -> str:
     return digest(sorted(digest(e.model_dump(mode="json")) for e in examples))
 
 
-def _list(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{name} is {type(value).__name__}, expected a list")
-    return value
-
-
-def _statement(value: Any, i: int) -> dict[str, Any]:
-    if not isinstance(value, dict) or not isinstance(value.get("text"), str) or not value["text"].strip():
-        raise InputError(f"statements[{i}] is {str(value)[:60]!r}, expected an object with a 'text'")
-    verdict = value.get("verdict")
-    if verdict is not None and verdict not in list(Verdict):
-        raise InputError(f"statements[{i}] has the verdict {verdict!r}, expected one of {', '.join(Verdict)}")
-    ids = value.get("supporting_chunk_ids")
-    if ids is not None and not (isinstance(ids, list) and all(type(c) is int for c in ids)):
-        raise InputError(f"statements[{i}].supporting_chunk_ids is {ids!r}, expected a list of whole numbers")
-    reason = value.get("reason")
-    return {
-        "text": value["text"],
-        "verdict": verdict,
-        "supporting_chunk_ids": ids,
-        "reason": None if reason is None else str(reason),
-    }
+def _statement(value: Any) -> Any:
+    return {k: value[k] for k in LabelledStatement.model_fields if k in value} if isinstance(value, dict) else value

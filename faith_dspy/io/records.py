@@ -15,8 +15,6 @@ from faith_dspy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_LINE = 16 * 2**20
-"""Bytes of one record. A longer line is skipped and reported: it would fill the memory, and no LM reads it."""
 STANDARD = Path("-")
 """Standard input or output."""
 
@@ -27,8 +25,6 @@ class Record:
 
     line: int
     """Counted from 1."""
-    size: int
-    """Bytes."""
     key: str
     """First 16 hex digits of the line's SHA-256."""
     row: dict[str, Any] = field(default_factory=dict)
@@ -54,23 +50,11 @@ def open_records(source: Path) -> Iterator[Iterator[Record]]:
 
 def read_records(handle: IO[bytes]) -> Iterator[Record]:
     """Each non-empty line as a `Record`, read as it is needed; a line without an object says what is wrong with it."""
-    number = 0
-    while line := handle.readline(MAX_LINE):
-        number += 1
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if len(line) == MAX_LINE and not line.endswith(b"\n"):
-            size, hashed = len(line), hashlib.sha256(line)
-            while line and not line.endswith(b"\n"):
-                line = handle.readline(MAX_LINE)
-                size += len(line)
-                hashed.update(line)
-            too_long = f"has {size:,} bytes, expected {MAX_LINE:,} at most"
-            yield Record(number, 0, hashed.hexdigest()[:16], problem=too_long)
-        elif text := line.strip():
+    for number, line in enumerate(handle, 1):
+        if text := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
             found = _parse(text)
             row, problem = ({}, found) if isinstance(found, str) else (found, None)
-            yield Record(number, len(line), hashlib.sha256(text).hexdigest()[:16], row, problem)
+            yield Record(number, hashlib.sha256(text).hexdigest()[:16], row, problem)
 
 
 def _parse(line: bytes) -> dict[str, Any] | str:
@@ -95,9 +79,5 @@ def count_lines(source: Path) -> int | None:
     """Number of lines of a file; None for anything that is not a file, as a pipe can be read only once."""
     if source == STANDARD or not source.is_file():
         return None
-    count, last = 0, b"\n"
     with source.open("rb") as handle:
-        while block := handle.read(2**20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+        return sum(1 for _ in handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
 
@@ -14,18 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class ImportedLabels(BaseModel):
+class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     """Labelled answers, and what did not become one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rows: list[dict[str, Any]]
     """Lines of a labels file."""
-    split: list[str] = Field(default_factory=list)
+    split: list[str] = []
     """Ids of answers left out because their annotators are split."""
-    unreadable: dict[str, str] = Field(default_factory=dict)
+    unreadable: dict[str, str] = {}
     """Answers left out because they have no answer or no context: id, and what is wrong."""
-    unknown: dict[str, int] = Field(default_factory=dict)
+    unknown: dict[str, int] = {}
     """Label words whose meaning is not known, and how often they were given."""
 
     @property

@@ -11,10 +11,9 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, LabelsError, MissingExtraError
+from faith_dspy.errors import InputError, LabelsError, in_short
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
 from faith_dspy.optimize.data.imported import ImportedLabels
@@ -101,24 +100,19 @@ def import_labels(
 
 
 def _table(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    unknown = [c for c in columns.values() if _at(row, c) is None and c.partition(".")[0] not in row]
-    if unknown:
-        raise InputError(f"there is no column {unknown[0]!r}; there are: {', '.join(map(str, row))}.")
-    out = {}
+    out: dict[str, Any] = {}
     for field, names in FIELDS.items():
         names = (columns[field],) if field in columns else names
         value = next((v for n in names if (v := _at(row, n)) is not None), None)
         if value is not None:
-            out[field] = value
-    missing = [f for f in ("context", "answer") if f not in out]
-    if missing:
-        raise InputError(
-            f"no column is taken for {missing[0]}; there are: {', '.join(map(str, row))}. Name it with --map "
-            f"{missing[0]}=COLUMN."
-        )
+            out[field] = str(value) if field in ("id", "group", "split") else value
+        elif field in ("context", "answer"):
+            raise InputError(
+                f"no column is taken for {field}; there are: {', '.join(map(str, row))}. Name it with --map "
+                f"{field}=COLUMN."
+            )
     context = _parsed(out["context"])
     out["context"] = [context] if isinstance(context, str) else context
-    out |= {k: str(out[k]) for k in ("id", "group", "split") if k in out}
     return out
 
 
@@ -151,7 +145,7 @@ def _argilla(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, An
 def _annotated(texts: Mapping[str, Any], columns: Mapping[str, str], people: Mapping[str, Any]) -> dict[str, Any]:
     out = _table(texts, {k: v for k, v in columns.items() if k != "faithful"})
     out.pop("faithful", None)
-    return {**out, "annotators": dict(people)} if people else out
+    return {**out, "annotators": people} if people else out
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]]] = {
@@ -163,29 +157,24 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     suffix = path.suffix.lower()
-    if suffix in (".jsonl", ".ndjson"):
-        return [row for _, row in read_jsonl(path)]
-    if not path.is_file():
-        raise LabelsError(f"{path}: is not a file; expected CSV, TSV, JSON, JSON lines or Parquet.")
-    if suffix not in (".json", ".csv", ".tsv", ".parquet"):
-        raise LabelsError(f"{path}: ends in {suffix or 'nothing'}; expected .csv, .tsv, .json, .jsonl or .parquet.")
     try:
-        if suffix == ".json":
+        if suffix in (".jsonl", ".ndjson"):
+            rows = [row for _, row in read_jsonl(path)]
+        elif suffix == ".json":
             rows = json.loads(path.read_text(encoding="utf-8-sig"))
-        else:
+        elif suffix in (".csv", ".tsv", ".parquet"):
             pandas = need("pandas", f"Reading {suffix} files")
-            by_suffix = {".csv": partial(pandas.read_csv, dtype=str), ".tsv": partial(pandas.read_table, dtype=str)}
-            rows = json.loads(by_suffix.get(suffix, pandas.read_parquet)(path).to_json(orient="records"))
-    except MissingExtraError:
-        raise
-    except Exception as exc:
-        raise LabelsError(f"{path}: cannot be read ({str(exc).strip().splitlines()[0]}).") from exc
+            text = {"dtype": str, "sep": "\t" if suffix == ".tsv" else ","}
+            frame = pandas.read_parquet(path) if suffix == ".parquet" else pandas.read_csv(path, **text)
+            rows = json.loads(frame.to_json(orient="records"))
+        else:
+            raise LabelsError(f"{path}: ends in {suffix or 'nothing'}; expected .csv, .tsv, .json, .jsonl or .parquet.")
+    except (OSError, ValueError) as exc:
+        raise LabelsError(f"{path}: cannot be read ({in_short(exc)}).") from exc
     if isinstance(rows, dict):  # {"data": […]}
         rows = next((v for v in rows.values() if isinstance(v, list)), None)
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
         raise LabelsError(f"{path}: expected a list of objects.")
-    if suffix == ".json":
-        return rows
     return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 
@@ -210,26 +199,23 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _people(row: Mapping[str, Any]) -> dict[str, Any]:
+def _people(row: Mapping[str, Any]) -> Mapping[str, Any]:
     given = _parsed(row.get("annotators"))
     if isinstance(given, list):
         return {f"person {i + 1}": label for i, label in enumerate(given)}
-    return dict(given) if isinstance(given, Mapping) else {}
+    return given or {}
 
 
 def _spans(value: Any) -> list[Mapping[str, Any]] | None:
     """The spans of a label that is a list of spans; None for any other label."""
     found = _parsed(value)
-    if isinstance(found, list) and all(isinstance(s, Mapping) and {"start", "end"} <= s.keys() for s in found):
-        return found
-    return None
+    is_spans = isinstance(found, list) and all(isinstance(s, Mapping) and {"start", "end"} <= s.keys() for s in found)
+    return found if is_spans else None
 
 
 def _statements(answer: str, spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     out = []
-    for s in sentences(answer):
-        if carries_statement(s.text):
-            overlaps = any(int(x["start"]) < s.end and s.start < int(x["end"]) for x in spans)
-            verdict = Verdict.NOT_SUPPORTED if overlaps else Verdict.FULLY_SUPPORTED
-            out.append({"text": s.text, "verdict": verdict.value})
+    for s in (s for s in sentences(answer) if carries_statement(s.text)):
+        overlaps = any(int(x["start"]) < s.end and s.start < int(x["end"]) for x in spans)
+        out.append({"text": s.text, "verdict": (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED)[overlaps].value})
     return out

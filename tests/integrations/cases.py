@@ -38,7 +38,14 @@ class Case(NamedTuple):
         return max(0.0, sum(WEIGHT[label] for _, label in self.sentences) / len(self.sentences))
 
 
-SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
+LABELS = {
+    "supported": ("fully", "fully"),
+    "partly": ("fully", "partly"),
+    "unsupported": ("nothing", "nothing"),
+    "contradicted": ("contradicts", "contradicts"),
+}
+"""Labels of the two sentences of each version, in the order in which `SUBJECTS` has the eight sentences."""
+SUBJECTS: dict[str, tuple[str, list[str], list[str]]] = {
     "apollo_11": (
         "Who flew on Apollo 11, and when did it land?",
         [
@@ -46,24 +53,16 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "The crew of Apollo 11 was Neil Armstrong, Buzz Aldrin and Michael Collins.",
             "Collins stayed in orbit while Armstrong and Aldrin walked on the surface.",
         ],
-        {
-            "supported": [
-                ("Apollo 11 landed on the Moon on July 20, 1969.", "fully"),
-                ("Armstrong and Aldrin walked on the surface.", "fully"),
-            ],
-            "partly": [
-                ("The crew of Apollo 11 was Neil Armstrong, Buzz Aldrin and Michael Collins.", "fully"),
-                ("Apollo 11 landed on July 20, 1969, in front of 600 million viewers.", "partly"),
-            ],
-            "unsupported": [
-                ("The astronauts had trained in Iceland.", "nothing"),
-                ("The mission cost 355 million dollars.", "nothing"),
-            ],
-            "contradicted": [
-                ("Michael Collins walked on the surface with Armstrong.", "contradicts"),
-                ("Apollo 11 landed on the Moon in 1971.", "contradicts"),
-            ],
-        },
+        [
+            "Apollo 11 landed on the Moon on July 20, 1969.",
+            "Armstrong and Aldrin walked on the surface.",
+            "The crew of Apollo 11 was Neil Armstrong, Buzz Aldrin and Michael Collins.",
+            "Apollo 11 landed on July 20, 1969, in front of 600 million viewers.",
+            "The astronauts had trained in Iceland.",
+            "The mission cost 355 million dollars.",
+            "Michael Collins walked on the surface with Armstrong.",
+            "Apollo 11 landed on the Moon in 1971.",
+        ],
     ),
     "refund_policy": (
         "Can I get my money back?",
@@ -72,24 +71,16 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "Opened software is not refunded.",
             "Refunds go to the card that was used to pay.",
         ],
-        {
-            "supported": [
-                ("Unused items are refunded in full within 30 days of purchase.", "fully"),
-                ("The refund goes to the card you paid with.", "fully"),
-            ],
-            "partly": [
-                ("Refunds go to the card that was used to pay.", "fully"),
-                ("Unused items are refunded within 30 days, shipping included.", "partly"),
-            ],
-            "unsupported": [
-                ("Our shops are open on Sundays.", "nothing"),
-                ("Members of the loyalty club get a voucher of 10 euros.", "nothing"),
-            ],
-            "contradicted": [
-                ("Opened software is refunded in full.", "contradicts"),
-                ("Unused items can be returned for 90 days.", "contradicts"),
-            ],
-        },
+        [
+            "Unused items are refunded in full within 30 days of purchase.",
+            "The refund goes to the card you paid with.",
+            "Refunds go to the card that was used to pay.",
+            "Unused items are refunded within 30 days, shipping included.",
+            "Our shops are open on Sundays.",
+            "Members of the loyalty club get a voucher of 10 euros.",
+            "Opened software is refunded in full.",
+            "Unused items can be returned for 90 days.",
+        ],
     ),
     "dosage": (
         "How much of the medicine may an adult take?",
@@ -97,24 +88,16 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "Adults take one tablet of 200 mg every six hours with water.",
             "Do not take more than four tablets in 24 hours.",
         ],
-        {
-            "supported": [
-                ("Adults take one tablet of 200 mg every six hours.", "fully"),
-                ("Do not take more than four tablets in 24 hours.", "fully"),
-            ],
-            "partly": [
-                ("The tablet is taken with water.", "fully"),
-                ("Adults take one tablet every six hours, after a meal.", "partly"),
-            ],
-            "unsupported": [
-                ("Children take half a tablet.", "nothing"),
-                ("The medicine may cause headaches.", "nothing"),
-            ],
-            "contradicted": [
-                ("Adults take two tablets of 500 mg every six hours.", "contradicts"),
-                ("Up to ten tablets in 24 hours are safe.", "contradicts"),
-            ],
-        },
+        [
+            "Adults take one tablet of 200 mg every six hours.",
+            "Do not take more than four tablets in 24 hours.",
+            "The tablet is taken with water.",
+            "Adults take one tablet every six hours, after a meal.",
+            "Children take half a tablet.",
+            "The medicine may cause headaches.",
+            "Adults take two tablets of 500 mg every six hours.",
+            "Up to ten tablets in 24 hours are safe.",
+        ],
     ),
     "shakespeare": (
         "Who wrote Hamlet, and when?",
@@ -122,24 +105,16 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "Hamlet is a tragedy by William Shakespeare, written around 1600.",
             "Shakespeare was born in Stratford-upon-Avon in 1564.",
         ],
-        {
-            "supported": [
-                ("Hamlet is a tragedy by William Shakespeare.", "fully"),
-                ("Shakespeare was born in 1564.", "fully"),
-            ],
-            "partly": [
-                ("Shakespeare was born in Stratford-upon-Avon.", "fully"),
-                ("Hamlet was written around 1600 and first printed in 1603.", "partly"),
-            ],
-            "unsupported": [
-                ("Shakespeare had three children.", "nothing"),
-                ("The Globe theatre burned down during a play.", "nothing"),
-            ],
-            "contradicted": [
-                ("Hamlet is a comedy by Christopher Marlowe.", "contradicts"),
-                ("Shakespeare was born in London in 1616.", "contradicts"),
-            ],
-        },
+        [
+            "Hamlet is a tragedy by William Shakespeare.",
+            "Shakespeare was born in 1564.",
+            "Shakespeare was born in Stratford-upon-Avon.",
+            "Hamlet was written around 1600 and first printed in 1603.",
+            "Shakespeare had three children.",
+            "The Globe theatre burned down during a play.",
+            "Hamlet is a comedy by Christopher Marlowe.",
+            "Shakespeare was born in London in 1616.",
+        ],
     ),
     "python_search": (
         "What is Python?",
@@ -147,24 +122,16 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "Python is a programming language created by Guido van Rossum.",
             "The first version of Python was released in 1991.",
         ],
-        {
-            "supported": [
-                ("Python is a programming language created by Guido van Rossum.", "fully"),
-                ("Its first version was released in 1991.", "fully"),
-            ],
-            "partly": [
-                ("Python is a programming language.", "fully"),
-                ("Python was released in 1991 and is named after a comedy group.", "partly"),
-            ],
-            "unsupported": [
-                ("Python is the language most often taught in schools.", "nothing"),
-                ("Its mascot is a pair of snakes.", "nothing"),
-            ],
-            "contradicted": [
-                ("Python was created by Dennis Ritchie.", "contradicts"),
-                ("The first version of Python was released in 2008.", "contradicts"),
-            ],
-        },
+        [
+            "Python is a programming language created by Guido van Rossum.",
+            "Its first version was released in 1991.",
+            "Python is a programming language.",
+            "Python was released in 1991 and is named after a comedy group.",
+            "Python is the language most often taught in schools.",
+            "Its mascot is a pair of snakes.",
+            "Python was created by Dennis Ritchie.",
+            "The first version of Python was released in 2008.",
+        ],
     ),
     "exercise": (
         "What does regular exercise do?",
@@ -172,28 +139,20 @@ SUBJECTS: dict[str, tuple[str, list[str], dict[str, list[tuple[str, str]]]]] = {
             "Regular exercise lowers blood pressure and strengthens the heart.",
             "Adults should be active for at least 150 minutes a week.",
         ],
-        {
-            "supported": [
-                ("Regular exercise lowers blood pressure.", "fully"),
-                ("Adults should be active for at least 150 minutes a week.", "fully"),
-            ],
-            "partly": [
-                ("Exercise strengthens the heart.", "fully"),
-                ("Exercise lowers blood pressure and cures asthma.", "partly"),
-            ],
-            "unsupported": [
-                ("Swimming burns more calories than cycling.", "nothing"),
-                ("Most people exercise in the evening.", "nothing"),
-            ],
-            "contradicted": [
-                ("Regular exercise raises blood pressure.", "contradicts"),
-                ("Ten minutes of activity a week are all that adults need.", "contradicts"),
-            ],
-        },
+        [
+            "Regular exercise lowers blood pressure.",
+            "Adults should be active for at least 150 minutes a week.",
+            "Exercise strengthens the heart.",
+            "Exercise lowers blood pressure and cures asthma.",
+            "Swimming burns more calories than cycling.",
+            "Most people exercise in the evening.",
+            "Regular exercise raises blood pressure.",
+            "Ten minutes of activity a week are all that adults need.",
+        ],
     ),
 }
 CASES = [
-    Case(subject, version, question, context, sentences)
-    for subject, (question, context, versions) in SUBJECTS.items()
-    for version, sentences in versions.items()
+    Case(subject, version, question, context, list(zip(sentences[2 * i :], labels, strict=False)))
+    for subject, (question, context, sentences) in SUBJECTS.items()
+    for i, (version, labels) in enumerate(LABELS.items())
 ]

@@ -12,9 +12,8 @@ pytest.importorskip("mlflow", reason="scorers are called by the real library: pi
 
 import mlflow
 from mlflow.entities import Document, SpanType
-from mlflow.genai.scorers import Scorer
 
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import MissingExtraError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 
 BLUE, RED, NEW = "The kettle is blue.", "It is red.", "It is new."
@@ -202,33 +201,6 @@ def test_from_a_folder(judge_at, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (overall, *_) = FaithfulnessScorer("judge", name="grounded")(**_row(BLUE, context=CONTEXT))
     assert (overall.name, overall.value, overall.source.source_id) == ("grounded", 1.0, "judge")
-
-
-def test_registered(judge_at, tmp_path, monkeypatch):
-    """Where MLflow takes code of one's own, a scorer that names its judge's place is registered, read and scores."""
-    judge, server = judge_at(yes=YES)
-    judge.save(tmp_path / "judge")
-    monkeypatch.setenv("OPENAI_API_BASE", server.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
-    FaithfulnessScorer(tmp_path / "judge", name="grounded").register()
-    again = mlflow.genai.scorers.get_scorer(name="grounded")
-    found = again.run(**_row(f"{BLUE} {RED}", context=CONTEXT))
-    assert [(f.name, f.value) for f in found][:2] == [("grounded", 0.5), ("grounded/faithful", False)]
-    assert isinstance(again, Scorer)
-
-
-def test_a_judge_in_memory_is_not_registered(scorer, monkeypatch):
-    """A registered scorer must find its judge again: the error says how."""
-    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_CUSTOM_SCORERS", "true")
-    with pytest.raises(InputError, match="made from the judge's place"):
-        scorer()[0].register()
-
-
-def test_a_wrong_choice(judge_at):
-    """An unknown choice of statements is named."""
-    with pytest.raises(InputError, match="statements='some', expected 'unsupported', 'all' or 'none'"):
-        FaithfulnessScorer(judge_at()[0], statements="some")
 
 
 def test_without_mlflow(monkeypatch):

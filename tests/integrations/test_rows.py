@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
-import pytest
-
 from faith_dspy import Judge
-from faith_dspy.integrations.rows import RESULT_TYPE, JudgedRow, ddl, judge_rows
+from faith_dspy.integrations.rows import RESULT_TYPE, JudgedRow, VerdictCounts, judge_rows
 from faith_dspy.lm import make_lm
+from faith_dspy.schema import Usage
 
 BLUE = {"question": None, "context": ["The kettle is blue."], "answer": "It is blue."}
 
@@ -34,15 +34,6 @@ def test_an_lm_that_cannot_be_made_fails_no_row(tmp_path):
     assert "There is no model file at" in found[0]["detail"]
 
 
-def test_an_option_the_lm_refuses_fails_no_row(judge_at):
-    """An LM that tells no probabilities, where they are asked for, is an error for a caller and a reason in a row."""
-    judge, server = judge_at(confidence="probability")
-    server.tells = False
-    (row,) = judge_rows(judge, [BLUE])
-    assert row["score"] is None
-    assert "confidence" in row["detail"]
-
-
 def test_calls_wait_for_their_turn(chat_server):
     """At 20 calls a second the fifth begins a fifth of a second after the first."""
     server = chat_server()
@@ -56,16 +47,7 @@ def test_calls_wait_for_their_turn(chat_server):
 
 
 def test_the_type_in_spark():
-    """Numbers, texts and nested rows as Spark spells them; all in one field, as MLflow loses nulls side by side."""
-    assert f"struct<judgment {ddl(JudgedRow)}>" == RESULT_TYPE
-    assert "score double, faithful boolean, probability double" in RESULT_TYPE
-    assert "verdict_counts struct<fully_supported long, " in RESULT_TYPE
-    assert "usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, " in RESULT_TYPE
-
-
-@pytest.mark.parametrize("name", ["probability", "needs_review", "unscored", "detail"])
-def test_what_is_not_known_is_null(judge_at, name):
-    """Of an untuned judge's scored answer these are None, not left out."""
-    judge, _ = judge_at()
-    (row,) = judge_rows(judge, [BLUE])
-    assert row[name] is None
+    """The type names every field of a row, in order, the nested ones included."""
+    names = re.findall(r"(\w+) (?:double|boolean|string|long|struct)", RESULT_TYPE)
+    nested = {"verdict_counts": list(VerdictCounts.model_fields), "usage": list(Usage.model_fields)}
+    assert names == ["judgment", *(n for name in JudgedRow.model_fields for n in (name, *nested.get(name, [])))]

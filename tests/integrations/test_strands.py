@@ -15,17 +15,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from strands import Agent, tool
 from strands.models.model import Model
-from strands.session.file_session_manager import FileSessionManager
 from strands.telemetry import tracer as strands_tracer
 from strands_evals import Case, Experiment
 from strands_evals.mappers import StrandsInMemorySessionMapper
 from strands_evals.types.evaluation import EvaluationData
 
-from faith_dspy import JudgeConfig
-from faith_dspy.errors import InputError
 from faith_dspy.integrations import otel
-from faith_dspy.integrations.strands import FaithfulnessEvaluator
-from faith_dspy.integrations.strands_sessions import conversations, records
+from faith_dspy.integrations.strands import FaithfulnessEvaluator, records
 
 FOUND = "Opened software is not refunded."
 ANSWER = "Opened software is refunded in full."
@@ -67,8 +63,8 @@ def search_docs(query: str) -> str:
 
 
 @pytest.fixture(params=["", "gen_ai_latest_experimental"], ids=["legacy", "latest"])
-def ran(request, tmp_path, monkeypatch):
-    """A real agent that was asked two things: spans in memory, saved session, agent."""
+def ran(request, monkeypatch):
+    """A real agent that was asked two things: spans in memory, agent."""
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -83,11 +79,10 @@ def ran(request, tmp_path, monkeypatch):
         system_prompt="You work for a shop.",
         callback_handler=None,
         agent_id="clerk",
-        session_manager=FileSessionManager("s1", storage_dir=str(tmp_path)),
     )
     agent("Do you sell software?")
     agent("Is opened software refunded?")
-    return exporter, tmp_path, agent
+    return exporter, agent
 
 
 def data(case, **fields):
@@ -125,7 +120,7 @@ def test_an_unsupported_addition_does_not_pass(recorded):
 
 def test_experiment(recorded, ran):
     """In an experiment the last turn of a real agent's session is judged against the tool's result before it."""
-    exporter, _, _ = ran
+    exporter, _ = ran
     judge, server = recorded()
     session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
     experiment = Experiment(
@@ -170,7 +165,7 @@ def test_unscored(recorded):
 
 def test_session(ran):
     """A mapped session gives one record a turn, in which tool results and earlier turns say where they came from."""
-    exporter, _, _ = ran
+    exporter, _ = ran
     session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
     first, second = records(session)
     assert (first["question"], first["answer"].strip()) == ("Do you sell software?", ANSWER)
@@ -190,7 +185,7 @@ def test_session(ran):
 
 def test_spans_of_an_agent(ran):
     """The same agent's spans, read without Strands: one record a trace, whose context holds the tool's result once."""
-    exporter, _, _ = ran
+    exporter, _ = ran
     found = otel.records(exporter)
     assert [r["question"] for r in found] == ["Do you sell software?", "Is opened software refunded?"]
     for r in found:
@@ -200,46 +195,23 @@ def test_spans_of_an_agent(ran):
     assert [c["source"].partition(": ")[2] for c in found[0]["context"]] == ["tool search_docs", "system", "user"]
 
 
-def test_saved_session(ran, judge_at):
-    """The folder an agent saves its session in is a conversation: the last answer against all before it."""
-    _, folder, agent = ran
-    (found,) = conversations(folder)
-    assert found["id"] == "s1/clerk"
-    assert found["conversation"] == [{"role": m["role"], "content": m["content"]} for m in agent.messages]
+def test_messages(ran, judge_at):
+    """An agent's messages are a conversation: the last answer against all before it."""
     judge, server = judge_at()
-    (judgment,) = judge.batch([found])
-    assert judgment.statements[0].text == ANSWER
+    assert judge(conversation=ran[1].messages).statements[0].text == ANSWER
     # [0] user, [1] tool, [2] assistant, [3] user, [4] tool
     assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
 
 
 def test_messages_as_trajectory(recorded, ran):
     """An agent's own messages will do as a trajectory."""
-    _, _, agent = ran
+    _, agent = ran
     judge, _ = recorded()
     case = EvaluationData(input="?", actual_output=ANSWER, actual_trajectory=agent.messages)
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.test_pass) == (0.0, False)
 
 
-def test_redacted_message(ran):
-    """A message that was redacted is read as redacted."""
-    _, folder, _ = ran
-    file = folder / "session_s1/agents/agent_clerk/messages/message_0.json"
-    saved = json.loads(file.read_text())
-    file.write_text(json.dumps({**saved, "redact_message": {"role": "user", "content": [{"text": "[redacted]"}]}}))
-    assert conversations(folder)[0]["conversation"][0]["content"] == [{"text": "[redacted]"}]
-
-
-def test_folder_without_a_session(tmp_path):
-    """A folder that holds no answered conversation is an error that says what was expected."""
-    with pytest.raises(InputError, match="0 agents with messages, none of which has answered; expected a folder as"):
-        conversations(tmp_path)
-
-
-@pytest.mark.skipif(
-    "five_level" not in str(JudgeConfig.model_fields["verdicts"].annotation), reason="no five_level yet"
-)
 @pytest.mark.parametrize(
     ("reply", "level"), [("not", 0), ("hardly", 1), ("mixed", 2), ("generally", 3), ("completely", 4)]
 )

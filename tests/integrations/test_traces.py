@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations import mlflow_traces, otel, strands_sessions
+from faith_dspy.integrations import mlflow_traces, otel
 from faith_dspy.integrations.traces import documents_of
 
 
@@ -94,21 +94,6 @@ def test_mlflow(judge_at):
     assert (good["id"], good["answer"]) == ("a", "It is blue.")
     assert bad["id"] == "b"
     assert "conversation[0]" in bad["error"]
-
-
-@pytest.mark.parametrize(("name", "text"), [("message_1.json", "{"), ("message_x.json", "{}")])
-def test_strands_sessions(tmp_path, name, text):
-    """A saved message that cannot be read takes its agent out, with the reason; the other agents are read."""
-    for agent in ("good", "bad"):
-        folder = tmp_path / f"session_1/agents/agent_{agent}/messages"
-        folder.mkdir(parents=True)
-        message = {"message": {"role": "assistant", "content": [{"text": "It is blue."}]}}
-        (folder / "message_0.json").write_text(json.dumps(message))
-    (folder / name).write_text(text)
-    bad, good = strands_sessions.conversations(tmp_path)
-    assert (good["id"], len(good["conversation"])) == ("1/good", 1)
-    assert bad["id"] == "1/bad"
-    assert f"{name}: is no message of a Strands session" in bad["error"]
 
 
 def test_documents_that_are_texts_in_objects():

@@ -107,7 +107,7 @@ def test_argilla(tmp_path: Path) -> None:
     ("rows", "columns", "message"),
     [
         (BENCH, {}, r"labels of unknown meaning: 'PASS' \(1\), 'FAIL' \(1\)\. Say it with --value"),
-        (BENCH, {"answer": "reply"}, "there is no column 'reply'; there are: id, passage"),
+        (BENCH, {"answer": "reply"}, "no column is taken for answer; there are: id, passage"),
         ([{"reply": "A.", "passage": "B.", "label": True}], {}, "no column is taken for answer; there are: reply"),
         ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
         ([], {}, "has no rows"),
@@ -126,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for name, message in (
         ("t.xlsx", r"ends in \.xlsx; expected"),
         ("t.parquet", "cannot be read"),
-        ("no.csv", "is not a file"),
+        ("no.csv", "cannot be read"),
     ):
         with pytest.raises(LabelsError, match=message):
             import_labels(tmp_path / name)
