@@ -35,7 +35,7 @@ FAULTS = [
     ("[1, 2]", "got list, expected an object", "One JSON object a line"),
     ('"text"', "got str, expected an object", "One JSON object a line"),
     ("null", "got NoneType, expected an object", "One JSON object a line"),
-    (statement(verdict="supported"), r"statements\.0\.verdict: .* \(got 'supported'\)", "'fully_supported', 'partially"),
+    (statement(verdict="supported"), r"statements\.0\.verdict: .* \(got 'supported'\)", "'partially_supp"),
     (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks", "from 0"),
     (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1", "counted from 0"),
     (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: ", "(got '0')"),
