@@ -175,15 +175,6 @@ def test_the_input_is_no_output(judge_at, tmp_path):
     assert rows(source) == [GOOD]
 
 
-def test_more_rows_than_records(judge_at, tmp_path):
-    """An input that has become shorter is another input."""
-    judge, _ = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD, GOOD), tmp_path / "out.jsonl"
-    run(judge, source, out)
-    with pytest.raises(InputError, match="line 2 is not the judgment of record 2"):
-        run(judge, put(source, GOOD), out)
-
-
 def test_summary_by_hand(judge_at, tmp_path):
     """What was judged, scored, unscored and why, found there, and spent."""
     judge, _ = judge_at()

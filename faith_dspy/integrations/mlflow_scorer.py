@@ -69,7 +69,7 @@ class FaithfulnessScorer(MlflowJudge):
     _source: Any = PrivateAttr()
     _judge: Judge | None = PrivateAttr(default=None)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
-    _turn: Any = PrivateAttr(default_factory=nullcontext)
+    _turn: Any = PrivateAttr(default_factory=lambda: nullcontext())
 
     def __init__(
         self,

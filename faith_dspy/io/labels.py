@@ -76,12 +76,13 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
             raise InputError(f"answer is {answer!r}, expected text")
         meta: dict[str, Any] = row["meta"] if isinstance(row.get("meta"), dict) else {}
         tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
-        fields = {k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row}
+        fields: dict[str, Any] = {
+            k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row
+        }
         if not isinstance(fields.get("faithful", True), bool):
             raise InputError(f"faithful is {row['faithful']!r}, expected true or false")
-        fields["statements"] = row.get("statements", [])
-        if isinstance(fields["statements"], list):
-            fields["statements"] = [_statement(s) for s in fields["statements"]]
+        statements = row.get("statements", [])
+        fields["statements"] = [_statement(s) for s in statements] if isinstance(statements, list) else statements
         key = digest([fields.get("question"), [c.text for c in context], answer])
         example = LabelledExample.model_validate(
             {**fields, "id": str(row.get("id", key)), "context": context, "answer": answer, "tags": tags}

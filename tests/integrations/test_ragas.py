@@ -66,23 +66,6 @@ def test_reason(recorded):
     assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
 
 
-def test_reads_what_ragas_requires(recorded):
-    """Columns are checked by RAGAS before anything is judged: a sample needs an answer and contexts, no reference."""
-    judge, _ = recorded()
-    assert Faithfulness(judge).required_columns == {"SINGLE_TURN": {"response", "retrieved_contexts"}}
-    with pytest.raises(ValueError, match="retrieved_contexts"):
-        evaluate(EvaluationDataset.from_list([{"user_input": "a", "response": "b"}]), metrics=[Faithfulness(judge)])
-
-
-def test_endpoint_that_fails(recorded):
-    """Where the LM fails there is no score: NaN, and what it said."""
-    judge, server = recorded()
-    server.status = 500
-    result = asyncio.run(Faithfulness(judge).ascore(response="It is blue.", retrieved_contexts=["The kettle is blue."]))
-    assert math.isnan(result.value)
-    assert result.reason.startswith("unscored (lm_failed): none of 1 statements could be judged")
-
-
 def test_statements_of_each_sentence(judge_at):
     """Sentences first, so that the answer's words are kept; then statements without pronouns, under their sentence.
 

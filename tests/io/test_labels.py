@@ -6,7 +6,7 @@ import pytest
 
 from faith_dspy import Chunk, Verdict
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.labels import as_chunks, label_set_hash, parse_example, read_jsonl, read_labels
+from faith_dspy.io.labels import as_chunks, label_set_hash, parse_example, read_labels
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 
@@ -118,14 +118,6 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
     latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
     with pytest.raises(LabelsError, match="is not UTF-8 text"):
         read_labels(latin)
-
-
-def test_byte_order_mark_and_windows_line_ends(tmp_path):
-    """A file as Windows writes it is read like any other."""
-    path = tmp_path / "labels.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n\r\n")
-    assert read_labels(path)[0].answer == "It is blue."
-    assert [number for number, _ in read_jsonl(path)] == [1]
 
 
 def test_null_counts_as_absent_and_unknown_keys_are_ignored():
