@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT_VERSION = 2
-"""Raise it when the meaning of a stored field changes, and add the step from the version before to `faith_dspy.upgrade`.
-
-Fields that are only added need no new version.
-"""
+"""Raise it when the meaning of a stored field changes, and add the step from the version before to `upgrade`."""
 _TOLERANCE = 1e-6
 _NEXT = "escalate_to"
 _WRITTEN = frozenset(
@@ -74,9 +71,8 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
 def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = None, api_key: str | None = None) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
-    ``lm`` replaces the LM it was tuned on; its thresholds were fitted to that one, so expect less of another. In a judge
-    that escalates, it replaces the first LM of the chain, wherever that is asked; ``api_base`` and ``api_key`` are that
-    LM's, too.
+    ``lm`` replaces the LM it was tuned on, in a chain of judges the first one, wherever that is asked; ``api_base`` and
+    ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
 
     Raises `ArtifactError` when files are missing or altered, or the stored judgments are not reproduced. The LM is not
     contacted before the first judgment.
@@ -180,7 +176,7 @@ def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM; if it was not made yet, what the export it was loaded from says."""
     from faith_dspy.lm import identity
 
-    if not judge.lm_is_made:
+    if "lm" not in vars(judge):
         known: dict[str, Any] = judge.manifest.get("lm") or {}
         return known if known.get("model") == _portable(judge.lm_name) else {}
     return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}

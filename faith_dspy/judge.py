@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -16,7 +15,7 @@ from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored
 from faith_dspy.threads import map_in_order, run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from faith_dspy.io.inputs import AnswerInput
@@ -43,10 +42,9 @@ class Judge:
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked; the judge needs a ``classifier``
     of lexical features alone. Other keywords are options of `JudgeConfig`.
 
-    ``escalate_to`` is the judge that is asked where this one is unsure: another `Judge`, an LM (with the same
-    options), or a mapping of options that change (``{"reasoning": "before"}``; ``lm`` may be among them). An answer
-    is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned, and if
-    the LM failed on it. The other judgment then stands, with the usage of both. Judges can be chained.
+    ``escalate_to`` is the judge that is asked where this one is unsure, or an LM, asked with the same options. An
+    answer is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned,
+    and if the LM failed on it. The other judgment then stands, with the usage of both. Judges can be chained.
     """
 
     def __init__(
@@ -70,7 +68,9 @@ class Judge:
         self._given, self._api_base, self._api_key = lm, api_base, api_key
         if not self.asks_lm:
             self._check_without_lm()
-        self.escalate_to: Judge | None = self._next_judge(escalate_to)
+        if not (escalate_to is None or isinstance(escalate_to, Judge)):
+            escalate_to = Judge(escalate_to, config=self.config)
+        self.escalate_to: Judge | None = escalate_to
 
     def _check_without_lm(self) -> None:
         stage = self.classifier.statement if self.classifier else None
@@ -78,18 +78,6 @@ class Judge:
             raise ConfigError(f"lm={NO_LM!r} needs a classifier of lexical features alone; `faith-dspy tune` fits one.")
         if self.config.granularity is Granularity.STATEMENT:
             raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
-
-    def _next_judge(self, given: Any) -> Judge | None:
-        if given is None or isinstance(given, Judge):
-            return given
-        if not isinstance(given, Mapping):
-            return Judge(given, config=self.config)
-        changed = {k: v for k, v in given.items() if k != "lm"}
-        kept = self.config.model_dump(exclude_unset=True, exclude={"instruction"} if "verdicts" in changed else None)
-        config = JudgeConfig.make(**{**kept, **changed})
-        if "lm" in given:
-            return Judge(given["lm"], config=config)
-        return Judge(self._given, api_base=self._api_base, api_key=self._api_key, config=config)
 
     @cached_property
     def program(self) -> FaithfulnessProgram:
@@ -108,11 +96,6 @@ class Judge:
         if isinstance(self._given, str):
             return make_lm(self._given, api_base=self._api_base, api_key=self._api_key)
         return MeteredLM.adopt(self._given)
-
-    @property
-    def lm_is_made(self) -> bool:
-        """Whether `lm` exists already; making it may fetch and start the embedded model."""
-        return "lm" in vars(self)
 
     @property
     def lm_name(self) -> str:
@@ -199,11 +182,7 @@ class Judge:
 
     def _judge(self, given: AnswerInput) -> Judgment:
         early = judgment_without_lm(given.chunks, given.answer, self.config)
-        return early or self.verify_and_score(*given)[1]
-
-    def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
-        """What the LMs of the chain say about one answer. Makes all LM calls that a judgment takes."""
-        return self.verify_and_score(question, chunks, answer)[0]
+        return early or self.verify(*given)[1]
 
     def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
         """The judgment on what `verify` returned, by the last judge that was asked. No LM call."""
@@ -221,15 +200,13 @@ class Judge:
         low, high = fitted or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
-    def verify_and_score(
-        self, question: str | None, chunks: Sequence[Chunk], answer: str
-    ) -> tuple[RawJudgment, Judgment]:
-        """What `verify` returns, and the judgment on it."""
+    def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> tuple[RawJudgment, Judgment]:
+        """What the LMs of the chain say about one answer, and the judgment on it."""
         raw = self._ask(question, chunks, answer) if self.asks_lm else unverified(answer)
         judgment = score_answer(raw, chunks, question, self.config, self.classifier)
         if self.escalate_to is None or not self.should_escalate(judgment):
             return raw, judgment
-        next_raw, next_judgment = self.escalate_to.verify_and_score(question, chunks, answer)
+        next_raw, next_judgment = self.escalate_to.verify(question, chunks, answer)
         raw = raw.model_copy(update={"escalated": next_raw, "usage": raw.usage + next_raw.usage})
         return raw, _of_next(next_judgment, raw)
 
@@ -294,7 +271,7 @@ class Judge:
         def verify(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
             if early := judgment_without_lm(example.context, example.answer, self.config):
                 return RawJudgment(sentences=early.sentences), early
-            return self.verify(example.question, example.context, example.answer), None
+            return self.verify(example.question, example.context, example.answer)[0], None
 
         return self._in_order(verify, examples, num_threads)
 
@@ -338,7 +315,7 @@ class Judge:
         """
         kept = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
         new = type(self)(self._given, api_base=self._api_base, api_key=self._api_key, **(kept | changes))
-        if self.lm_is_made:
+        if "lm" in vars(self):
             new.lm = self.lm
         if "program" in vars(self) and new.config.program_options == self.config.program_options:
             new.program = self.program

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ class Chunk(_Frozen):
     """0-based position in the context."""
     text: str
     source: str | None = None
-    """Where the chunk came from: a URL, a file, a tool's name. Shown, never judged."""
+    """A URL, a file, a tool's name. Shown, never judged."""
 
 
 class Sentence(_Frozen):
@@ -89,19 +90,17 @@ class StatementVerdict(Statement):
     quotes: tuple[str, ...] = ()
     """Verbatim passages of those chunks."""
     quote_spans: tuple[QuoteSpan, ...] = ()
-    """Where each quote stands, in the quotes' order."""
     reason: str | None = None
-    """Why, in the LM's words, where the judge was asked for reasons."""
     confidence: float | None = Field(default=None, ge=0, le=1)
     """Probability that the statement is fully supported; calibrated when the judge was tuned."""
     features: dict[str, float] = Field(default_factory=dict)
-    """Features of support the confidence was made from; names as in `faith_dspy.text.features`."""
+    """What the classifier made the confidence from (`faith_dspy.text.features`); empty for an untuned judge."""
     error: str | None = None
     """Why there is no verdict."""
 
     @property
     def is_supported(self) -> bool | None:
-        """True only when fully supported; None when unjudged."""
+        """None when unjudged."""
         return None if self.verdict is None else self.verdict.is_supported
 
 
@@ -115,7 +114,6 @@ class Usage(_Frozen):
     """Prompt tokens the server took from its prefix cache."""
     output_tokens: int = 0
     seconds: float = 0.0
-    """Wall time."""
     dollars: float | None = None
     """By LiteLLM's price list; None where it has no price. 0 for the embedded model."""
 
@@ -125,7 +123,6 @@ class Usage(_Frozen):
         return self.prompt_tokens - self.cached_tokens
 
     def __sub__(self, other: Usage) -> Usage:
-        """The difference, price included."""
         return self._with(other, -1, None if self.dollars is None else self.dollars - (other.dollars or 0.0))
 
     def __add__(self, other: Usage) -> Usage:
@@ -135,14 +132,11 @@ class Usage(_Frozen):
         return self._with(other, 1, dollars)
 
     def _with(self, other: Usage, sign: int, dollars: float | None) -> Usage:
-        return Usage(
-            calls=self.calls + sign * other.calls,
-            prompt_tokens=self.prompt_tokens + sign * other.prompt_tokens,
-            cached_tokens=self.cached_tokens + sign * other.cached_tokens,
-            output_tokens=self.output_tokens + sign * other.output_tokens,
-            seconds=self.seconds + sign * other.seconds,
-            dollars=dollars,
-        )
+        counts = {name: getattr(self, name) + sign * getattr(other, name) for name in _COUNTS}
+        return Usage(**counts, dollars=dollars)
+
+
+_COUNTS = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "seconds")
 
 
 class Judgment(_Frozen):
@@ -154,7 +148,6 @@ class Judgment(_Frozen):
     score: float | None = Field(default=None, ge=0, le=1)
     """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
     faithful: bool | None = None
-    """Whether the answer passes."""
     probability: float | None = Field(default=None, ge=0, le=1)
     """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
     level: str | None = None
@@ -162,7 +155,6 @@ class Judgment(_Frozen):
     needs_review: bool | None = None
     """Whether the probability lies in the review range, too close to the threshold; None if the judge has none."""
     unscored: Unscored | None = None
-    """Why there is no score."""
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()
     """The answer's sentences; those no statement points at carry none."""
@@ -189,11 +181,7 @@ class Judgment(_Frozen):
     @property
     def verdict_counts(self) -> dict[str, int]:
         """Statements per verdict; those without one count as ``unjudged``."""
-        counts: dict[str, int] = {}
-        for s in self.statements:
-            key = s.verdict.value if s.verdict else "unjudged"
-            counts[key] = counts.get(key, 0) + 1
-        return counts
+        return dict(Counter(s.verdict.value if s.verdict else "unjudged" for s in self.statements))
 
     @property
     def ranking(self) -> float | None:
@@ -225,13 +213,11 @@ class RawVerdict(Statement):
 
     verdict: Verdict | None = None
     probability: float | None = None
-    """Probability of support; None if the LM gives none."""
+    """Of support; None if the LM gives none."""
     logit: float | None = None
     """Log-odds of support, clipped at ±6; ±2 for a label whose probability the LM does not give."""
     chunk_ids: tuple[int, ...] = ()
-    """Ids the LM named; not yet checked."""
     quotes: tuple[str, ...] = ()
-    """Passages the LM quoted; not yet checked."""
     reason: str | None = None
     level: float | None = Field(default=None, ge=0, le=1)
     """Of a five-level verdict: the expected value of the levels, or the level named where the LM tells no more."""
@@ -266,14 +252,9 @@ class LabelledStatement(_Frozen):
 
     text: str = Field(min_length=1)
     verdict: Verdict | None = None
-    """None where the labeller gave none; such a statement is not used."""
+    """A statement without one is not used."""
     supporting_chunk_ids: tuple[int, ...] | None = None
     reason: str | None = None
-
-    @field_validator("supporting_chunk_ids", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
 
 class LabelledExample(_Frozen):

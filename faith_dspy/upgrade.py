@@ -1,6 +1,6 @@
 """Exports of older formats, brought to the present one: a step per version.
 
-Version 2 renamed keys and predictors, calls the LM's feature ``lm``, and has one instruction and one log-odds a verdict.
+Version 2 renamed keys and predictors, calls the LM's feature ``lm``, and has one instruction and one logit a verdict.
 """
 
 from __future__ import annotations

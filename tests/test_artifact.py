@@ -48,7 +48,7 @@ def exported(tuned, tmp_path):
     """The folder of that judge, with one reference judgment."""
     judge, _ = tuned
     chunks = as_chunks(CONTEXT)
-    raw_judgment = judge.verify(None, chunks, ANSWER)
+    raw_judgment = judge.verify(None, chunks, ANSWER)[0]
     save_judge(judge, tmp_path / "judge", reference=[(None, chunks, ANSWER, raw_judgment)])
     return tmp_path / "judge"
 

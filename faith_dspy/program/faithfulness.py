@@ -55,7 +55,7 @@ class FaithfulnessProgram(dspy.Module):
     ) -> dspy.Prediction:
         """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, and the usage of ``extraction``.
 
-        ``ask_about``: the option of `JudgeConfig`. An LM fault becomes the error of a verdict; no statement is dropped.
+        An LM fault becomes the error of a verdict; no statement is dropped.
         """
         parts = sentences(answer)
         fallbacks = 0
@@ -118,43 +118,34 @@ class FaithfulnessProgram(dspy.Module):
         shown = size_of(str([dict(d) for d in demos])) if demos else 0
         return max(self.window - shown, self.window // 4)
 
-    def _ask_jointly(self, statements: Sequence[Statement], window: Window, question: str) -> list[Replies | None]:
+    def _ask_jointly(self, statements: Sequence[Statement], window: Window, question: str) -> Sequence[Replies | None]:
         """Replies to all statements at once; None for each where they, like any single one, are asked one by one."""
         if self.joint is None or len(statements) < 2:
             return [None] * len(statements)
-        prediction = self.joint(context=window.texts, question=question, statements=[s.text for s in statements])
-        return list(prediction.replies)
+        return self.joint.ask(window.texts, question, [s.text for s in statements])
 
     def _verdict(self, statement: Statement, window: Window, replies: Replies | None, question: str) -> RawVerdict:
         """The LM's verdict on a statement by one window."""
         before = counted()
         fields: dict[str, Any]
         try:
-            prediction = self.verify(context=window.texts, question=question, statement=statement.text, replies=replies)
+            fields = self.verify.ask(window.texts, question, statement.text, replies)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
             fields = {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
         else:
-            fields = self._fields(prediction, window.ids)
-        return RawVerdict(
-            text=statement.text, sentence_index=statement.sentence_index, **fields, usage=counted() - before
-        )
-
-    def _fields(self, prediction: dspy.Prediction, ids: Sequence[int]) -> dict[str, Any]:
-        """A verifier's prediction as fields of a `RawVerdict`."""
-        if prediction.verdict is None:
-            return {"error": "the LM's reply has no label that was asked for"}
-        return {
-            "verdict": INSTRUCTIONS[self.verify.instruction].verdicts[prediction.verdict],
-            "probability": prediction.probability,
-            "logit": prediction.logit,
-            # An id that the window does not have stays unknown: -1 is no chunk's id.
-            "chunk_ids": tuple(ids[i] if 0 <= i < len(ids) else -1 for i in prediction.supporting_chunk_ids),
-            "quotes": tuple(prediction.quotes),
-            "reason": prediction.reason,
-            "level": prediction.level if self.config.verdicts == "five_level" else None,
-        }
+            ids, label = fields.pop("supporting_chunk_ids"), fields["verdict"]
+            if label is None:
+                fields = {"error": "the LM's reply has no label that was asked for"}
+            else:
+                fields["verdict"] = INSTRUCTIONS[self.verify.instruction].verdicts[label]
+                # An id that the window does not have stays unknown: -1 is no chunk's id.
+                fields["chunk_ids"] = tuple(window.ids[i] if 0 <= i < len(window.ids) else -1 for i in ids)
+                if self.config.verdicts != "five_level":
+                    del fields["level"]
+        usage = counted() - before
+        return RawVerdict(text=statement.text, sentence_index=statement.sentence_index, **fields, usage=usage)
 
 
 def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:

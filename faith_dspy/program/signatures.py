@@ -50,17 +50,6 @@ for example: Yes [0, 2]"""
     supporting_chunk_ids: list[int] = dspy.OutputField()
 
 
-class VerifyStatements(dspy.Signature):
-    """You check statements against a context. Use only the context.
-
-    Is the statement fully supported by the context? Answer Yes or No. Answer for each numbered statement."""
-
-    context: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    statements: list[str] = dspy.InputField()
-    verdicts: list[dict[str, Any]] = dspy.OutputField()
-
-
 _TOP = "You check statements against a context. Use only the context.\n\n"
 _LENIENT = "What plainly follows from the context counts as supported, too."
 _CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
@@ -77,112 +66,63 @@ class Instruction(NamedTuple):
     labels: dict[str, float]
     """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
     verdicts: dict[str, Verdict]
-    """Label → verdict."""
-
-    def signature(
-        self,
-        *,
-        cite: bool = False,
-        quote: bool = False,
-        reasoning: str = "none",
-        criteria: str = "",
-        strictness: str = "strict",
-        joint: bool = False,
-    ) -> type[dspy.Signature]:
-        """The signature that asks this instruction; keywords are options of `JudgeConfig`, ``joint`` for all at once.
-
-        The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
-        models with these fields and the ``statement``'s number from 1.
-        """
-        in_text = cite and self is _SUPPORTED
-        top, _, ask = (CiteStatement.instructions if in_text else self.text).rpartition("\n\n")
-        top = "\n".join(filter(None, (top, _LENIENT if strictness == "lenient" else "", criteria)))
-        if cite:
-            ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
-        ask = (_BEFORE if reasoning == "before" else "") + ask
-        ask += (_QUOTE if quote else "") + (_AFTER if reasoning == "after" else "") + (_JOINT if joint else "")
-        fields: dict[str, Any] = {
-            **({"reason": str} if reasoning == "before" else {}),
-            "verdict": Literal[tuple(self.labels)],
-            **({"supporting_chunk_ids": list[int]} if cite else {}),
-            **({"quotes": list[str]} if quote else {}),
-            **({"reason": str} if reasoning == "after" else {}),
-        }
-        text = f"{top}\n\n{ask}"
-        made: type[dspy.Signature]
-        if joint:
-            typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
-            entry: Any = create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)
-            made = VerifyStatements.with_instructions(text).with_updated_fields("verdicts", type_=list[entry])
-            return made
-        made = VerifyStatement.with_instructions(text).delete("verdict")
-        for name, kind in fields.items():
-            made = made.append(name, dspy.OutputField(), kind)
-        return made
 
 
-def _binary(text: str, yes: str, no: str) -> Instruction:
-    return Instruction(
-        _TOP + text,
-        {yes: 1.0, no: 0.0},
-        {yes: Verdict.FULLY_SUPPORTED, no: Verdict.NOT_SUPPORTED},
-    )
+def _asks(text: str, labels: dict[str, tuple[float, Verdict]]) -> Instruction:
+    return Instruction(_TOP + text, {k: v[0] for k, v in labels.items()}, {k: v[1] for k, v in labels.items()})
 
 
-_SUPPORTED = _binary("Is the statement fully supported by the context? Answer Yes or No.", "Yes", "No")
+def _binary(text: str, yes: str = "Yes", no: str = "No") -> Instruction:
+    return _asks(text, {yes: (1.0, Verdict.FULLY_SUPPORTED), no: (0.0, Verdict.NOT_SUPPORTED)})
+
 
 INSTRUCTIONS: dict[str, Instruction] = {
-    "supported": _SUPPORTED,
+    "supported": _binary("Is the statement fully supported by the context? Answer Yes or No."),
     "every_detail": _binary(
-        "Does the context say everything that the statement says, every detail included? Answer Yes or No.",
-        "Yes",
-        "No",
+        "Does the context say everything that the statement says, every detail included? Answer Yes or No."
     ),
-    "graded": Instruction(
-        _TOP + "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
+    "graded": _asks(
+        "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
         "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
-        {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": 0.0},
         {
-            "fully": Verdict.FULLY_SUPPORTED,
-            "partly": Verdict.PARTIALLY_SUPPORTED,
-            "nothing": Verdict.NO_EVIDENCE,
-            "contradicts": Verdict.CONTRADICTORY,
+            "fully": (1.0, Verdict.FULLY_SUPPORTED),
+            "partly": (0.5, Verdict.PARTIALLY_SUPPORTED),
+            "nothing": (0.0, Verdict.NO_EVIDENCE),
+            "contradicts": (0.0, Verdict.CONTRADICTORY),
         },
     ),
     "strict": _binary(
         "You are a careful fact-checker who accepts nothing beyond the text. Does the context itself state everything "
-        "in the statement? Answer Yes or No.",
-        "Yes",
-        "No",
+        "in the statement? Answer Yes or No."
     ),
-    "lenient": _binary("Is the statement in line with what the context says? Answer Yes or No.", "Yes", "No"),
+    "lenient": _binary("Is the statement in line with what the context says? Answer Yes or No."),
     "inferable": _binary(
-        "Would somebody who has read nothing but the context conclude that the statement is true? Answer Yes or No.",
-        "Yes",
-        "No",
+        "Would somebody who has read nothing but the context conclude that the statement is true? Answer Yes or No."
     ),
     "grounded": _binary(
         "Is the statement grounded in the context, or is some of it invented? Answer Grounded or Invented.",
         "Grounded",
         "Invented",
     ),
-    "true_false_unknown": Instruction(
-        _TOP + "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
-        {"True": 1.0, "False": 0.0, "Unknown": 0.0},
-        {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
+    "true_false_unknown": _asks(
+        "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
+        {
+            "True": (1.0, Verdict.FULLY_SUPPORTED),
+            "False": (0.0, Verdict.CONTRADICTORY),
+            "Unknown": (0.0, Verdict.NO_EVIDENCE),
+        },
     ),
-    "five_level": Instruction(
-        _TOP + "How far does the context support the statement? What the context does not say is not supported, even "
+    "five_level": _asks(
+        "How far does the context support the statement? What the context does not say is not supported, even "
         "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (every "
         "fact is, some wording is loose), mixed (it cannot be told), hardly (it adds a fact that the context does not "
         "say), or not (little of it is supported, or the context contradicts it).",
-        {"not": 0.0, "hardly": 0.25, "mixed": 0.5, "generally": 0.75, "completely": 1.0},
         {
-            "not": Verdict.NOT_SUPPORTED,
-            "hardly": Verdict.NO_EVIDENCE,
-            "mixed": Verdict.PARTIALLY_SUPPORTED,
-            "generally": Verdict.PARTIALLY_SUPPORTED,
-            "completely": Verdict.FULLY_SUPPORTED,
+            "not": (0.0, Verdict.NOT_SUPPORTED),
+            "hardly": (0.25, Verdict.NO_EVIDENCE),
+            "mixed": (0.5, Verdict.PARTIALLY_SUPPORTED),
+            "generally": (0.75, Verdict.PARTIALLY_SUPPORTED),
+            "completely": (1.0, Verdict.FULLY_SUPPORTED),
         },
     ),
 }
@@ -193,12 +133,32 @@ BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
 
 
 def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signature]:
-    """The signature that a judge of this config asks."""
-    return INSTRUCTIONS[config.instruction].signature(
-        cite=config.cite,
-        quote=config.quote,
-        reasoning=config.reasoning,
-        criteria=config.criteria,
-        strictness=config.strictness,
-        joint=joint,
-    )
+    """The signature that a judge of this config asks; ``joint``: about all statements at once.
+
+    The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
+    models with these fields and the ``statement``'s number from 1.
+    """
+    instruction, cite, quote, reasoning = INSTRUCTIONS[config.instruction], config.cite, config.quote, config.reasoning
+    in_text = cite and config.instruction == "supported"
+    top, _, ask = (CiteStatement.instructions if in_text else instruction.text).rpartition("\n\n")
+    top = "\n".join(filter(None, (top, _LENIENT if config.strictness == "lenient" else "", config.criteria)))
+    if cite:
+        ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
+    ask = (_BEFORE if reasoning == "before" else "") + ask
+    ask += (_QUOTE if quote else "") + (_AFTER if reasoning == "after" else "") + (_JOINT if joint else "")
+    fields: dict[str, Any] = {
+        **({"reason": str} if reasoning == "before" else {}),
+        "verdict": Literal[tuple(instruction.labels)],
+        **({"supporting_chunk_ids": list[int]} if cite else {}),
+        **({"quotes": list[str]} if quote else {}),
+        **({"reason": str} if reasoning == "after" else {}),
+    }
+    if joint:
+        typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
+        fields = {"verdicts": list[create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)]}
+    made: type[dspy.Signature] = VerifyStatement.with_instructions(f"{top}\n\n{ask}").delete("verdict")
+    if joint:
+        made = made.delete("statement").append("statements", dspy.InputField(), list[str])
+    for name, kind in fields.items():
+        made = made.append(name, dspy.OutputField(), kind)
+    return made

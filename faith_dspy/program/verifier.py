@@ -21,18 +21,13 @@ if TYPE_CHECKING:
     from faith_dspy.config import JudgeConfig
     from faith_dspy.program.signatures import Instruction
 
-TOP_LOGPROBS = 20
-"""Alternatives requested per token: the most that OpenAI's API gives."""
-LABEL_TOKENS = 12
-"""Room for a label and the chunk ids after it, where one token is not enough."""
+TOP_LOGPROBS = 20  # alternatives requested per token: the most that OpenAI's API gives
+LABEL_TOKENS = 12  # room for a label and the chunk ids after it, where one token is not enough
 QUOTE_TOKENS = 80
 REASON_TOKENS = {"none": 0, "after": 100, "before": 200}
-ENTRY_TOKENS = 40
-"""Room for the names and brackets around one verdict in JSON."""
-TEMPERATURE = 0.7
-"""Of repeated samples."""
-LABEL_LOGIT = 2.0
-"""Log-odds that stand for a label without a probability (p = .88)."""
+ENTRY_TOKENS = 40  # room for the names and brackets around one verdict in JSON
+TEMPERATURE = 0.7  # of repeated samples
+LABEL_LOGIT = 2.0  # log-odds that stand for a label without a probability (p = .88)
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +55,6 @@ class LabelCaller:
         self.samples: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
         """A number per sample; None for a single reply that is not sampled."""
         self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
-        """Room that a reply may need beside label and ids."""
         self.gives_probabilities: bool | None = None
         """None until the first call."""
         self.takes_schema: bool | None = None
@@ -72,23 +66,15 @@ class LabelCaller:
 
         Raises `ConfigError` with ``confidence="probability"`` if there are none.
         """
+        plain = {"max_tokens": max(tokens, LABEL_TOKENS), **config}
         if sample is not None:
-            config |= {"max_tokens": max(tokens, LABEL_TOKENS), **_sampling(sample)}
-            return predict(**inputs, config=config)
-        if self.confidence != "none" and self.gives_probabilities is not False:
-            prediction = self._with_probabilities(predict, tokens, inputs, config)
-            # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
-            if prediction is not None and (_tokens(prediction) or tokens > 1):
-                return prediction
-        return predict(**inputs, config={"max_tokens": max(tokens, LABEL_TOKENS), **config})
-
-    def _with_probabilities(
-        self, predict: dspy.Predict, tokens: int, inputs: dict[str, Any], config: dict[str, Any]
-    ) -> dspy.Prediction | None:
-        config = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **config}
+            return predict(**inputs, config=plain | _sampling(sample))
+        if self.confidence == "none" or self.gives_probabilities is False:
+            return predict(**inputs, config=plain)
         prediction = None
         try:
-            prediction = predict(**inputs, config=config)
+            wanted = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **config}
+            prediction = predict(**inputs, config=wanted)
         except Exception as exc:
             if "logprob" not in str(exc).lower():
                 raise
@@ -102,7 +88,10 @@ class LabelCaller:
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
-        return prediction
+        # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
+        if prediction is not None and (_tokens(prediction) or tokens > 1):
+            return prediction
+        return predict(**inputs, config=plain)
 
 
 def _sampling(sample: int) -> dict[str, Any]:
@@ -111,62 +100,59 @@ def _sampling(sample: int) -> dict[str, Any]:
     return {"rollout_id": sample} | ({} if fixed else {"temperature": TEMPERATURE})
 
 
-def _instruction(config: JudgeConfig) -> Instruction:
-    if config.instruction not in INSTRUCTIONS:
-        raise ConfigError(f"there is no instruction {config.instruction!r}; there are {', '.join(INSTRUCTIONS)}.")
-    return INSTRUCTIONS[config.instruction]
-
-
 class Verifier(dspy.Module):
     """One call per statement and sample; the label's probability is read from its token."""
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
-        _instruction(config)
+        if config.instruction not in INSTRUCTIONS:
+            raise ConfigError(f"there is no instruction {config.instruction!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.instruction = config.instruction
-        self.cite = config.cite
         self.reasons_first = config.reasoning == "before"
         self.caller = LabelCaller(config)
+        extra = self.caller.extra_tokens
+        self.tokens = LABEL_TOKENS + extra if extra or config.cite else 1
         self.predict = dspy.Predict(signature_of(config))
 
-    def forward(
-        self, context: list[str], question: str, statement: str, replies: Replies | None = None
-    ) -> dspy.Prediction:
+    def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
+        """What `ask` returns, as DSPy's optimizers take it."""
+        return dspy.Prediction(**self.ask(context, question, statement))
+
+    def ask(self, context: list[str], question: str, statement: str, replies: Replies | None = None) -> dict[str, Any]:
         """What the LM says about one statement.
 
         ``replies``: those that a joint call gave already; the missing ones are asked for here.
 
-        The prediction has ``verdict`` (the label), ``supporting_chunk_ids``, ``quotes`` and ``reason`` as the LM named
-        them, ``level`` (expected support in [0, 1]), ``logit`` (log-odds of support, clipped) and ``probability`` (of
+        Returns ``verdict`` (the label), ``supporting_chunk_ids``, ``quotes`` and ``reason`` as the LM named them,
+        ``level`` (expected support in [0, 1]), ``logit`` (log-odds of support, clipped) and ``probability`` (of
         support; None if the LM gives none). All are None or empty if no reply has a label.
         """
         inputs = {"context": context, "question": question, "statement": statement}
         given = replies or [None] * len(self.caller.samples)
+        instruction = INSTRUCTIONS[self.instruction]
         reply = pool_samples(
-            [r or self._ask(sample, inputs) for r, sample in zip(given, self.caller.samples, strict=True)],
-            INSTRUCTIONS[self.instruction],
+            [r or self._ask(sample, inputs) for r, sample in zip(given, self.caller.samples, strict=True)], instruction
         )
-        level = None if reply.label is None else expected_support(reply, INSTRUCTIONS[self.instruction])
-        logit = probability = None
-        if level is not None and reply.probabilities:
+        level = logit = probability = None
+        if reply.label is not None and reply.probabilities:
+            level = sum(p * instruction.labels[label] for label, p in reply.probabilities.items())
             logit = to_logit(level)
             probability = to_probability(logit)
-        elif level is not None:
+        elif reply.label is not None:
+            level = instruction.labels[reply.label]
             logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
-        return dspy.Prediction(
-            verdict=reply.label,
-            supporting_chunk_ids=list(reply.chunk_ids),
-            quotes=list(reply.quotes),
-            reason=reply.reason,
-            level=level,
-            logit=logit,
-            probability=probability,
-        )
+        return {
+            "verdict": reply.label,
+            "supporting_chunk_ids": list(reply.chunk_ids),
+            "quotes": list(reply.quotes),
+            "reason": reply.reason,
+            "level": level,
+            "logit": logit,
+            "probability": probability,
+        }
 
     def _ask(self, sample: int | None, inputs: dict[str, Any]) -> Reply:
-        extra = self.caller.extra_tokens
-        tokens = LABEL_TOKENS + extra if extra or self.cite else 1
-        prediction = self.caller.call(self.predict, tokens, sample, inputs)
+        prediction = self.caller.call(self.predict, self.tokens, sample, inputs)
         fields = dict(prediction.items())
         if self.reasons_first:
             fields["label_at"] = split_reasoning(token_text(_tokens(prediction)))[1]
@@ -180,13 +166,12 @@ class JointVerifier(dspy.Module):
 
     def __init__(self, config: JudgeConfig, caller: LabelCaller) -> None:
         super().__init__()
-        _instruction(config)
         self.instruction = config.instruction
         self.caller = caller
         self.predict = dspy.Predict(signature_of(config, joint=True))
 
-    def forward(self, context: list[str], question: str, statements: list[str]) -> dspy.Prediction:
-        """``replies``: `Replies` for each statement. LM faults are logged, not raised."""
+    def ask(self, context: list[str], question: str, statements: list[str]) -> list[Replies]:
+        """`Replies` for each statement. LM faults are logged, not raised."""
         replies: list[Replies] = [[None] * len(self.caller.samples) for _ in statements]
         inputs = {"context": context, "question": question, "statements": statements}
         tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.caller.extra_tokens) * len(statements)
@@ -203,7 +188,7 @@ class JointVerifier(dspy.Module):
                 reply = read_reply(prediction, entry, INSTRUCTIONS[self.instruction])
                 if 1 <= entry["statement"] <= len(statements) and reply.label is not None:
                     replies[entry["statement"] - 1][i] = reply
-        return dspy.Prediction(replies=replies)
+        return replies
 
     def _call(self, tokens: int, sample: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
         caller = self.caller
@@ -237,29 +222,15 @@ def read_reply(prediction: dspy.Prediction, fields: Mapping[str, Any], instructi
         probabilities = None  # the token there does not begin the label that was read
     if probabilities:
         label = max(probabilities, key=lambda name: probabilities[name])
-    return Reply(
-        label=label,
-        probabilities=probabilities,
-        chunk_ids=tuple(fields.get("supporting_chunk_ids") or ()),
-        quotes=tuple(fields.get("quotes") or ()),
-        reason=fields.get("reason"),
-    )
+    ids, quotes = (tuple(fields.get(name) or ()) for name in ("supporting_chunk_ids", "quotes"))
+    return Reply(label, probabilities, ids, quotes, fields.get("reason"))
 
 
 def pool_samples(replies: Sequence[Reply], instruction: Instruction) -> Reply:
     """Several samples as one reply: the most frequent label, and each label's share as its probability."""
-    if len(replies) == 1:
-        return replies[0]
     counts = Counter(r.label for r in replies if r.label is not None)
-    if not counts:
+    if len(replies) == 1 or not counts:
         return replies[0]
     label = counts.most_common(1)[0][0]
     shares = {name: counts[name] / counts.total() for name in instruction.labels}
     return next(r for r in replies if r.label == label)._replace(probabilities=shares)
-
-
-def expected_support(reply: Reply, instruction: Instruction) -> float:
-    """Σ probability · support of each label; without probabilities the support that the label stands for."""
-    if reply.probabilities:
-        return sum(p * instruction.labels[label] for label, p in reply.probabilities.items())
-    return instruction.labels[str(reply.label)]

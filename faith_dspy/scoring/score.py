@@ -74,16 +74,21 @@ def score_answer(
             f"none of {len(verdicts)} statements could be judged; the first: {verdicts[0].error}",
             raw_judgment,
         )
-    indexed = index_context(context, question)
-    features = statement_features(raw_judgment, indexed, _feature_names(classifier))
-    judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
+    features: list[dict[str, float]] = [{} for _ in verdicts]
     confidences = [v.probability for v in verdicts]
-    if classifier is not None and classifier.statement is not None:
-        confidences = classifier.statement_probabilities(judged)
+    probability = None
+    if classifier is not None:
+        known = classifier.statement.names if classifier.statement else CLASSIFIER_FEATURES
+        names = [name for name in known if name in DIRECTIONS]
+        features = statement_features(raw_judgment, index_context(context, question), names)
+        judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
+        probability = classifier.probability(judged)
+        if classifier.statement is not None:
+            confidences = classifier.statement_probabilities(judged)
     statements, dropped_ids, dropped_quotes = [], 0, 0
     for raw, values, confidence in zip(verdicts, features, confidences, strict=True):
         verdict = _verdict(raw, confidence, classifier)
-        evidence = check_evidence(raw, verdict, context, indexed)
+        evidence = check_evidence(raw, verdict, context, question)
         dropped_ids += evidence.dropped_ids
         dropped_quotes += evidence.dropped_quotes
         statements.append(
@@ -103,7 +108,6 @@ def score_answer(
     value, threshold = score((s.verdict for s in statements), config), config.threshold
     if config.verdicts == "five_level" and verdicts[0].level is not None:
         value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
-    probability = None if classifier is None else classifier.probability(judged)
     if classifier is not None and probability is not None:
         faithful = probability >= classifier.threshold
     elif threshold is not None:
@@ -133,15 +137,12 @@ class Evidence(NamedTuple):
     chunk_ids: tuple[int, ...]
     spans: tuple[QuoteSpan, ...]
     quotes: tuple[str, ...]
-    """The texts at `spans`."""
     dropped_ids: int
-    """Chunk ids the LM named that do not exist."""
     dropped_quotes: int
-    """Quotes the LM gave that are in no chunk."""
 
 
 def check_evidence(
-    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], indexed: IndexedContext
+    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], question: str | None
 ) -> Evidence:
     """Chunk ids and quotes that exist. A supported statement without any gets the chunks that share its words.
 
@@ -151,19 +152,12 @@ def check_evidence(
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
     ids = tuple(sorted({*ids, *(q.chunk_id for q in spans)}))
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        ids = ids or best_chunks(raw.text, indexed)
+        ids = ids or best_chunks(raw.text, index_context(context, question))
     elif verdict is not Verdict.CONTRADICTORY:
         ids, spans = (), ()
     texts = {c.id: c.text for c in context} if spans else {}
     quotes = tuple(texts[q.chunk_id][q.start : q.end] for q in spans)
     return Evidence(ids, spans, quotes, dropped_ids, dropped_quotes)
-
-
-def _feature_names(classifier: Classifier | None) -> Collection[str]:
-    """The lexical features that the classifier uses; without one the default ones."""
-    if classifier is None or classifier.statement is None:
-        return CLASSIFIER_FEATURES
-    return [name for name in classifier.statement.names if name in DIRECTIONS]
 
 
 def _verdict(raw_verdict: RawVerdict, confidence: float | None, classifier: Classifier | None) -> Verdict | None:
@@ -209,11 +203,9 @@ def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConf
 def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudgment) -> Judgment:
     """An answer that asserts nothing: unscored, or worth what the user's policy says."""
     if worth is None:
-        words = {
-            Unscored.NO_STATEMENTS: "the answer has no sentence that states anything",
-            Unscored.ABSTAINED: "the answer only declines to answer",
-        }
-        return unscored(reason, words[reason], raw_judgment)
+        declined = reason is Unscored.ABSTAINED
+        why = "the answer only declines to answer" if declined else "the answer has no sentence that states anything"
+        return unscored(reason, why, raw_judgment)
     return Judgment(
         score=worth,
         faithful=worth >= 0.5,

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from faith_dspy import JudgeConfig
 from faith_dspy.program.adapter import CompactAdapter, as_data
-from faith_dspy.program.signatures import INSTRUCTIONS, CiteStatement, ExtractStatements, VerifyStatement
+from faith_dspy.program.signatures import INSTRUCTIONS, CiteStatement, ExtractStatements, VerifyStatement, signature_of
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 
@@ -54,7 +55,7 @@ def test_prefix_of_answers_and_instructions_is_the_same():
     for other, last_shared in [
         (prompt(VerifyStatement, question="Why?", statement="Two."), "Question: Why?\n\nStatement: "),
         (prompt(VerifyStatement, question="How?", statement="One."), "[1] B.\n\nQuestion: "),
-        (prompt(INSTRUCTIONS["graded"].signature(), question="Why?", statement="One."), "Statement: One.\n\n"),
+        (prompt(signature_of(JudgeConfig(verdicts="graded")), question="Why?", statement="One."), "Statement: One.\n\n"),
     ]:
         assert other.startswith(first[: first.index(last_shared) + len(last_shared)])
 
@@ -161,7 +162,7 @@ def test_every_seed_instruction_asks_for_its_labels(name):
 
 def test_criteria_of_the_user_stand_above_what_is_asked():
     """A user's own criteria are part of the top, so that the last paragraph stays the question."""
-    signature = INSTRUCTIONS["supported"].signature(criteria="Rounding is fine.")
+    signature = signature_of(JudgeConfig(criteria="Rounding is fine."))
     found = messages(signature, context=["x"], question="", statement="s")
     assert found[0][1].endswith("Use only the context.\nRounding is fine.")
     assert found[1][1].endswith("Answer Yes or No.")

@@ -260,7 +260,7 @@ def test_extraction_end_to_end(judge_at):
         ("The kettle holds 2 litres.", 0, False),
     ]
     assert found.usage.calls == 3
-    seen = judge.verify("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
+    seen, _ = judge.verify("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
     assert seen.extraction.calls == 1
     assert [f.usage.calls for f in seen.raw_verdicts] == [1, 1]
 
@@ -467,7 +467,7 @@ def test_evidence_from_several_windows(judge_at):
 
     judge, _ = judge_at(says=say, cite=True)
     judge.program.window = 30
-    observed = judge.verify(None, chunks(*CONTEXT), "It is blue and has a warranty.")
+    observed, _ = judge.verify(None, chunks(*CONTEXT), "It is blue and has a warranty.")
     assert observed.raw_verdicts[0].chunk_ids == (2, 0)
     assert observed.raw_verdicts[0].probability == pytest.approx(0.9)
 

@@ -9,7 +9,6 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.score import level, score, score_answer
-from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -267,7 +266,7 @@ def test_ranking_falls_back():
 
 
 def test_signals_shown_are_those_that_count():
-    """A statement shows the lexical features its classifier names, by default the default ones, and always the LM's."""
+    """A statement shows the lexical features its classifier names, and always the LM's; without one it shows none."""
     said = raw_verdict(FULL, logit=2.0)
     words = StatementClassifier(
         names=("admits_gap", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
@@ -275,4 +274,4 @@ def test_signals_shown_are_those_that_count():
     by_words = judged(said, classifier=HEAD.model_copy(update={"statement": words})).statements[0]
     assert by_words.features == {"admits_gap": 0.0, "lm": 2.0}  # a feature that no longer exists is left out
     assert judged(said, classifier=HEAD).statements[0].features == {"lm": 2.0}
-    assert judged(said).statements[0].features.keys() == {*CLASSIFIER_FEATURES, "lm"}
+    assert judged(said).statements[0].features == {}
