@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, InputError
+from faith_dspy.errors import ArtifactError, InputError, MissingExtraError
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.schema import RawJudgment, Usage
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 """Raise it when the meaning of a stored field changes, and add the step from the version before to `upgrade`."""
+_REPRODUCED = ("score", "probability", "faithful")
 _TOLERANCE = 1e-6
 _NEXT = "escalate_to"
 _WRITTEN = frozenset(
@@ -48,7 +49,12 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     program = _dump(judge)
-    next_sha256 = _save_next(judge, folder / _NEXT)
+    next_sha256 = None
+    if judge.escalate_to is not None:
+        save_judge(judge.escalate_to, folder / _NEXT)
+        next_sha256 = _read(folder / _NEXT / "judge.json")["sha256"]
+    elif (folder / _NEXT / "judge.json").is_file():
+        shutil.rmtree(folder / _NEXT)  # of an older export
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
     kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
     document = {
@@ -92,16 +98,10 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
     if manifest.get("sha256") != _content(manifest):
-        raise ArtifactError(
-            f"{folder / 'judge.json'}: its content is not what its SHA-256 says; it was altered after the export. "
-            "Take the folder from where it was exported."
-        )
+        raise _altered(folder / "judge.json", "its content is not what its SHA-256 says; it was altered")
     raw = _bytes(folder / "program.json")
     if hashlib.sha256(raw).hexdigest() != manifest.get("program_sha256"):
-        raise ArtifactError(
-            f"{folder / 'program.json'}: its SHA-256 is not the one judge.json names; it was altered after the export. "
-            "Take the folder from where it was exported."
-        )
+        raise _altered(folder / "program.json", "its SHA-256 is not the one judge.json names; it was altered")
     state = upgraded_program(json.loads(raw), version)
     manifest = upgraded_manifest(manifest, folder)
     try:
@@ -112,48 +112,33 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
         raise ArtifactError(f"{folder / 'judge.json'}: {exc}. Take the folder from where it was exported.") from exc
     replaced = stored if replaced == NO_LM else replaced
     given = {"lm": lm, "api_base": api_base, "api_key": api_key} if stored == replaced != NO_LM else {}
-    judge = Judge(
-        given.pop("lm", None) or stored,
-        **given,
-        config=config,
-        classifier=classifier,
-        manifest=manifest,
-        escalate_to=_load_next(manifest, folder / _NEXT, lm, api_base, api_key, replaced),
-    )
+    following = None
+    if wanted := manifest.get("escalate_to_sha256"):
+        following = _load(folder / _NEXT, lm, api_base, api_key, replaced)
+        if following.manifest["sha256"] != wanted:
+            raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
+    made = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
+    judge = Judge(given.pop("lm", None) or stored, **given, **made)
     if state:
         try:
             judge.program.load_state(state)
         except (KeyError, ValueError, TypeError) as exc:
             raise ArtifactError(f"{folder / 'program.json'}: does not fit this program ({exc!r}).") from exc
     _reproduce(judge, folder)
-    if lm is None or stored != replaced:
-        _same_model_file(judge, folder)
+    wanted = manifest["lm"].get("sha256")
+    if (lm is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
+        from faith_dspy.lm.files import EMBEDDED
+
+        if wanted != EMBEDDED.sha256:
+            raise ArtifactError(
+                f"{folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
+                f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
+            )
     return judge
 
 
-def _save_next(judge: Judge, folder: Path) -> str | None:
-    """The judge that this one escalates to, in a folder of its own; the hash of what it is. An older one is removed."""
-    if judge.escalate_to is None:
-        if (folder / "judge.json").is_file():
-            shutil.rmtree(folder)
-        return None
-    save_judge(judge.escalate_to, folder)
-    return str(_read(folder / "judge.json")["sha256"])
-
-
-def _load_next(
-    manifest: dict[str, Any], folder: Path, lm: Any, api_base: str | None, api_key: str | None, replaced: str
-) -> Judge | None:
-    wanted = manifest.get("escalate_to_sha256")
-    if wanted is None:
-        return None
-    found = _load(folder, lm, api_base, api_key, replaced)
-    if found.manifest["sha256"] != wanted:
-        raise ArtifactError(
-            f"{folder / 'judge.json'}: is not the judge that {folder.parent / 'judge.json'} escalates to; it was "
-            "replaced after the export. Take the folder from where it was exported."
-        )
-    return found
+def _altered(path: Path, how: str) -> ArtifactError:
+    return ArtifactError(f"{path}: {how} after the export. Take the folder from where it was exported.")
 
 
 def _content(document: dict[str, Any]) -> str:
@@ -198,9 +183,7 @@ def _reference(
         "context": [c.text for c in chunks],
         "answer": answer,
         "raw_judgment": raw_judgment.model_dump(mode="json"),
-        "score": judgment.score,
-        "probability": judgment.probability,
-        "faithful": judgment.faithful,
+        **{name: getattr(judgment, name) for name in _REPRODUCED},
     }
 
 
@@ -221,12 +204,10 @@ def _reproduce(judge: Judge, folder: Path) -> None:
         except (KeyError, TypeError, InputError, ValidationError) as exc:
             raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc!r}).") from exc
         now = judge.score_answer(raw_judgment, chunks, question)
-        for name in ("score", "probability", "faithful"):
+        for name in _REPRODUCED:
             was, is_ = r.get(name), getattr(now, name)
-            same = was == is_ or (
-                isinstance(was, float) and isinstance(is_, float) and math.isclose(was, is_, abs_tol=_TOLERANCE)
-            )
-            if not same:
+            numbers = isinstance(was, float) and isinstance(is_, float)
+            if was != is_ and not (numbers and math.isclose(was, is_, abs_tol=_TOLERANCE)):
                 raise ArtifactError(
                     f"{folder}: reference {i} had {name} {was!r} when it was exported and has {is_!r} now. Either "
                     f"judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures features "
@@ -234,22 +215,7 @@ def _reproduce(judge: Judge, folder: Path) -> None:
                 )
 
 
-def _same_model_file(judge: Judge, folder: Path) -> None:
-    """The embedded model's known hash against the one the judge was tuned on."""
-    wanted = judge.manifest["lm"].get("sha256")
-    if judge.lm_name == "local" and wanted is not None:
-        from faith_dspy.lm.files import EMBEDDED
-
-        if wanted != EMBEDDED.sha256:
-            raise ArtifactError(
-                f"{folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
-                f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
-            )
-
-
 def _from_mlflow(uri: str) -> Path:
-    from faith_dspy.errors import MissingExtraError
-
     try:
         import mlflow
     except ImportError as exc:

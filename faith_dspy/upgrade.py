@@ -25,8 +25,8 @@ _RENAMED = {
     "floor_agreement": "lexical_baseline_agreement",
 }
 """Names in version 1, wherever they stand, and what they are now."""
-_REMOVED = ("instructions", "supported_from", "system_prompt")
-"""Options of version 1 that are gone."""
+_REMOVED = ("supported_from", "system_prompt")
+"""Options of version 1 that are gone: a judge that has one cannot be kept."""
 
 
 def upgraded_manifest(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -35,23 +35,22 @@ def upgraded_manifest(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
         return manifest
     upgraded: dict[str, Any] = _renamed(manifest)
     config = upgraded["config"]
-    instructions = config.get("instructions") or ["supported"]
-    answer = (upgraded.get("classifier") or {}).get("answer", {})
-    for gone, why in (
-        (len(instructions) > 1, f"it asks {len(instructions)} instructions at once"),
-        (config.get("supported_from") is not None, "it has the option supported_from"),
-        (bool(config.get("system_prompt")), "it has the option system_prompt"),
-        (bool(answer.pop("isotonic", None)), "it calibrates by isotonic regression"),
-    ):
-        if gone:
-            raise ArtifactError(
-                f"{folder}: {why}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
-                "install faith_dspy 0.1.0, which wrote it."
-            )
+    instruction, *others = config.pop("instructions", None) or ["supported"]
+    answer = (upgraded.get("classifier") or {}).get("answer") or {}
+    gone = [
+        *["several instructions"] * bool(others),
+        *["isotonic regression"] * bool(answer.pop("isotonic", None)),
+        *(name for name in _REMOVED if config.get(name) not in (None, "")),
+    ]
+    if gone:
+        raise ArtifactError(
+            f"{folder}: it has {gone[0]}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
+            "install faith_dspy 0.1.0, which wrote it."
+        )
     kept = {name: value for name, value in config.items() if name not in _REMOVED}
     if kept.get("ask_about") == "novel":
         kept["ask_about"] = "weakest" if kept.get("granularity") == "answer" else "all"
-    return {**upgraded, "format_version": 2, "config": {**kept, "instruction": instructions[0]}}
+    return {**upgraded, "format_version": 2, "config": {**kept, "instruction": instruction}}
 
 
 def _renamed(value: Any) -> Any:
