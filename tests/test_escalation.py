@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 
@@ -62,13 +61,6 @@ def test_only_what_the_first_is_unsure_of_is_asked(words_first):
     assert opened.probability is None  # the LM judge is not tuned
     assert opened.statements[0].confidence == pytest.approx(0.9)
     assert opened.faithful is True
-
-
-def test_acall_escalates_too(words_first):
-    """Awaited it is the same judgment."""
-    judge, server = words_first
-    assert asyncio.run(judge.acall(context=CONTEXT, answer=OPEN)).escalated == 1
-    assert len(server.requests) == 1
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
@@ -161,16 +153,6 @@ def test_a_run_finds_out_before_it_begins_that_the_second_is_not_there(words_fir
     (tmp_path / "in.jsonl").write_text(json.dumps({"context": CONTEXT, "answer": CLEAR}) + "\n")
     with pytest.raises(LMUnavailableError):
         run(judge, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-
-
-def test_rows_of_a_run_say_who_was_asked(words_first, tmp_path):
-    """``escalated`` stands in each row, and the tally counts real calls only."""
-    judge, server = words_first
-    rows = [{"context": CONTEXT, "answer": a} for a in (CLEAR, OPEN)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    tally = run(judge, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-    written = [json.loads(line)["escalated"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert (written, tally.usage.calls, server.statements) == ([0, 1], 1, [OPEN])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 import dspy
 import pytest
 
-from faith_dspy import Chunk, Judge, JudgeConfig, Unscored
+from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.lm import metered, preflight
@@ -33,16 +33,6 @@ def test_call(judge_at):
     assert found.usage.computed_tokens == 80
     assert found.usage.seconds > 0
     assert len(server.requests) == 2
-
-
-def test_context_in_all_its_forms(judge_at):
-    """Texts, chunks and mappings make the same request."""
-    judge, server = judge_at()
-    for context in (CONTEXT, tuple(CONTEXT), [Chunk(id=5, text=CONTEXT[0]), {"text": CONTEXT[1], "source": "web"}]):
-        judge(context=context, answer="It is blue.")
-    assert len(server.requests) == 1  # the others came from the cache: every byte was the same
-    judge(context="\n".join(CONTEXT), answer="It is blue.")
-    assert "[0] The kettle is blue.\nIt holds 0.9 litres." in server.requests[1]["messages"][-1]["content"]
 
 
 def test_acall(judge_at):
@@ -101,22 +91,6 @@ def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     assert [s[7] for s in server.statements] == ["0", "2", "1", "3"]
 
 
-def test_stream_takes_only_a_few_records_ahead(judge_at):
-    """A stream reads its input as it goes, so that any number of records fits in memory."""
-    judge, _ = judge_at()
-    taken = []
-
-    def records():
-        for i in range(100):
-            taken.append(i)
-            yield record(i)
-
-    stream = judge.stream(records(), num_threads=2)
-    next(stream)
-    assert len(taken) < 10
-    stream.close()
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_one_bad_record_never_ends_a_run(judge_at, threads):
     """Records that cannot be read come back unscored in their place, with what is wrong with them."""
@@ -149,13 +123,6 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
     assert "record is str, expected a mapping" in found[3].detail
 
 
-def test_a_fault_in_one_record_is_its_own(judge_at):
-    """An endpoint that fails on one record leaves that one unscored and judges the others."""
-    judge, _ = judge_at(yes={record(0)["answer"]: 0.9, record(2)["answer"]: 0.9})
-    found = judge.batch([record(i) for i in range(3)], num_threads=3)
-    assert [j.unscored for j in found] == [None, Unscored.LM_FAILED, None]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -175,36 +142,6 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     with pytest.raises(InputError, match=message):
         judge(**given)
     assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"answer": "It is blue."}, Unscored.NO_CONTEXT),
-        ({"context": [], "answer": "It is blue."}, Unscored.NO_CONTEXT),
-        ({"context": ["", "\n"], "answer": "It is blue."}, Unscored.NO_CONTEXT),
-        ({"context": CONTEXT, "answer": "I don't know."}, Unscored.ABSTAINED),
-        ({"context": CONTEXT, "answer": "It is blue. It is red. It is green."}, Unscored.TOO_LONG),
-    ],
-)
-def test_what_needs_no_lm(judge_at, given, reason):
-    """No context, an answer that declines, and one that is too long are unscored without a call, with the reason."""
-    judge, server = judge_at(max_statements=2)
-    found = judge(**given)
-    assert found.unscored is reason
-    assert found.detail
-    assert found.score is None
-    assert len(found.sentences) == given["answer"].count(".")
-    assert server.requests == []
-
-
-@pytest.mark.parametrize(("worth", "faithful"), [(0.0, False), (1.0, True)])
-def test_policy_for_abstention(judge_at, worth, faithful):
-    """What declining is worth is the user's to say."""
-    judge, _ = judge_at(abstention=worth)
-    found = judge(context=CONTEXT, answer="I don't know.")
-    assert (found.score, found.faithful, found.unscored) == (worth, faithful, None)
-    assert found.detail == f"abstained: scored {worth:g} by policy"
 
 
 def test_conversation(judge_at):
@@ -275,15 +212,6 @@ def test_nothing_is_contacted_before_the_first_judgment():
     judge = Judge("openai/tiny", api_base=base)
     with pytest.raises(LMUnavailableError, match="connection refused"):
         preflight(judge.lm)
-
-
-def test_a_copy_shares_the_lm(judge_at):
-    """A copy with another config draws other conclusions, with the same LM."""
-    judge, _ = judge_at()
-    copy = judge.copy(config=JudgeConfig.make(abstention=1.0))
-    assert copy.lm is judge.lm
-    assert copy(context=CONTEXT, answer="I don't know.").score == 1.0
-    assert judge(context=CONTEXT, answer="I don't know.").score is None
 
 
 def test_a_copy_with_other_dials_asks_by_them(judge_at):

@@ -15,19 +15,6 @@ def messages(signature=VerifyStatement, demos=(), **inputs):
     return [(m["role"], m["content"]) for m in found]
 
 
-def test_the_whole_request():
-    """Instruction on top, context, question and statement, what is asked last; absent fields leaves no trace."""
-    assert messages(context=CONTEXT, question="Which colour?", statement="It is blue.") == [
-        ("system", "You check statements against a context. Use only the context."),
-        (
-            "user",
-            "Context:\n[0] The kettle is blue.\n[1] It holds 0.9 litres.\n\nQuestion: Which colour?\n\n"
-            "Statement: It is blue.\n\nIs the statement fully supported by the context? Answer Yes or No.",
-        ),
-    ]
-    assert "Question" not in messages(context=CONTEXT, question="", statement="It is blue.")[-1][1]
-
-
 def test_prefix_is_the_same_up_to_the_statement():
     """Two statements over one context share every byte before the statement, demos included, for the prefix cache."""
     demo = {"context": ["x"], "question": "q", "statement": "s", "verdict": "No"}
@@ -55,7 +42,10 @@ def test_prefix_of_answers_and_instructions_is_the_same():
     for other, last_shared in [
         (prompt(VerifyStatement, question="Why?", statement="Two."), "Question: Why?\n\nStatement: "),
         (prompt(VerifyStatement, question="How?", statement="One."), "[1] B.\n\nQuestion: "),
-        (prompt(signature_of(JudgeConfig(verdicts="graded")), question="Why?", statement="One."), "Statement: One.\n\n"),
+        (
+            prompt(signature_of(JudgeConfig(verdicts="graded")), question="Why?", statement="One."),
+            "Statement: One.\n\n",
+        ),
     ]:
         assert other.startswith(first[: first.index(last_shared) + len(last_shared)])
 
@@ -89,11 +79,6 @@ def test_last_paragraph_is_asked_last():
     assert found[1][1].endswith("Statement: s\n\nAsk?")
     found = messages(VerifyStatement.with_instructions("Ask?"), context=["x"], question="", statement="s")
     assert found == [("user", "Context:\n[0] x\n\nStatement: s\n\nAsk?")]
-
-
-def test_sentences_are_counted_from_one():
-    """Chunks are numbered from 0, sentences to be taken apart from 1."""
-    assert "[1] It is blue." in messages(ExtractStatements, question="", sentences=["It is blue."])[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +131,6 @@ def test_label_with_chunk_ids(reply, verdict, ids):
     assert (found["verdict"], found["supporting_chunk_ids"]) == (verdict, ids)
 
 
-def test_lines_of_statements():
-    """A reply of lines is a list of its non-empty lines."""
-    assert CompactAdapter().parse(ExtractStatements, "1. a\n\n 2. b \n")["statements"] == ["1. a", "2. b"]
-
-
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_every_seed_instruction_asks_for_its_labels(name):
     """Each instruction names the labels it knows, in its last paragraph, and has a verdict for each."""
@@ -158,11 +138,3 @@ def test_every_seed_instruction_asks_for_its_labels(name):
     asked = instruction.text.rpartition("\n\n")[2]
     assert all(label in asked for label in instruction.labels)
     assert instruction.labels.keys() == instruction.verdicts.keys()
-
-
-def test_criteria_of_the_user_stand_above_what_is_asked():
-    """A user's own criteria are part of the top, so that the last paragraph stays the question."""
-    signature = signature_of(JudgeConfig(criteria="Rounding is fine."))
-    found = messages(signature, context=["x"], question="", statement="s")
-    assert found[0][1].endswith("Use only the context.\nRounding is fine.")
-    assert found[1][1].endswith("Answer Yes or No.")

@@ -6,7 +6,6 @@ from faith_dspy import Chunk, Unscored, Verdict
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.windows import windows
 from faith_dspy.schema import Sentence
-from faith_dspy.text.sentences import sentences
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
 ANSWER = "The kettle is blue. It holds 2 litres! Is that enough? The warranty lasts two years."
@@ -55,48 +54,6 @@ def test_probability_is_read_from_the_label(judge_at):
     assert all(r["max_tokens"] == 1 and r["logprobs"] and r["top_logprobs"] == 20 for r in server.requests)
 
 
-def test_whole_answer_is_one_statement(judge_at):
-    """With granularity answer one verdict is asked for, about the answer as it is."""
-    judge, server = judge_at(yes={ANSWER: 0.3}, granularity="answer")
-    found = judge(context=CONTEXT, answer=f"  {ANSWER}\n")
-    assert server.statements == [ANSWER]
-    assert [(s.text, s.sentence_index, s.verdict) for s in found.statements] == [(ANSWER, None, Verdict.NOT_SUPPORTED)]
-
-
-@pytest.mark.parametrize("granularity", ["sentence", "answer", "statement"])
-def test_an_answer_that_asserts_nothing_costs_nothing(judge_at, granularity):
-    """Questions and list markers alone are unscored without a call."""
-    judge, server = judge_at(granularity=granularity)
-    found = judge(context=CONTEXT, answer="Is it blue?\n1.")
-    assert found.unscored is Unscored.NO_STATEMENTS
-    assert server.requests == []
-    assert len(found.sentences) == 2
-
-
-@pytest.mark.parametrize(
-    ("label", "verdict"),
-    [
-        ("fully", Verdict.FULLY_SUPPORTED),
-        ("partly", Verdict.PARTIALLY_SUPPORTED),
-        ("nothing", Verdict.NO_EVIDENCE),
-        ("contradicts", Verdict.CONTRADICTORY),
-    ],
-)
-def test_graded_verdicts(judge_at, label, verdict):
-    """Each of the four labels stands for its verdict."""
-    judge, _ = judge_at(says=label, verdicts="graded")
-    assert judge(context=CONTEXT, answer="It is blue.").statements[0].verdict is verdict
-
-
-def test_cited_chunk_ids(judge_at):
-    """Where ids are asked for, those that exist are shown and the others counted."""
-    judge, server = judge_at(says={"text": "Yes [1, 7]", "top": {"Yes": 0.9, "No": 0.1}}, cite=True)
-    found = judge(context=CONTEXT, answer="It holds 0.9 litres.")
-    assert found.statements[0].supporting_chunk_ids == (1,)
-    assert found.dropped_chunk_ids == 1
-    assert server.requests[0]["max_tokens"] > 1
-
-
 # --- faults ------------------------------------------------------------------------------------------------------
 
 
@@ -132,16 +89,6 @@ def test_a_reply_without_a_label_is_unjudged(judge_at):
     assert judge(context=CONTEXT, answer="It is blue.").unscored is Unscored.PARSE_FAILED
 
 
-def test_a_dead_lm_is_not_a_verdict(judge_at):
-    """When every call fails the answer is unscored as the LM's failure; no statement is lost."""
-    judge, server = judge_at()
-    server.status, server.error = 500, "out of memory"
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert found.unscored is Unscored.LM_FAILED
-    assert len(found.statements) == 3
-    assert "out of memory" in found.detail
-
-
 def test_an_lm_that_tells_no_probabilities(judge_at):
     """Without token probabilities in the replies, verdicts come from the labels and there is no confidence."""
     judge, server = judge_at(says=lambda r: "**No**, it does not." if "2 litres" in str(r["messages"][-1]) else "yes")
@@ -150,16 +97,6 @@ def test_an_lm_that_tells_no_probabilities(judge_at):
     assert [s.is_supported for s in found.statements] == [True, False, True]
     assert [s.confidence for s in found.statements] == [None, None, None]
     assert found.ranking == found.score == pytest.approx(2 / 3)
-
-
-def test_an_endpoint_that_refuses_token_probabilities(judge_at):
-    """An endpoint that refuses the parameter is asked without it, and not with it again."""
-    judge, server = judge_at(says="Yes")
-    server.refuses = True
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert [s.is_supported for s in found.statements] == [True, True, True]
-    assert [s.confidence for s in found.statements] == [None, None, None]
-    assert [bool(r.get("logprobs")) for r in server.requests] == [True, False, False, False]
 
 
 # --- the judged text is data -------------------------------------------------------------------------------------
@@ -279,12 +216,6 @@ def test_failed_extraction_costs_no_statement(judge_at):
 
 
 # --- windows -----------------------------------------------------------------------------------------------------
-
-
-def test_windows_without_a_limit():
-    """A context that fits, or has no limit, is one window with all its ids."""
-    assert windows(chunks("a", "b"), None) == [([0, 1], ["a", "b"])]
-    assert windows(chunks("aaaa", "bbbb"), 8) == [([0, 1], ["aaaa", "bbbb"])]
 
 
 def test_windows_keep_the_order_and_the_limit():
@@ -414,24 +345,6 @@ def test_window_follows_the_lms(judge_at):
     assert len(server.requests) == 2
 
 
-def test_same_inputs_same_verdicts(judge_at):
-    """The same call again is answered from the cache with the same judgment and the same token counts."""
-    judge, server = judge_at(yes=YES)
-    one, two = (judge(context=CONTEXT, answer=ANSWER) for _ in range(2))
-    assert one.model_dump(exclude={"usage"}) == two.model_dump(exclude={"usage"})
-    assert (one.usage.calls, one.usage.prompt_tokens) == (two.usage.calls, two.usage.prompt_tokens)
-    assert len(server.requests) == 3
-
-
-def test_sentences_of_the_judgment_are_the_answers(judge_at):
-    """Offsets in the judgment point into the answer that was given."""
-    judge, _ = judge_at()
-    answer = f"\n {ANSWER} "
-    found = judge(context=CONTEXT, answer=answer)
-    assert found.sentences == sentences(answer)
-    assert all(answer[s.start : s.end] == s.text for s in found.sentences)
-
-
 def test_an_lm_fault_is_told_in_one_line(judge_at):
     """Of what an LM library says about a fault the first line is kept: the rest is advice, or whole prompts."""
     judge, _ = judge_at(says=lambda asked: {"status": 429, "text": "rate limit"})
@@ -510,9 +423,3 @@ def test_demos_take_their_room_from_the_window(judge_at):
     judge.program.verify.predict.demos = [long]
     judge(context=["x" * 50, "y" * 50], answer="It is blue.")
     assert len(server.requests) == 4  # windows of 30 bytes: two for each chunk
-
-
-def test_many_small_chunks_count_with_their_numbers():
-    """Ten chunks of 4 bytes and 12 for the number: six fit into 100 bytes, not all ten."""
-    found = windows(chunks(*["abcd"] * 10), 100, 12)
-    assert [len(w.ids) for w in found] == [6, 4]

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import faith_dspy
-from faith_dspy import JudgeConfig, Unscored, Verdict, load_judge
+from faith_dspy import JudgeConfig, Verdict, load_judge
 from faith_dspy.artifact import save_judge
 from faith_dspy.errors import ConfigError
-from faith_dspy.program.signatures import INSTRUCTIONS
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
 ANSWER = "The kettle is blue. It holds 2 litres. Is that enough? The warranty lasts two years. It was made in 1998."
@@ -114,49 +113,7 @@ def test_invariants_hold_in_every_combination(judge_at, options):
     assert found.usage.calls == calls + (options["granularity"] == "statement") == len(server.requests)
 
 
-@pytest.mark.parametrize("options", COMBINATIONS, ids=lambda d: "-".join(d.values()))
-def test_garbage_in_every_combination(judge_at, options):
-    """An LM that says nothing that can be read gives no verdict and loses no statement."""
-    judge, _ = judge_at(says="I would rather not.", **options)
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert found.unscored is Unscored.PARSE_FAILED
-    assert len(found.statements) == (1 if options["granularity"] == "answer" else 4)
-
-
 # --- prompts that are paid for ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "ask"),
-    [
-        ({}, "Is the statement fully supported by the context? Answer Yes or No."),
-        (
-            {"instruction": "every_detail"},
-            "Does the context say everything that the statement says, every detail included? Answer Yes or No.",
-        ),
-        (
-            {"verdicts": "graded"},
-            "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
-            "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
-        ),
-        (
-            {"cite": True},
-            "Is the statement fully supported by the context? Answer Yes or No, then the ids of the passages that show "
-            "it, for example: Yes [0, 2]",
-        ),
-    ],
-)
-def test_default_requests_stay_as_they_are(judge_at, options, ask):
-    """Replies are kept by prompt and settings: not a byte of the defaults changes without a reason."""
-    judge, server = judge_at(says=LABELS[options.get("verdicts", "binary")][0], **options)
-    judge(context=CONTEXT[:1], answer="It is blue.")
-    assert [m["content"] for m in server.requests[0]["messages"]] == [
-        "You check statements against a context. Use only the context.",
-        f"Context:\n[0] The Brennick kettle is blue.\n\nStatement: It is blue.\n\n{ask}",
-    ]
-    settings = {k: v for k, v in server.requests[0].items() if k not in ("messages", "model")}
-    tokens = 12 if options.get("cite") else 1
-    assert settings == {"max_tokens": tokens, "logprobs": True, "top_logprobs": 20, "temperature": 0.0}
 
 
 # --- joint verification -------------------------------------------------------------------------------------------
@@ -174,18 +131,6 @@ def test_joint_asks_once_and_reads_each_label(judge_at):
     assert [s.confidence for s in found.statements] == pytest.approx([0.9, 0.2, 0.7, 0.4])
     assert [s.is_supported for s in found.statements] == [True, False, True, False]
     assert found.fallbacks == 0
-
-
-def test_joint_prompt(judge_at):
-    """The statements stand numbered where the one stood, and the form of the reply below what is asked."""
-    judge, server = judge_at(says=endpoint({}), verification="joint", cite=True, reasoning="after")
-    judge(context=CONTEXT[:1], answer="It is blue. It is light.")
-    assert request(server.requests[0]) == (
-        "Context:\n[0] The Brennick kettle is blue.\n\nStatements:\n[1] It is blue.\n[2] It is light.\n\n"
-        "Is the statement fully supported by the context? Answer Yes or No, then the ids of the passages that show it, "
-        "for example: Yes [0, 2]. Then say why in one short sentence. Answer for each numbered statement.\n"
-        "Reply in this form:\n1. Yes/No [ids]\nWhy: …"
-    )
 
 
 @pytest.fixture
@@ -256,20 +201,6 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert all(s.verdict is not None for s in found.statements)
 
 
-def test_joint_over_windows(judge_at):
-    """A context of three windows takes three calls, and ids are those of the context."""
-
-    def say(asked):
-        litres = "0.9 litres" in request(asked).partition("Statements:")[0]
-        return "1. No []\n2. Yes [0]" if litres else "1. No []\n2. No []"
-
-    judge, server = judge_at(says=say, verification="joint", cite=True)
-    judge.program.window = 30
-    found = judge(context=CONTEXT, answer="It is red. It holds 0.9 litres.")
-    assert len(server.requests) == 3
-    assert [s.supporting_chunk_ids for s in found.statements] == [(), (1,)]
-
-
 # --- reasoning ----------------------------------------------------------------------------------------------------
 
 
@@ -338,13 +269,6 @@ def test_a_sample_without_a_label_is_no_vote(judge_at):
     assert (found.verdict, found.confidence) == (Verdict.NOT_SUPPORTED, pytest.approx(0, abs=0.01))
 
 
-def test_no_confidence(judge_at):
-    """With none, probabilities are not even asked for."""
-    judge, server = judge_at(confidence="none")
-    assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
-    assert "logprobs" not in server.requests[0]
-
-
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     """An LM that tells none is an error that says what to do; with auto it only leaves the confidence out."""
@@ -357,36 +281,6 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
 
 
 # --- strictness, criteria -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "top"),
-    [
-        ({"strictness": "lenient"}, "You check statements against a context. Use only the context.\nWhat plainly "
-         "follows from the context counts as supported, too."),
-        ({"criteria": "Rounding is fine."}, "You check statements against a context. Use only the context.\n"
-         "Rounding is fine."),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("verification", ["each", "joint"])
-def test_what_stands_on_top(judge_at, options, top, verification):
-    """Clauses and criteria are added to the top of the seed prompt; the question at the end stays."""
-    judge, server = judge_at(says="1. Yes\n2. Yes", verification=verification, **options)
-    judge(context=CONTEXT, answer="It is blue. It is red.")
-    assert server.requests[0]["messages"][0] == {"role": "system", "content": top}
-    assert "Is the statement fully supported by the context?" in request(server.requests[0])
-
-
-def test_options_are_exported(judge_at, tmp_path):
-    """A judge with options of the user's own comes back from its export with all of them, and asks the same."""
-    options = {"criteria": "Be a lawyer.", "verification": "joint", "reasoning": "after", "strict_mode": True}
-    judge, server = judge_at(says="1. Yes\n2. No", **options)
-    judge(context=CONTEXT, answer="It is blue. It is red.")
-    save_judge(judge, tmp_path / "j")
-    loaded = load_judge(tmp_path / "j", lm=judge.lm)
-    assert loaded.config == judge.config
-    loaded(context=CONTEXT, answer="It is blue. It is light.")
-    assert server.requests[-1]["messages"][0]["content"].endswith("Be a lawyer.")
 
 
 def test_a_judge_from_with_fewer_options_loads(judge_at, tmp_path):
@@ -434,14 +328,6 @@ def test_expected_level(judge_at):
     assert judge(context=CONTEXT, answer=ANSWER).faithful is False
 
 
-def test_an_unsupported_addition_does_not_pass(judge_at):
-    """The prompt asks for support and not for conflict, and puts an added fact below the threshold."""
-    asked = INSTRUCTIONS["five_level"].text
-    assert "What the context does not say is not supported, even if nothing speaks against it" in asked
-    (label,) = re.findall(r"(\w+) \(it adds a fact", asked)
-    assert INSTRUCTIONS["five_level"].labels[label] < 0.5
-
-
 def test_five_levels_are_of_whole_answers():
     """With any other granularity they are refused, and the message says what goes."""
     with pytest.raises(ConfigError, match="set granularity='answer' with it, or verdicts='graded'"):
@@ -449,13 +335,6 @@ def test_five_levels_are_of_whole_answers():
 
 
 # --- strict mode --------------------------------------------------------------------------------------------------
-
-
-def test_strict_mode_in_an_answer(judge_at):
-    """Yes, Yes, Yes, No: (3 + 0) / 4 as a rule, (3 − 1) / 4 in strict mode."""
-    for strict, score in ((False, 0.75), (True, 0.5)):
-        judge, _ = judge_at(says=lambda r: "No" if "1998" in request(r) else "Yes", strict_mode=strict)
-        assert judge(context=CONTEXT, answer=ANSWER).score == pytest.approx(score)
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------

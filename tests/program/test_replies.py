@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.program.replies import (
-    from_lines,
     label_probabilities,
     read_label,
     split_reasoning,
@@ -67,13 +66,6 @@ def test_probabilities_pool_variants_and_sum_to_one():
     assert label_probabilities([SimpleNamespace(**entry) for entry in top], YES_NO) == found
 
 
-def test_probability_of_four_labels():
-    """Beginnings of tokens count for the label they begin: .5/.8, .2/.8, .1/.8 and 0."""
-    shares = {"fully": 0.5, "part": 0.2, "not": 0.1, "The": 0.2}
-    found = label_probabilities([{"token": t, "logprob": math.log(p)} for t, p in shares.items()], GRADED)
-    assert found == pytest.approx({"fully": 0.625, "partly": 0.25, "nothing": 0.125, "contradicts": 0.0})
-
-
 def test_probabilities_of_labels_not_given():
     """Labels that share less than .01 were not answered, and an empty list tells nothing."""
     low = [{"token": "Yes", "logprob": math.log(0.005)}, {"token": "No", "logprob": math.log(0.004)}]
@@ -104,8 +96,3 @@ def test_the_token_at_a_place():
     assert token_text(content) == '水. " Yes!'
     assert token_alternatives(content) == [0]
     assert [token_alternatives(content, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
-
-
-def test_lines_without_a_number():
-    """A reply to several statements without a numbered line has no entries; that is no fault of the LM's transport."""
-    assert list(from_lines({"verdict": str}, "I think so.")) == []

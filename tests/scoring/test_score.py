@@ -8,7 +8,7 @@ from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.scoring.score import level, score, score_answer
+from faith_dspy.scoring.score import score, score_answer
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -59,13 +59,6 @@ HEAD = Classifier(
 def test_score_by_hand(verdicts, expected):
     """The score is the sum of the verdicts' weights over all statements asked about, clamped to [0, 1]."""
     assert score(verdicts, JudgeConfig()) == pytest.approx(expected)
-
-
-def test_weights_of_the_user():
-    """Strict weights: no evidence at −1 takes (1 + 1 − 1) / 3; a weight above 1 is clamped in the end."""
-    weights = {FULL: 1, PART: 0, NONE: -1, CONTRA: -1, Verdict.NOT_SUPPORTED: -1}
-    assert score([FULL, FULL, NONE], JudgeConfig.make(verdict_scores=weights)) == pytest.approx(1 / 3)
-    assert score([FULL], JudgeConfig.make(verdict_scores=weights | {FULL: 3})) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -130,17 +123,6 @@ def test_a_weight_is_a_finite_number(weight):
         JudgeConfig.make(verdict_scores=dict(WEIGHTS) | {FULL: weight})
 
 
-def test_unjudged_statements_stay_and_are_reported():
-    """A statement without a verdict keeps its place, counts in the denominator, and the answer does not pass."""
-    found = judged(raw_verdict(FULL), raw_verdict(None, "The lid is green.", error="no label"))
-    assert found.score == 0.5
-    assert found.faithful is False
-    assert found.verdict_counts == {"fully_supported": 1, "unjudged": 1}
-    assert found.statements[1].error == "no label"
-    assert found.statements[1].is_supported is None
-    assert found.detail == "1 of 2 statements could not be judged"
-
-
 @pytest.mark.parametrize(
     ("verdicts", "threshold", "faithful"),
     [
@@ -153,17 +135,6 @@ def test_unjudged_statements_stay_and_are_reported():
 def test_pass_mark(verdicts, threshold, faithful):
     """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
     assert judged(*map(raw_verdict, verdicts), threshold=threshold).faithful is faithful
-
-
-@pytest.mark.parametrize(
-    ("worth", "scored", "faithful"), [(None, None, None), (0.0, 0.0, False), (1.0, 1.0, True), (0.5, 0.5, True)]
-)
-def test_policy_for_no_statements(worth, scored, faithful):
-    """An answer without statements is unscored, or worth what the user says."""
-    found = judged(no_statements=worth)
-    assert (found.score, found.faithful) == (scored, faithful)
-    assert found.unscored is (Unscored.NO_STATEMENTS if worth is None else None)
-    assert found.usage == USAGE
 
 
 @pytest.mark.parametrize(
@@ -247,15 +218,6 @@ def test_head_neither_drops_nor_passes_what_is_unjudged():
     assert found.faithful is False
     assert found.statements[1].verdict is None
     assert found.statements[1].confidence is None
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [(0, "Not At All"), (0.2, "Not Generally"), (0.5, "Neutral/Mixed"), (0.8, "Generally Yes"), (1, "Completely Yes")],
-)
-def test_levels(value, word):
-    """The nearest of five even steps over [0, 1]."""
-    assert level(value) == word
 
 
 def test_ranking_falls_back():
