@@ -69,23 +69,23 @@ def map_in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
         return
     pool = DaemonThreads(threads)
     waiting: deque[Future[_Out]] = deque()
-    source, fault = iter(items), None
+
+    def begun() -> Iterator[Future[_Out]]:
+        try:
+            for item in items:
+                yield pool.submit(partial(work, item))
+        except Exception as exc:  # noqa: BLE001 - raised in its turn
+            failed: Future[_Out] = Future()
+            failed.set_exception(exc)
+            yield failed
+
     try:
-        while fault is None:
-            try:
-                item = next(source)
-            except StopIteration:
-                break
-            except Exception as exc:  # noqa: BLE001 - raised below
-                fault = exc
-                break
-            waiting.append(pool.submit(partial(work, item)))
+        for future in begun():
+            waiting.append(future)
             while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-        if fault is not None:
-            raise fault
     finally:
         for future in waiting:
             future.cancel()

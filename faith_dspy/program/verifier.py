@@ -48,7 +48,7 @@ Replies = list[Reply | None]
 
 
 class LabelCaller:
-    """Calls a predictor with as much of token probabilities and JSON schemas as the LM supports, and remembers it."""
+    """Asks a predictor for token probabilities as long as the LM gives any."""
 
     def __init__(self, config: JudgeConfig) -> None:
         self.confidence = config.confidence
@@ -57,7 +57,6 @@ class LabelCaller:
         self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
         self.gives_probabilities: bool | None = None
         """None until the first call."""
-        self.takes_schema: bool | None = None
 
     def call(
         self, predict: dspy.Predict, tokens: int, sample: int | None, inputs: dict[str, Any], **config: Any
@@ -191,20 +190,11 @@ class JointVerifier(dspy.Module):
         return replies
 
     def _call(self, tokens: int, sample: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
-        caller = self.caller
-        if caller.takes_schema is None:
-            caller.takes_schema = bool(getattr(dspy.settings.lm, "supports_response_schema", False))
-        if caller.takes_schema:
+        if not getattr(dspy.settings.lm, "supports_response_schema", False):
+            return self.caller.call(self.predict, tokens, sample, inputs)
+        with dspy.context(adapter=CompactAdapter(structured=True)):
             schema = response_format(self.predict.signature)
-            try:
-                with dspy.context(adapter=CompactAdapter(structured=True)):
-                    return caller.call(self.predict, tokens, sample, inputs, response_format=schema)
-            except Exception as exc:
-                if not any(word in str(exc).lower() for word in ("response_format", "schema")):
-                    raise
-                log.info("the LM takes no JSON schema; going on with numbered lines")
-                caller.takes_schema = False
-        return caller.call(self.predict, tokens, sample, inputs)
+            return self.caller.call(self.predict, tokens, sample, inputs, response_format=schema)
 
 
 def _tokens(prediction: dspy.Prediction) -> list[Any]:

@@ -5,7 +5,7 @@ Nothing here calls an LM, so a study can score the same `RawJudgment` again, und
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.context import index_context
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.schema import Chunk, QuoteSpan
+    from faith_dspy.schema import Chunk
     from faith_dspy.scoring.classifier import Classifier
     from faith_dspy.text.context import IndexedContext
 
@@ -85,26 +85,18 @@ def score_answer(
         probability = classifier.probability(judged)
         if classifier.statement is not None:
             confidences = classifier.statement_probabilities(judged)
-    statements, dropped_ids, dropped_quotes = [], 0, 0
-    for raw, values, confidence in zip(verdicts, features, confidences, strict=True):
-        verdict = _verdict(raw, confidence, classifier)
-        evidence = check_evidence(raw, verdict, context, question)
-        dropped_ids += evidence.dropped_ids
-        dropped_quotes += evidence.dropped_quotes
-        statements.append(
-            StatementVerdict(
-                text=raw.text,
-                sentence_index=raw.sentence_index,
-                verdict=verdict,
-                supporting_chunk_ids=evidence.chunk_ids,
-                quotes=evidence.quotes,
-                quote_spans=evidence.spans,
-                reason=raw.reason,
-                confidence=confidence,
-                features={name: round(value, 6) for name, value in values.items()},
-                error=raw.error,
-            )
+    found = [
+        _statement(
+            raw,
+            _verdict(raw, confidence, classifier),
+            context,
+            question,
+            confidence=confidence,
+            features={name: round(value, 6) for name, value in values.items()},
         )
+        for raw, values, confidence in zip(verdicts, features, confidences, strict=True)
+    ]
+    statements = tuple(statement for statement, _, _ in found)
     value, threshold = score((s.verdict for s in statements), config), config.threshold
     if config.verdicts == "five_level" and verdicts[0].level is not None:
         value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
@@ -121,32 +113,23 @@ def score_answer(
         probability=probability,
         level=level(value if probability is None else probability),
         needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
-        statements=tuple(statements),
+        statements=statements,
         sentences=raw_judgment.sentences,
-        dropped_chunk_ids=dropped_ids,
-        dropped_quotes=dropped_quotes,
+        dropped_chunk_ids=sum(ids for _, ids, _ in found),
+        dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
         detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
         usage=raw_judgment.usage,
     )
 
 
-class Evidence(NamedTuple):
-    """What may be shown as evidence for a verdict."""
+def _statement(
+    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], question: str | None, **fields: Any
+) -> tuple[StatementVerdict, int, int]:
+    """The statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
 
-    chunk_ids: tuple[int, ...]
-    spans: tuple[QuoteSpan, ...]
-    quotes: tuple[str, ...]
-    dropped_ids: int
-    dropped_quotes: int
-
-
-def check_evidence(
-    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], question: str | None
-) -> Evidence:
-    """Chunk ids and quotes that exist. A supported statement without any gets the chunks that share its words.
-
-    Only supported and contradicted statements have evidence.
+    Only supported and contradicted statements have evidence. A supported one without any gets the chunks that share
+    its words.
     """
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
@@ -156,8 +139,18 @@ def check_evidence(
     elif verdict is not Verdict.CONTRADICTORY:
         ids, spans = (), ()
     texts = {c.id: c.text for c in context} if spans else {}
-    quotes = tuple(texts[q.chunk_id][q.start : q.end] for q in spans)
-    return Evidence(ids, spans, quotes, dropped_ids, dropped_quotes)
+    statement = StatementVerdict(
+        text=raw.text,
+        sentence_index=raw.sentence_index,
+        verdict=verdict,
+        supporting_chunk_ids=ids,
+        quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
+        quote_spans=spans,
+        reason=raw.reason,
+        error=raw.error,
+        **fields,
+    )
+    return statement, dropped_ids, dropped_quotes
 
 
 def _verdict(raw_verdict: RawVerdict, confidence: float | None, classifier: Classifier | None) -> Verdict | None:

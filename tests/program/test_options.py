@@ -158,22 +158,6 @@ def test_joint_in_json(judge_at, held):
     assert item["additionalProperties"] is False
 
 
-def test_joint_when_the_schema_is_refused(judge_at, held):
-    """An endpoint that refuses the schema after all is asked for lines, and not for JSON again."""
-    say = endpoint({})
-
-    def refusing(asked):
-        if "response_format" in asked:
-            return {"status": 400, "text": "response_format is not supported"}
-        return say(asked)
-
-    judge, server = judge_at(says=refusing, verification="joint")
-    for answer in (ANSWER, ANSWER.replace("blue", "red")):
-        found = judge(context=CONTEXT, answer=answer)
-        assert found.fallbacks == 0
-    assert ["response_format" in r for r in server.requests] == [True, False, False]
-
-
 @pytest.mark.parametrize(
     ("reply", "kept"),
     [
