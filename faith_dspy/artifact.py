@@ -117,7 +117,7 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
         following = _load(folder / _NEXT, lm, api_base, api_key, replaced)
         if following.manifest["sha256"] != wanted:
             raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
-    made = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
+    made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
     judge = Judge(given.pop("lm", None) or stored, **given, **made)
     if state:
         try:

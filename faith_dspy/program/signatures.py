@@ -155,7 +155,8 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     }
     if joint:
         typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
-        fields = {"verdicts": list[create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)]}
+        entry: Any = create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)
+        fields = {"verdicts": list[entry]}
     made: type[dspy.Signature] = VerifyStatement.with_instructions(f"{top}\n\n{ask}").delete("verdict")
     if joint:
         made = made.delete("statement").append("statements", dspy.InputField(), list[str])
