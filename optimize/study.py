@@ -30,6 +30,7 @@ from faith_dspy.optimize.select.plan import Plan, plan
 from faith_dspy.optimize.select.spending import Allowance, Cost
 from faith_dspy.optimize.select.trial import BASELINES, Trial, judge_of, skipped, try_baseline, try_variant
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
 from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
 
@@ -199,6 +200,7 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
         for e in [*escalated[:1], *settled, *escalated[1:]][:3]
     ]
     save_judge(judge, out, card=card(result), reference=reference)
+    (out / STUDY_FILE).write_text(study_json(result), encoding="utf-8")
 
 
 def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> StudySetup:

@@ -56,23 +56,22 @@ def compare(
 ) -> None:
     """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ.
 
-    An exported folder's test predictions are taken from MLflow, where its study is found there.
-
     Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
     """
-    from faith_dspy.optimize.tracking.archive import last_studies, read_record
+    from faith_dspy.optimize.tracking.archive import last_studies, read_study
     from faith_dspy.optimize.tracking.studies import compare_studies
     from faith_dspy.optimize.tracking.studies_tables import studies_tables
 
-    found = [read_record(s, tracking_uri) for s in sources or ()]
+    found = [read_study(s, tracking_uri) for s in sources or ()]
     if experiment is not None:
         known = {s.study_id for s in found}
         found += [s for s in last_studies(experiment, tracking_uri) if s.study_id not in known]
     compared = compare_studies(found)
     if as_json:
-        print_json(compared.model_dump(mode="json", exclude={"studies": {"__all__": {"rows"}}}))
+        pairs = [c.model_dump(mode="json") for c in compared.pairs]
+        print_json({"studies": [study_json(s) for s in found], "pairs": pairs, "sentences": compared.sentences})
     else:
-        print_tables(studies_tables(compared))
+        print_tables(studies_tables(found, compared))
 
 
 @app.command("rollback")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from faith_dspy.optimize.results import TestResult, VariantResult
+    from faith_dspy.optimize.results import StudyResult, TestResult, VariantResult
     from faith_dspy.schema import Usage
 
     Metrics = dict[str, float | None]
@@ -56,3 +56,22 @@ def usage_metrics(prefix: str, usage: Usage, answers: int = 1) -> Metrics:
     if usage.dollars is not None and answers > 1:  # of one answer it would be all zeros
         out[f"{prefix}/dollars_per_1000_answers"] = 1000 * usage.dollars / answers
     return out
+
+
+def study_metrics(result: StudyResult) -> Metrics:
+    """All metrics of a finished study."""
+    champion = result.tested("champion")
+    metrics = result_metrics("test", champion)
+    for t in result.test:
+        if t is not champion:
+            metrics |= result_metrics(f"test/{t.name}", t, MAIN)
+        if t.kind != "baseline":
+            metrics |= usage_metrics("cost" if t is champion else f"cost/{t.name}", t.usage, t.agreement.n)
+    for name, c in result.comparisons.items():
+        gain, d = f"test/gain_over_{name}", c.balanced_accuracy
+        metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
+    metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
+    if result.optimism is not None:
+        metrics |= {"dev/corrected": result.optimism.corrected.value, "dev/optimism": result.optimism.value}
+    metrics |= agreement_metrics("people", result.ceiling)
+    return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}

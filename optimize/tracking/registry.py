@@ -18,7 +18,7 @@ from faith_dspy.report.numbers import estimate, points
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.results import PredictionRow, StudyResult
+    from faith_dspy.optimize.results import StudyResult
     from faith_dspy.optimize.tracking.store import Store
 
 MODEL = "faithfulness"
@@ -91,10 +91,10 @@ def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promot
     """
     context = "; the present champion was not tested on the same answers"
     if present is not None:
-        new, old = (sorted(r.tested("champion").predictions, key=_key) for r in (result, present))
-        if [(*_key(r), r.label) for r in new] == [(*_key(r), r.label) for r in old]:
+        new, old = (sorted(r.tested("champion").predictions, key=lambda r: (r.id, r.group)) for r in (result, present))
+        if [(r.id, r.group, r.label) for r in new] == [(r.id, r.group, r.label) for r in old]:
             labels, groups = [r.label for r in new], [r.group for r in new]
-            c = compare(labels, _side(new), _side(old), groups)
+            c = compare(labels, Side.of(new), Side.of(old), groups)
             facts = f"the present champion on the same {c.n} test answers ({points(c.balanced_accuracy)} points)"
             if c.verdict != "not shown better":
                 return Promotion(c.verdict == "better", f"it is {c.verdict} than {facts}")
@@ -146,14 +146,6 @@ def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: st
     except FaithDspyError:  # deleted, or written by another version
         study = None
     return decide_promotion(result, study)
-
-
-def _key(row: PredictionRow) -> tuple[str, str]:
-    return row.id, row.group
-
-
-def _side(rows: list[PredictionRow]) -> Side:
-    return Side([r.predicted for r in rows], [r.probability for r in rows])
 
 
 def _description(folder: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,13 @@ from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
+_MAX_PARAM = 6000  # characters MLflow keeps
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list
@@ -97,6 +99,27 @@ def redacted(uri: str) -> str:
 def reason(exc: Exception) -> str:
     """First line of an exception's message."""
     return redacted(str(exc).strip().partition("\n")[0])[:300].rstrip(".") or type(exc).__name__
+
+
+def log_batch(
+    client: Any,
+    run_id: str,
+    metrics: Mapping[str, float | None] | None = None,
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, str] | None = None,
+    step: int = 0,
+) -> None:
+    """Log to a run that need not be active; metrics that are None are left out."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = int(time.time() * 1000)
+    client.log_batch(
+        run_id,
+        # Four digits keep the columns of MLflow's page readable; study.json has them all.
+        [Metric(k, round(float(v), 4), now, step) for k, v in (metrics or {}).items() if v is not None],
+        [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
+        [RunTag(k, v) for k, v in (tags or {}).items()],
+    )
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 import time
 import weakref
@@ -15,22 +14,21 @@ from faith_dspy.optimize.reporting.learned import write_learned
 from faith_dspy.optimize.reporting.markdown import prompts_markdown, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
 from faith_dspy.optimize.reporting.tables import predictions_table
-from faith_dspy.optimize.tracking.archive import STUDY_FILE
-from faith_dspy.optimize.tracking.metrics import MAIN, agreement_metrics, result_metrics, usage_metrics
+from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
+from faith_dspy.optimize.tracking.metrics import agreement_metrics, result_metrics, study_metrics, usage_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register
-from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, mlflow_errors, quiet, reason, redacted
+from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, log_batch, mlflow_errors, quiet, reason, redacted
 from faith_dspy.optimize.tracking.traces import log_study_traces
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, VariantResult
-    from faith_dspy.scoring.agreement import Agreement
+    from faith_dspy.optimize.results import StudyResult, StudySetup, TestResult, VariantResult
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
-_MAX_PARAM, _MAX_TAG = 6000, 8000  # characters MLflow keeps
+_MAX_TAG = 8000  # characters MLflow keeps
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "skipped": "KILLED"}
 log = logging.getLogger(__name__)
 
@@ -46,14 +44,14 @@ class MlflowTracker:
     """
 
     def __init__(self, store: Store, setup: StudySetup, *, register: bool = True, model: str = MODEL) -> None:
-        self._store, self._client, self._model = store, store.client, model if register else None
+        self._store, self.client, self._model = store, store.client, model if register else None
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
         self._since = _now()
         self._title = f"{PurePath(setup.labels_file).stem} · {setup.budget}"
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._open(setup)
-        self._unfinished = weakref.finalize(self, _mark_as_killed, self._client, self.run_id)
+        self._unfinished = weakref.finalize(self, _mark_as_killed, self.client, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
         """Record a finished variant."""
@@ -72,7 +70,7 @@ class MlflowTracker:
         ]
         if name := self._model:
             steps.append(lambda: registered.append(register(self._store, self.run_id, result, name)))
-        steps.append(lambda: self._client.set_terminated(self.run_id, "FINISHED"))
+        steps.append(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
         self._unfinished.detach()
         done = [self._try(step) for step in steps]
         if not all(done):
@@ -97,8 +95,8 @@ class MlflowTracker:
     def _open(self, setup: StudySetup) -> str:
         """The run this study had before, or a new one."""
         query = f"tags.`{_STUDY}` = '{setup.study_id}' and tags.`{_KIND}` = 'study'"
-        for run in self._client.search_runs([self._store.experiment_id], query, max_results=1):
-            self._client.update_run(run.info.run_id, status="RUNNING")
+        for run in self.client.search_runs([self._store.experiment_id], query, max_results=1):
+            self.client.update_run(run.info.run_id, status="RUNNING")
             return str(run.info.run_id)
         text = "Not finished. Its variants appear below as they finish; run the study again to continue it."
         run_id = self._create({_STUDY: setup.study_id, _KIND: "study", "status": "running"}, self._title, text)
@@ -107,8 +105,16 @@ class MlflowTracker:
             **{f"answers_{part}": n for part, n in setup.split.get("used", {}).items()},
             **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
         }
-        self._log(run_id, params=params)
+        log_batch(self.client, run_id, params=params)
         return run_id
+
+    def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
+        source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
+        tags = {**tags, **source, DESCRIPTION: text[:_MAX_TAG]}
+        return str(self.client.create_run(self._store.experiment_id, start, tags, name).info.run_id)
+
+    def _variant_runs(self) -> list[Any]:
+        return list(self.client.search_runs([self._store.experiment_id], f"tags.`{_PARENT}` = '{self.run_id}'"))
 
     def _log_waiting(self) -> None:
         while self._waiting:
@@ -118,14 +124,14 @@ class MlflowTracker:
     def _log_variant(self, v: VariantResult, start: int, end: int) -> None:
         for run in self._variant_runs():
             if run.data.tags.get(_VARIANT) == v.name:
-                self._client.delete_run(run.info.run_id)
+                self.client.delete_run(run.info.run_id)
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
         if v.prompts:
             tags["prompts_digest"] = digest(v.prompts)
         run_id = self._create(tags, v.name, variant_markdown(v), start)
         if v.prompts:
-            self._client.log_dict(run_id, v.prompts, "prompts/prompts.json")
-            self._client.log_text(run_id, prompts_markdown(v.prompts), "prompts/prompts.md")
+            self.client.log_dict(run_id, v.prompts, "prompts/prompts.json")
+            self.client.log_text(run_id, prompts_markdown(v.prompts), "prompts/prompts.md")
         metrics = {
             **result_metrics("dev", v),
             "dev/selection_score": v.selection_score,
@@ -134,24 +140,23 @@ class MlflowTracker:
             **usage_metrics("cost", v.usage, v.judged),
             **usage_metrics("compile", v.compile_usage, min(1, v.compile_usage.calls)),
         }
-        self._log(run_id, metrics, v.params)
-        if v.agreement is not None:
-            self._log_predictions(run_id, v.predictions, v.agreement, f"{v.name}, on dev")
-        self._client.set_terminated(run_id, _STATUS[v.status], end_time=end)
+        log_batch(self.client, run_id, metrics, v.params)
+        self._log_predictions(run_id, v, "", f"{v.name}, on dev")
+        self.client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _log_study(self, result: StudyResult) -> None:
         for t in result.test:
-            title = f"{t.name}, on the testset"
-            self._log_predictions(self.run_id, t.predictions, t.agreement, title, to=f"test/{t.name}/")
-        self._log(self.run_id, _study_metrics(result), tags=self._study_tags(result))
+            self._log_predictions(self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
+        log_batch(self.client, self.run_id, study_metrics(result), tags=self._study_tags(result))
         for name, figure in study_figures(result).items():
-            self._client.log_figure(self.run_id, figure, name)
-        texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
-        slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
-        self._client.log_text(self.run_id, json.dumps(slim, indent=1, ensure_ascii=False), STUDY_FILE)
-        self._client.log_text(self.run_id, write_learned(result), "learned.html")
-        self._client.log_artifacts(self.run_id, result.judge_dir, "judge")
-        self._mark_champion(result.champion)
+            self.client.log_figure(self.run_id, figure, name)
+        self.client.log_text(self.run_id, study_json(result), STUDY_FILE)
+        self.client.log_text(self.run_id, write_learned(result), "learned.html")
+        self.client.log_artifacts(self.run_id, result.judge_dir, "judge")
+        for run in self._variant_runs():
+            champion = (name := run.data.tags.get(_VARIANT, "")) == result.champion
+            self.client.set_tag(run.info.run_id, _CHAMPION, "true" if champion else "")
+            self.client.update_run(run.info.run_id, name=f"★ {name}" if champion else name)
 
     def _study_tags(self, result: StudyResult) -> dict[str, str]:
         page = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
@@ -165,57 +170,22 @@ class MlflowTracker:
             tags["cheapest"] = cheapest
         return tags
 
-    def _mark_champion(self, champion: str) -> None:
-        for run in self._variant_runs():
-            run_id, name = run.info.run_id, run.data.tags.get(_VARIANT, "")
-            if name == champion:
-                self._client.set_tag(run_id, _CHAMPION, "true")
-                self._client.update_run(run_id, name=f"★ {name}")
-            elif _CHAMPION in run.data.tags:
-                self._client.delete_tag(run_id, _CHAMPION)
-                self._client.update_run(run_id, name=name)
-
-    def _variant_runs(self) -> list[Any]:
-        return list(self._client.search_runs([self._store.experiment_id], f"tags.`{_PARENT}` = '{self.run_id}'"))
-
     def _log_predictions(
         self,
         run_id: str,
-        rows: Sequence[PredictionRow],
-        agreement: Agreement,
+        found: VariantResult | TestResult,
+        to: str,
         title: str,
-        *,
-        to: str = "",
     ) -> None:
         """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
+        if found.agreement is None:
+            return
+        rows = found.predictions
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
-        self._client.log_text(run_id, lines, f"{to}predictions.jsonl")
-        self._client.log_text(run_id, csv_text(**predictions_table(rows)), f"{to}predictions.csv")
-        for name, figure in judge_figures(rows, agreement, title).items():
-            self._client.log_figure(run_id, figure, f"{to}plots/{name}")
-
-    def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
-        source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
-        tags = {**tags, **source, DESCRIPTION: text[:_MAX_TAG]}
-        return str(self._client.create_run(self._store.experiment_id, start, tags, name).info.run_id)
-
-    def _log(
-        self,
-        run_id: str,
-        metrics: Mapping[str, float | None] | None = None,
-        params: Mapping[str, object] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
-        from mlflow.entities import Metric, Param, RunTag
-
-        now = _now()
-        self._client.log_batch(
-            run_id,
-            # Four digits keep the columns of MLflow's page readable; study.json has them all.
-            [Metric(k, round(float(v), 4), now, 0) for k, v in (metrics or {}).items() if v is not None],
-            [Param(k, str(v)[:_MAX_PARAM]) for k, v in (params or {}).items()],
-            [RunTag(k, v) for k, v in (tags or {}).items()],
-        )
+        self.client.log_text(run_id, lines, f"{to}predictions.jsonl")
+        self.client.log_text(run_id, csv_text(**predictions_table(rows)), f"{to}predictions.csv")
+        for name, figure in judge_figures(rows, found.agreement, title).items():
+            self.client.log_figure(run_id, figure, f"{to}plots/{name}")
 
 
 def csv_text(columns: Sequence[str], data: Sequence[Sequence[Any]]) -> str:
@@ -225,30 +195,11 @@ def csv_text(columns: Sequence[str], data: Sequence[Sequence[Any]]) -> str:
     return out.getvalue()
 
 
-def _study_metrics(result: StudyResult) -> dict[str, float | None]:
-    champion = result.tested("champion")
-    metrics = result_metrics("test", champion)
-    for t in result.test:
-        if t is not champion:
-            metrics |= result_metrics(f"test/{t.name}", t, MAIN)
-        if t.kind != "baseline":
-            metrics |= usage_metrics("cost" if t is champion else f"cost/{t.name}", t.usage, t.agreement.n)
-    for name, c in result.comparisons.items():
-        gain, d = f"test/gain_over_{name}", c.balanced_accuracy
-        metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
-    metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
-    if result.optimism is not None:
-        metrics |= {"dev/corrected": result.optimism.corrected.value, "dev/optimism": result.optimism.value}
-    metrics |= agreement_metrics("people", result.ceiling)
-    return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}
-
-
 def _now() -> int:
     return int(time.time() * 1000)
 
 
 def _mark_as_killed(client: Any, run_id: str) -> None:
-    """Close the run of a study that ends unfinished."""
     try:
         with quiet():
             client.set_tag(run_id, "status", "broken off")

@@ -274,28 +274,33 @@ def test_study_show(run, judge_at, tmp_path):
     assert json.loads(run("study", "show", tmp_path / "judge", "--json")[1])["study_id"] == "s1"
 
 
-def test_study_compare(monkeypatch, run, judge_at, tmp_path):
-    """Two exported judges side by side, from their manifests alone; the same one twice is refused."""
+def test_study_compare(monkeypatch, run, tmp_path):
+    """Two exported judges side by side, from their study.json alone; the same one twice is refused."""
     monkeypatch.chdir(tmp_path)  # a store in the working folder would be looked into
     from faith_dspy.scoring.agreement import measure
 
-    judge, _ = judge_at()
     for seed in (0, 1):
-        found = measure([True, False] * 4, [True, False] * 3 + [True, seed == 0], [None] * 8)
-        manifest = {"study_id": f"s{seed}", "variant": "sentence", "label_set_hash": "81f2", "labels_file": "l.jsonl",
-                    "agreement": found.model_dump(mode="json"), "seed": seed, "budget": "quick"}  # fmt: skip
-        judge.copy(manifest=manifest).save(tmp_path / f"judge{seed}")
+        labels, predicted = [True, False] * 4, [True, False] * 3 + [True, seed == 0]
+        rows = [{"id": f"a{i}", "group": f"g{i}", "part": "test", "label": y, "predicted": p, "probability": None}
+                for i, (y, p) in enumerate(zip(labels, predicted, strict=True))]  # fmt: skip
+        found = measure(labels, predicted, [None] * 8).model_dump(mode="json")
+        study = {"study_id": f"s{seed}", "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "tiny"},
+                 "budget": "quick", "seed": seed, "split": {}, "variants": [], "champion": "sentence", "comparisons": {},
+                 "test": [{"name": "champion", "kind": "lm", "agreement": found, "predictions": rows}]}  # fmt: skip
+        (tmp_path / f"judge{seed}").mkdir()
+        (tmp_path / f"judge{seed}" / "study.json").write_text(json.dumps(study))
     both = ("study", "compare", tmp_path / "judge0", tmp_path / "judge1")
     code, out, _ = run(*both)
     assert code == 0
     assert "2 seeds of l.jsonl" in out
-    assert "only the exported judge is known" in out
     found = json.loads(run(*both, "--json")[1])
-    assert found["seeds"][0]["won"] == {"sentence": 2}
+    assert [s["study_id"] for s in found["studies"]] == ["s0", "s1"]
+    assert "Champion: sentence 2 of 2" in found["sentences"][0]
+    assert len(found["pairs"]) == 1
     assert not (tmp_path / "mlflow.db").exists()
-    refused(run("study", "compare", tmp_path / "judge0", tmp_path / "judge0"), "are the same study")
+    refused(run("study", "compare", tmp_path / "judge0", tmp_path / "judge0"), "is named twice")
     refused(run("study", "compare", tmp_path / "judge0"), "at least two studies")
-    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "which is not there")
+    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "does not exist")
     refused(run("study", "compare", "--experiment", "some"), "no MLflow store", "--tracking-uri")
 
 

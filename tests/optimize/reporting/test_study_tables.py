@@ -24,7 +24,6 @@ from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.optimism import measure_optimism
-from faith_dspy.optimize.tracking.archive import record
 from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.optimize.tracking.studies_tables import studies_tables
 from faith_dspy.report.tables import terminal
@@ -230,8 +229,8 @@ def test_the_plot_of_costs_names_every_point():
 
 def test_studies_in_eighty_columns():
     """Every figure of the comparison is whole, and seeds give their spread."""
-    found = [record(study(seed), f"judges/some-labels-seed-{seed}") for seed in (0, 1)]
-    text = shown(studies_tables(compare_studies(found)))
+    found = [study(seed).model_copy(update={"judge_dir": f"judges/some-labels-seed-{seed}"}) for seed in (0, 1)]
+    text = shown(studies_tables(found, compare_studies(found)))
     words = " ".join(text.split())
     assert "81f2aa" in text
     assert "study 1 is not shown to be better than study 2" in words.lower()

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,7 +76,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         children = store.client.search_runs([store.experiment_id], below)
     port = free_port()
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "-C", str(ROOT), "ui"]
-    with serving([*command, f"STORE={uri}", f"PORT={port}"], folder, port) as seconds:
+    here = [f"BIN={Path(sys.executable).parent}", f"STORE={uri}", f"PORT={port}"]
+    with serving([*command, *here], folder, port) as seconds:
         yield Site(
             f"http://127.0.0.1:{port}/",
             seconds,

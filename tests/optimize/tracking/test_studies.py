@@ -5,91 +5,67 @@ from typing import Any
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.results import PredictionRow
-from faith_dspy.optimize.tracking.archive import StudyRecord
+from faith_dspy.optimize import results
+from faith_dspy.optimize.results import PredictionRow, StudyResult
 from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.scoring.agreement import measure
 
 
-def study(study_id: str, right: int = 20, **more: Any) -> StudyRecord:
+def study(study_id: str, right: int = 20, prefix: str = "a", flipped: int = 0, **more: Any) -> StudyResult:
     """A study tested on twenty answers, the first ``right`` of them judged as people do."""
-    prefix = more.pop("prefix", "a")
+    labels = [(i % 2 == 0) is (i >= flipped) for i in range(20)]
     rows = [
         PredictionRow(
-            id=f"{prefix}{i}", group=f"{prefix}{i}", part="test", label=i % 2 == 0,
-            predicted=(i % 2 == 0) is (i < right), probability=0.9 if (i % 2 == 0) is (i < right) else 0.1,
+            id=f"{prefix}{i}", group=f"{prefix}{i}", part="test", label=y,
+            predicted=y is (i < right), probability=0.9 if y is (i < right) else 0.1,
         )
-        for i in range(20)
+        for i, y in enumerate(labels)
     ]  # fmt: skip
+    agreement = measure(labels, [r.predicted for r in rows], [r.probability for r in rows])
     fields = {
-        "source": study_id, "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": "openai/tiny",
-        "champion": "sentence", "budget": "quick", "seed": 0, "rows": rows,
-        "agreement": measure([r.label for r in rows], [r.predicted for r in rows], [r.probability for r in rows]),
+        "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"}, "champion": "sentence",
+        "budget": "quick", "seed": 0, "split": {}, "variants": (), "comparisons": {},
+        "test": (results.TestResult(name="champion", kind="lm", agreement=agreement, predictions=rows[::-1]),),
     }  # fmt: skip
-    return StudyRecord(study_id=study_id, **(fields | more))
+    return StudyResult(study_id=study_id, **(fields | more))
 
 
-def test_studies_on_the_same_answers_are_paired():
-    """All twenty right against ten right: better, by 50 points, on the same answers, whatever their order."""
-    other = study("b", 10)
-    found = compare_studies([study("a"), other.model_copy(update={"rows": other.rows[::-1]})])
-    assert [(p.a, p.b) for p in found.pairs] == [(0, 1)]
-    c = found.pairs[0].comparison
-    assert (c.n, c.verdict, c.balanced_accuracy.value) == (20, "better", 0.5)
-    assert "study 1 is better than study 2" in c.sentence
-    assert found.notes == []
+def test_studies_on_the_same_answers_are_paired_with_the_first() -> None:
+    """Twenty right against ten: better by 50 points. Three studies are two comparisons, corrected for two."""
+    pairs, sentences = compare_studies([study("a"), study("b", 10), study("c", 12)])
+    assert (pairs[0].n, pairs[0].verdict, pairs[0].balanced_accuracy.value) == (20, "better", 0.5)
+    assert "study 1 is better than study 2" in pairs[0].sentence
+    assert "study 1 is better than study 3" in pairs[1].sentence
+    assert all(c.p_holm is not None for c in pairs)
+    assert sentences == []
 
 
-def test_the_first_is_held_against_each_other_and_corrected():
-    """Three studies are two comparisons, corrected for two."""
-    found = compare_studies([study("a"), study("b", 10), study("c", 12)])
-    assert [(p.a, p.b) for p in found.pairs] == [(0, 1), (0, 2)]
-    assert all(p.comparison.p_holm is not None for p in found.pairs)
+@pytest.mark.parametrize("other", [{"prefix": "x"}, {"flipped": 1}], ids=["other ids", "another label"])
+def test_studies_on_other_answers_stand_side_by_side(other: dict[str, Any]) -> None:
+    """No comparison is made up, and a note says why; a changed label makes it another answer."""
+    pairs, (note,) = compare_studies([study("a"), study("b", **other)])
+    assert pairs == []
+    assert "side by side only" in note
 
 
-def test_studies_on_other_answers_stand_side_by_side():
-    """No comparison is made up, and a note says why."""
-    found = compare_studies([study("a"), study("b", prefix="x", label_set_hash="77aa")])
-    assert found.pairs == []
-    assert "side by side only" in found.notes[0]
-
-
-def test_the_same_ids_with_other_labels_are_other_answers():
-    """A label that was changed in between is not silently taken from one of the two."""
-    rows = [r.model_copy(update={"label": not r.label}) if i == 0 else r for i, r in enumerate(study("a").rows)]
-    assert compare_studies([study("a"), study("b", rows=rows)]).pairs == []
-
-
-def test_a_study_without_predictions_is_not_paired():
-    """Of an exported folder alone the figures are shown, and the note says what is missing."""
-    found = compare_studies([study("a"), study("b", rows=[])])
-    assert found.pairs == []
-    assert "Of study 2 only the exported judge is known" in found.notes[0]
-
-
-def test_seeds_give_mean_and_spread():
+def test_seeds_give_mean_and_spread() -> None:
     """Balanced accuracy 1, .9 and .8: mean .9, SD .1; two of three champions are sentences."""
-    found = compare_studies([
-        study("a", 20), study("b", 18, seed=1, prefix="b"), study("c", 16, seed=2, prefix="c", champion="answer"),
-    ])  # fmt: skip
-    (seeds,) = found.seeds
-    spread = seeds.spread["balanced_accuracy"]
-    assert (spread.mean, spread.sd) == (pytest.approx(0.9), pytest.approx(0.1))
-    assert (spread.low, spread.high) == (0.8, 1.0)
-    assert seeds.won == {"sentence": 2, "answer": 1}
-    assert "3 seeds of l.jsonl" in seeds.sentence
-    assert "whose luck is in the spread" in seeds.sentence
+    studies = [study("a"), study("b", 18, "b", seed=1), study("c", 16, "c", seed=2, champion="answer")]
+    spread = compare_studies(studies).sentences[0]
+    assert "3 seeds of l.jsonl" in spread
+    assert "balanced accuracy 0.90 ± 0.10 (0.80 to 1.00)" in spread
+    assert "whose luck is in the spread. Champion: sentence 2 of 3, answer 1 of 3." in spread
 
 
-def test_another_budget_or_lm_is_no_seed():
+def test_another_budget_or_lm_is_no_seed() -> None:
     """Only studies that differ by their seed alone are put into one spread."""
-    found = compare_studies([study("a"), study("b", 18, seed=1, budget="standard"), study("c", 18, seed=2, lm="x")])
-    assert found.seeds == []
+    others = [study("b", 18, seed=1, budget="standard"), study("c", 18, seed=2, lm={"name": "x"})]
+    assert compare_studies([study("a"), *others]).sentences == []
 
 
-def test_one_study_or_one_twice_is_refused():
-    """The error names them."""
+def test_one_study_or_one_twice_is_refused() -> None:
+    """The error names it."""
     with pytest.raises(InputError, match="at least two"):
         compare_studies([study("a")])
-    with pytest.raises(InputError, match=r"a and judges/a are the same study"):
-        compare_studies([study("a"), study("a", source="judges/a")])
+    with pytest.raises(InputError, match="study a is named twice"):
+        compare_studies([study("a"), study("a")])

@@ -15,7 +15,7 @@ import pytest
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import FaithDspyError, MissingExtraError
 from faith_dspy.optimize import results
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.select.cost import compare_costs
 from faith_dspy.optimize.select.modes import Candidate
@@ -120,71 +120,61 @@ def _variants() -> list[VariantResult]:
     ]
 
 
-def _study(study_id: str = "51d1") -> StudyResult:
-    return StudyResult(
-        study_id=study_id,
-        labels_file="labels.jsonl",
-        label_set_hash="81f2",
-        lm={"name": "openai/gpt-4o-mini", "sha256": None},
-        budget="quick",
-        seed=0,
-        split={"used": {"train": 10, "dev": 8, "test": 8}},
-        variants=(),
-        champion="",
-        test=[],
-        comparisons={},
-    )
+SETUP = {
+    "study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "budget": "quick", "seed": 0,
+    "lm": {"name": "openai/gpt-4o-mini", "sha256": None}, "split": {"used": {"train": 10, "dev": 8, "test": 8}},
+}  # fmt: skip
 
 
-def _conclude(result: StudyResult, out: Path = Path("judges/labels")) -> StudyResult:
-    """What `champion.promote` and `champion.export` add."""
-    result.champion = "sentence"
+def _track(*names: str, register: bool = True) -> MlflowTracker:
+    """A tracker that has recorded the variants of these names (none: all)."""
+    tracker = MlflowTracker(connect(), StudySetup.model_validate(SETUP), register=register)
+    for v in _variants():
+        if not names or v.name in names:
+            tracker.variant(v)
+    return tracker
+
+
+def _finished(**more: Any) -> StudyResult:
+    """The finished study, and its judge in a folder."""
+    test = []
     for name, kind, probabilities in (("champion", "lm", GOOD), ("untuned", "untuned", FLAT)):
         found = _rows(probabilities, "test")
         usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
         tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
-        result.test += (results.TestResult.model_validate(tested),)
-    sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in result.test]
-    result.comparisons["untuned"] = compare(LABELS, *sides, names=("the champion", "untuned"), n_resamples=40)
+        test.append(results.TestResult.model_validate(tested))
+    sides = [Side.of(t.predictions) for t in test]
+    comparison = compare(LABELS, *sides, names=("the champion", "untuned"), n_resamples=40)
     judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
-    judge.manifest = {"study_id": result.study_id}
-    judge.save(out)
-    result.judge_dir = str(out)
-    return result
-
-
-def _track(result: StudyResult, *names: str) -> MlflowTracker:
-    tracker = MlflowTracker(connect(), result)
-    for v in [v for v in _variants() if not names or v.name in names]:
-        result.variants += (v,)
-        tracker.variant(v)
-    return tracker
+    judge.manifest = {"study_id": "51d1"}
+    judge.save("judges/labels")
+    return StudyResult.model_validate(
+        SETUP | {"variants": _variants(), "champion": "sentence", "test": test, "judge_dir": "judges/labels",
+                 "comparisons": {"untuned": comparison}} | more
+    )  # fmt: skip
 
 
 def _children(tracker: MlflowTracker) -> dict[str, Any]:
-    return {r.data.tags["faith_dspy.variant"]: r for r in tracker._variant_runs()}
+    below = f"tags.`mlflow.parentRunId` = '{tracker.run_id}'"
+    found = tracker.client.search_runs([connect().experiment_id], below)
+    return {r.data.tags["faith_dspy.variant"]: r for r in found}
 
 
 def _files(tracker: MlflowTracker, run_id: str, folder: str = "") -> set[str]:
     found = set()
-    for f in tracker._client.list_artifacts(run_id, folder):
+    for f in tracker.client.list_artifacts(run_id, folder):
         found |= _files(tracker, run_id, f.path) if f.is_dir else {f.path}
     return found
 
 
 def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
-    return Path(tracker._client.download_artifacts(run_id, path)).read_text(encoding="utf-8")
-
-
-def _aliases(tracker: MlflowTracker) -> dict[str, str]:
-    return {k: str(v) for k, v in tracker._client.get_registered_model("faithfulness").aliases.items()}
+    return Path(tracker.client.download_artifacts(run_id, path)).read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_variants_are_recorded_as_they_finish(here: Path) -> None:
     """Every variant is a run under the study's, there before the study is finished, with the numbers of its result."""
-    tracker = _track(_study())
-    runs = _children(tracker)
+    runs = _children(_track())
     assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
     metrics = runs["sentence"].data.metrics
     # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
@@ -203,19 +193,10 @@ def test_variants_are_recorded_as_they_finish(here: Path) -> None:
 @pytest.mark.usefixtures("no_pictures")
 def test_what_is_not_known_is_not_logged(here: Path) -> None:
     """None is no metric at all, neither NaN nor 0, and a baseline has no cost."""
-    result = _study()
-    tracker = MlflowTracker(connect(), result)
-    one_class = _rows(GOOD, labels=[True] * 8)
-    tracker.variant(
-        VariantResult(
-            name="baseline",
-            kind="baseline",
-            description="",
-            params={},
-            agreement=_agreement(one_class),
-            predictions=one_class,
-        )
-    )
+    tracker = _track("no variant")
+    rows = _rows(GOOD, labels=[True] * 8)
+    fields = {"kind": "baseline", "description": "", "params": {}, "agreement": _agreement(rows), "predictions": rows}
+    tracker.variant(VariantResult.model_validate({"name": "baseline", **fields}))
     metrics = _children(tracker)["baseline"].data.metrics
     assert not {"dev/auroc", "dev/selection_score", "cost/computed_tokens"} & set(metrics)
     assert all(v == v for v in metrics.values())
@@ -223,8 +204,8 @@ def test_what_is_not_known_is_not_logged(here: Path) -> None:
 
 
 def test_a_variants_files(here: Path) -> None:
-    """Prompts as JSON and text, pictures, and predictions as JSON lines and as a table with mistakes on top."""
-    tracker = _track(_study())
+    """Prompts, figures, and predictions, in the table with mistakes on top."""
+    tracker = _track("sentence")
     run_id = _children(tracker)["sentence"].info.run_id
     assert _files(tracker, run_id) == {
         "predictions.csv",
@@ -244,31 +225,26 @@ def test_a_variants_files(here: Path) -> None:
 
 def test_the_finished_study(here: Path) -> None:
     """The study's run holds the test, the verdict in words, the judge, and everything as JSON; its champion a star."""
-    result = _study()
-    tracker = _track(result)
-    _conclude(result)
-    candidates = [
-        Candidate(n, result.tested(t).predictions) for n, t in (("sentence", "champion"), ("answer", "untuned"))
-    ]
-    result.costs = compare_costs(candidates, "sentence")
+    tracker, result = _track(), _finished()
+    pairs = (("sentence", "champion"), ("answer", "untuned"))
+    candidates = [Candidate(n, result.tested(t).predictions) for n, t in pairs]
+    result = result.model_copy(update={"costs": tuple(compare_costs(candidates, "sentence"))})
     tracker.finish(result)
-    run = tracker._client.get_run(tracker.run_id)
+    run = tracker.client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test/balanced_accuracy"] == 0.875
     assert run.data.metrics["test/untuned/balanced_accuracy"] == 0.5
     assert "test/gain_over_untuned" in run.data.metrics
-    assert run.data.tags["champion"] == "sentence"
+    assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
+    assert run.data.tags["champion"] == run.data.tags["cheapest"] == "sentence"
     assert run.data.tags["vs_untuned"] == result.comparisons["untuned"].verdict
     note = run.data.tags["mlflow.note.content"]
     assert result.comparisons["untuned"].sentence[1:] in note
-    assert str(result.judge_dir) in note
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
     opened = {"roc.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
     assert opened <= _files(tracker, tracker.run_id)
     for name in ("learned.html", "costs.png", "test/champion/predictions.csv"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
-    assert run.data.tags["cheapest"] == "sentence"
-    assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
     assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
@@ -280,38 +256,36 @@ def test_the_finished_study(here: Path) -> None:
 @pytest.mark.usefixtures("no_pictures")
 def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
     """A study that is run again has one run, one run per variant and one version of its model."""
-    first = _study()
-    _track(first, "answer", "sentence").finish(_conclude(first))
-    again = _study()
-    tracker = _track(again, "answer", "sentence")
-    assert tracker._client.get_run(tracker.run_id).info.status == "RUNNING"
-    registered = tracker.finish(_conclude(again))
-    studies = tracker._client.search_runs([tracker._store.experiment_id], "tags.faith_dspy.kind = 'study'")
+    _track("answer", "sentence").finish(_finished())
+    tracker = _track("answer", "sentence")
+    assert tracker.client.get_run(tracker.run_id).info.status == "RUNNING"
+    registered = tracker.finish(_finished())
+    studies = tracker.client.search_runs([connect().experiment_id], "tags.faith_dspy.kind = 'study'")
     assert [r.info.run_id for r in studies] == [tracker.run_id]
-    assert set(_children(tracker)) == {"answer", "sentence"}
-    assert len(tracker._variant_runs()) == 2
-    assert _aliases(tracker) == {"champion": "1"}
+    below = tracker.client.search_runs([connect().experiment_id], f"tags.`mlflow.parentRunId` = '{tracker.run_id}'")
+    assert sorted(r.data.tags["faith_dspy.variant"] for r in below) == ["answer", "sentence"]
     assert registered == "Registered before as faithfulness version 1 (@champion)."
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_the_registered_judge_loads_without_pickle_or_key(here: Path) -> None:
-    """`load_judge` and MLflow load it by alias; the key it was tuned with is in no file and not in the store."""
+def test_the_registered_judge_loads_without_pickle_key_or_lm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registering asks no LM; `load_judge` and MLflow load it by alias; its key is in no file and not in the store."""
     import mlflow
 
-    result = _study()
-    tracker = _track(result, "sentence")
-    tracker.finish(_conclude(result))
-
+    asked: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "verify", lambda *args: asked.append(args))
+        before = mlflow.get_tracking_uri()
+        _track("sentence").finish(result := _finished())
+    assert asked == []
+    assert (mlflow.get_tracking_uri(), mlflow.active_run()) == (before, None)
     assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
     model = mlflow.pyfunc.load_model("models:/faithfulness@champion")
     signature = model.metadata.signature
     assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
     assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
-    assert model.input_example[0]["context"]
-    (raw_verdict,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
-    assert raw_verdict["unscored"] == "no_context"
-    assert raw_verdict["score"] is None
+    (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
+    assert (row["unscored"], row["score"]) == ("no_context", None)
     written = [f for f in here.rglob("*") if f.is_file()]
     assert any(f.name == "mlflow_pyfunc.py" for f in written)
     assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
@@ -319,33 +293,19 @@ def test_the_registered_judge_loads_without_pickle_or_key(here: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_registering_asks_no_lm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow tries the example of a model that it saves; the judge is not asked for that."""
-    asked: list[object] = []
-    monkeypatch.setattr(Judge, "verify", lambda *args: asked.append(args))
-    result = _study()
-    tracker = _track(result, "sentence")
-    tracker.finish(_conclude(result))
-    assert _aliases(tracker) == {"champion": "1"}
-    assert asked == []
-
-
-@pytest.mark.usefixtures("no_pictures")
 def test_without_registration_there_is_no_model(here: Path) -> None:
     """`register=False` records the study and leaves the registry alone."""
-    result = _study()
-    tracker = MlflowTracker(connect(), result, register=False)
-    result.variants += (_variants()[2],)
-    tracker.finish(_conclude(result))
-    assert tracker._client.search_registered_models() == []
-    assert "models:/" not in tracker._client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
+    tracker = _track("sentence", register=False)
+    tracker.finish(_finished())
+    assert tracker.client.search_registered_models() == []
+    assert "models:/" not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_a_study_that_breaks_off_is_not_running_for_ever(here: Path) -> None:
     """Its run is marked as killed, and keeps what was done."""
-    tracker = _track(_study(), "sentence")
-    client, run_id = tracker._client, tracker.run_id
+    tracker = _track("sentence")
+    client, run_id = tracker.client, tracker.run_id
     del tracker
     gc.collect()
     assert client.get_run(run_id).info.status == "KILLED"
@@ -354,17 +314,14 @@ def test_a_study_that_breaks_off_is_not_running_for_ever(here: Path) -> None:
 @pytest.mark.usefixtures("no_pictures")
 def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is warned of once, and what it missed is recorded when it is back."""
-    result = _study()
-    tracker = MlflowTracker(connect(), result)
+    tracker = _track("no variant")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(tracker._client), "log_batch", _down)
+        patch.setattr(type(tracker.client), "log_batch", _down)
         for v in _variants()[:2]:
-            result.variants += (v,)
             tracker.variant(v)
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
         f"MLflow at sqlite:///{here}/mlflow.db failed (connection refused); the study goes on."
     ]
-    result.variants += (_variants()[2],)
     tracker.variant(_variants()[2])
     assert {n: r.info.status for n, r in _children(tracker).items()} == dict.fromkeys(
         ("majority-baseline", "answer", "sentence"), "FINISHED"
@@ -374,14 +331,12 @@ def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.
 @pytest.mark.usefixtures("no_pictures")
 def test_a_store_that_stays_away_does_not_end_the_study(here: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`finish` returns, and says that the judge is complete and the record is not."""
-    result = _study()
-    tracker = MlflowTracker(connect(), result)
+    tracker = _track("no variant")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(tracker._client), "log_batch", _down)
-        patch.setattr(type(tracker._client), "search_registered_models", _down)
-        result.variants += (_variants()[2],)
+        patch.setattr(type(tracker.client), "log_batch", _down)
+        patch.setattr(type(tracker.client), "search_registered_models", _down)
         tracker.variant(_variants()[2])
-        tracker.finish(_conclude(result))
+        tracker.finish(_finished())
     assert "record of this study is incomplete" in caplog.records[-1].getMessage()
 
 
@@ -397,7 +352,6 @@ def test_a_server_that_is_down_is_found_at_the_start(monkeypatch: pytest.MonkeyP
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_deleted_experiment_is_named(here: Path) -> None:
     """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
     store = connect()
@@ -411,17 +365,3 @@ def test_without_mlflow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
         connect()
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_the_process_keeps_its_own_tracking_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recording to a store leaves MLflow's global state alone, and an unknown store is made where it is asked for."""
-    import mlflow
-
-    before = mlflow.get_tracking_uri()
-    result = _study()
-    tracker = MlflowTracker(connect(f"sqlite:///{here}/mlflow.db", "elsewhere"), result)
-    result.variants += (_variants()[2],)
-    tracker.finish(_conclude(result))
-    assert mlflow.get_tracking_uri() == before
-    assert mlflow.active_run() is None
