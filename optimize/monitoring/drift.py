@@ -67,7 +67,6 @@ class Flip(_Frozen):
 class Shift(_Frozen):
     """How far scores and coverage have moved since an earlier report."""
 
-    of: Literal["anchor", "unlabelled"]
     since: Since
     distance: float | None
     """Largest difference of the two distribution functions, in [0, 1] (two-sample Kolmogorov–Smirnov statistic); None
@@ -90,8 +89,6 @@ class DriftReport(_Frozen):
     """Of judging the anchor answers."""
     verdicts: tuple[AnchorVerdict, ...]
     """Ordered by id."""
-    unlabelled: tuple[float | None, ...] = ()
-    """`Judgment.ranking` of the unlabelled answers."""
     prevalence: Prevalence | None = None
     """Share of faithful answers among the unlabelled ones."""
     compared: dict[Since, Comparison] = {}
@@ -120,7 +117,7 @@ class DriftReport(_Frozen):
         for s in self.shifts:
             p = "" if s.p_value is None else f" (p = {s.p_value:.2g})"
             moved = "not comparable" if s.distance is None else f"shifted by {s.distance:.2f}{p}"
-            out.append(f"Since the {s.since} report, {s.of} answers: scores {moved}, coverage {s.coverage:+.2f}.")
+            out.append(f"Since the {s.since} report: scores {moved}, coverage {s.coverage:+.2f}.")
         return out
 
 
@@ -142,7 +139,7 @@ def measure_drift(
         labelled: the anchor labels, always the same and never tuned on.
         earlier: reports on the same labels, the oldest first. The first and the last count.
         unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
-            the anchor labels must then be a random sample of them) and the shift of their scores.
+            the anchor labels must then be a random sample of them).
         minimum: balanced accuracy below which there is an alarm.
         max_shift: shift of scores or coverage above which there is an alarm.
         num_threads, seed: of `Judge.batch` and of the intervals.
@@ -213,7 +210,6 @@ def drift_report(
         agreement=agreement,
         usage=sum((j.usage for j in judgments), Usage()),
         verdicts=tuple(verdicts),
-        unlabelled=scores,
         prevalence=faithful_share([v.label for v in verdicts], [v.score for v in verdicts], scores) if scores else None,
         alarms=tuple(below_minimum(agreement.answers, minimum)),
     )
@@ -244,18 +240,19 @@ def _compared(now: DriftReport, earlier: Sequence[DriftReport], max_shift: float
         )
         for since, old in then.items()
     }
-    shifts = [s for since, old in then.items() for s in _shifts(now, old, since)]
+    shifts = [_shift(now, old, since) for since, old in then.items()]
     alarms = [
         f"worse than the {since} report ({then[since].at}): balanced accuracy {_change(c)}."
         for since, c in compared.items()
         if c.verdict == "worse"
     ]
     for s in shifts:
-        what = f"of the {s.of} answers since the {s.since} report"
         if s.distance is not None and s.distance > max_shift:
-            alarms.append(f"the scores {what} have shifted by {s.distance:.2f}, more than {max_shift:g}.")
+            what = f"shifted by {s.distance:.2f} since the {s.since} report"
+            alarms.append(f"the scores have {what}, more than {max_shift:g}.")
         if abs(s.coverage) > max_shift:
-            alarms.append(f"the coverage {what} has changed by {s.coverage:+.2f}, more than {max_shift:g}.")
+            what = f"changed by {s.coverage:+.2f} since the {s.since} report"
+            alarms.append(f"the coverage has {what}, more than {max_shift:g}.")
     return now.model_copy(
         update={
             "compared": compared,
@@ -281,24 +278,14 @@ def _flips(now: DriftReport, last: DriftReport) -> tuple[Flip, ...]:
     return tuple(sorted(flips, key=lambda f: (f.now == f.label, f.id)))
 
 
-def _shifts(now: DriftReport, old: DriftReport, since: Since) -> list[Shift]:
-    out = [_shift("anchor", since, *([v.score for v in report.verdicts] for report in (now, old)))]
-    if now.unlabelled and old.unlabelled:
-        out.append(_shift("unlabelled", since, now.unlabelled, old.unlabelled))
-    return out
-
-
-def _shift(
-    of: Literal["anchor", "unlabelled"], since: Since, now: Sequence[float | None], old: Sequence[float | None]
-) -> Shift:
-    here, there = ([s for s in side if s is not None] for side in (now, old))
+def _shift(now: DriftReport, old: DriftReport, since: Since) -> Shift:
+    here, there = ([v.score for v in r.verdicts if v.score is not None] for r in (now, old))
     test = need("scipy.stats", "Measuring drift").ks_2samp(here, there) if here and there else None
     return Shift(
-        of=of,
         since=since,
-        distance=None if test is None else float(test.statistic),
-        p_value=None if test is None else float(test.pvalue),
-        coverage=len(here) / len(now) - len(there) / len(old),
+        distance=float(test.statistic) if test else None,
+        p_value=float(test.pvalue) if test else None,
+        coverage=(len(here) - len(there)) / len(now.verdicts),
     )
 
 

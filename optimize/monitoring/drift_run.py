@@ -6,7 +6,6 @@ its artifacts, which the next report is compared with.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.monitoring.drift import DriftReport
 from faith_dspy.optimize.tracking.metrics import ALL, MAIN, agreement_metrics, usage_metrics
-from faith_dspy.optimize.tracking.store import DESCRIPTION, mlflow_errors
+from faith_dspy.optimize.tracking.store import DESCRIPTION, log_batch, mlflow_errors
 from faith_dspy.optimize.tracking.study_run import csv_text
 from faith_dspy.report.numbers import estimate
 from faith_dspy.schema import digest
@@ -61,18 +60,11 @@ class DriftRun:
 
     def log(self, report: DriftReport) -> None:
         """Record a report; `FaithDspyError` when the store does not take it."""
-        from mlflow.entities import Metric, RunTag
-
-        now = int(time.time() * 1000)
-        tags = {DESCRIPTION: report_markdown(report, self.steps), "alarms": "; ".join(report.alarms) or "none"}
+        tags = {DESCRIPTION: report_markdown(report, self.steps)[:5000]}
+        tags["alarms"] = "; ".join(report.alarms)[:5000] or "none"
         with mlflow_errors(self._store.uri, "take this report"):
             self._client.log_text(self.run_id, _flips_csv(report), "flips.csv")
-            self._client.log_batch(
-                self.run_id,
-                [Metric(k, round(v, 4), now, self.steps) for k, v in _metrics(report).items() if v is not None],
-                [],
-                [RunTag(k, v[:5000]) for k, v in tags.items()],
-            )
+            log_batch(self._client, self.run_id, _metrics(report), tags=tags, step=self.steps)
             # Last: a report that is recorded by half is no step.
             self._client.log_text(self.run_id, report.model_dump_json(), f"history/{self.steps:06d}.json")
             self._client.set_terminated(self.run_id, "FINISHED")
@@ -111,7 +103,7 @@ def _metrics(report: DriftReport) -> dict[str, float | None]:
         "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
         **usage_metrics("cost", report.usage, len(report.verdicts)),
     }
-    return out | {f"shift/{s.of}_since_{s.since}": s.distance for s in report.shifts}
+    return out | {f"shift/anchor_since_{s.since}": s.distance for s in report.shifts}
 
 
 def _flips_csv(report: DriftReport) -> str:

@@ -51,8 +51,6 @@ def push(store: Store, examples: Sequence[LabelledExample], name: str = NAME) ->
 
 
 def _write(store: Store, example: LabelledExample, key: str, assessments: Sequence[Any]) -> None:
-    import mlflow
-
     documents = [
         {"page_content": c.text, "metadata": {"doc_uri": c.source} if c.source else {}} for c in example.context
     ]
@@ -70,7 +68,7 @@ def _write(store: Store, example: LabelledExample, key: str, assessments: Sequen
     ) as trace:
         trace.span("context", "RETRIEVER", inputs=asked, outputs=documents)
         for assessment in assessments:
-            mlflow.log_assessment(trace.root.trace_id, assessment)
+            trace.assess(assessment)
 
 
 def _assessments(example: LabelledExample, name: str) -> list[Any]:

@@ -16,7 +16,7 @@ from faith_dspy.schema import Usage, digest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mlflow.entities import LiveSpan
+    from mlflow.entities import Assessment, LiveSpan
 
     from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
     from faith_dspy.optimize.tracking.store import Store
@@ -68,26 +68,11 @@ class TraceWriter:
         span.end(outputs=outputs, status=status, end_time_ns=began + max(1, round(seconds * 1e9)))
         return span
 
-    def feedback(self, name: str, value: Any, source: Any, span: LiveSpan | None = None, **more: Any) -> None:
-        """Add feedback on the trace or on a span. ``more``: ``rationale``, ``error``."""
+    def assess(self, assessment: Assessment) -> None:
+        """Add what people or the judge say of the trace, or of the span with the assessment's ``span_id``."""
         import mlflow
 
-        mlflow.log_feedback(
-            trace_id=self.root.trace_id,
-            name=name,
-            value=value,
-            source=source,
-            span_id=span.span_id if span else None,
-            **more,
-        )
-
-    def expectation(self, name: str, value: Any, source: Any, span: LiveSpan | None = None) -> None:
-        """Add what people expect of the trace or of a span."""
-        import mlflow
-
-        mlflow.log_expectation(
-            trace_id=self.root.trace_id, name=name, value=value, source=source, span_id=span.span_id if span else None
-        )
+        mlflow.log_assessment(self.root.trace_id, assessment)
 
 
 @contextmanager
@@ -234,17 +219,17 @@ def _write_calls(trace: TraceWriter, row: PredictionRow, verdicts: list[str], ju
             lm=lm,
         )
         start += usage.seconds
-        _assess_statement(trace, s, span, judge)
+        _assess_statement(trace, s, span.span_id, judge)
 
 
 def _assess_answer(trace: TraceWriter, row: PredictionRow, judge: str) -> None:
-    from mlflow.entities import AssessmentError, AssessmentSource
+    from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
 
     by_judge = AssessmentSource("LLM_JUDGE", judge)
-    trace.expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels"))
+    trace.assess(Expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels")))
     if row.predicted is None:
         error = AssessmentError("UNSCORED", row.unscored or "no verdict")
-        trace.feedback("faithful", None, by_judge, error=error)
+        trace.assess(Feedback("faithful", None, error, by_judge))
         return
     doubtful = [
         f"{(s.verdict or 'unjudged').replace('_', ' ')}: {s.text}"
@@ -252,20 +237,21 @@ def _assess_answer(trace: TraceWriter, row: PredictionRow, judge: str) -> None:
         if s.verdict != "fully_supported"
     ]
     rationale = "\n".join(doubtful) or "every statement is supported"
-    trace.feedback("faithful", _yes(row.predicted), by_judge, rationale=rationale)
+    trace.assess(Feedback("faithful", _yes(row.predicted), source=by_judge, rationale=rationale))
     if row.probability is not None:
-        trace.feedback("probability", round(row.probability, 4), by_judge)
-    trace.feedback("agrees", _yes(row.predicted == row.label), AssessmentSource("CODE", "faith_dspy"))
+        trace.assess(Feedback("probability", round(row.probability, 4), source=by_judge))
+    agrees = _yes(row.predicted == row.label)
+    trace.assess(Feedback("agrees", agrees, source=AssessmentSource("CODE", "faith_dspy")))
 
 
-def _assess_statement(trace: TraceWriter, s: StatementRow, span: LiveSpan, judge: str) -> None:
-    from mlflow.entities import AssessmentSource
+def _assess_statement(trace: TraceWriter, s: StatementRow, span_id: str, judge: str) -> None:
+    from mlflow.entities import AssessmentSource, Expectation, Feedback
 
     if s.verdict:
-        supported = _yes(s.verdict == "fully_supported")
-        trace.feedback("supported", supported, AssessmentSource("LLM_JUDGE", judge), span, rationale=s.reason)
+        value, by_judge = _yes(s.verdict == "fully_supported"), AssessmentSource("LLM_JUDGE", judge)
+        trace.assess(Feedback("supported", value, source=by_judge, rationale=s.reason, span_id=span_id))
     if s.label is not None:
-        trace.expectation("supported", _yes(s.label), AssessmentSource("HUMAN", "labels"), span)
+        trace.assess(Expectation("supported", _yes(s.label), AssessmentSource("HUMAN", "labels"), span_id=span_id))
 
 
 def _yes(value: bool) -> str:
