@@ -18,19 +18,15 @@ _WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": Fal
 _WORDS |= {v.value: v.is_supported for v in Verdict}
 
 
-def annotator_agreement(
-    examples: Sequence[LabelledExample], *, among: Sequence[LabelledExample] = (), seed: int = 0
-) -> Agreement | None:
+def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -> Agreement | None:
     """One annotator against the majority of the others, as a ceiling for a judge. None when no label can be used.
 
     `LabelledExample.annotators` is a list of labels, one per person; such a list inside a list of one; or a mapping
     from person to label. `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it
     cannot read, and opinions where the others tie, are left out; `n` counts opinions. Intervals resample groups.
-    Where ``examples`` are part of a set, pass the whole set as ``among``, so that its highest rating counts.
     """
     people = [_labels(e.annotators) for e in examples]
-    everybody = [*people, *(_labels(e.annotators) for e in among)]
-    top = max([1.0, *(r for labels in everybody for x in labels if (r := rating(x)) is not None)])
+    top = max([1.0, *(r for labels in people for x in labels if (r := rating(x)) is not None)])
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := vote(x, top)) is not None]

@@ -48,9 +48,7 @@ def _clipped(logit: float) -> float:
 
 def to_probability(logit: float) -> float:
     """The inverse of log-odds, without overflow."""
-    if logit >= 0:
-        return 1 / (1 + math.exp(-logit))
-    return math.exp(logit) / (1 + math.exp(logit))
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
 class _Linear(BaseModel):
@@ -80,16 +78,10 @@ class _Linear(BaseModel):
             raise ValueError(f"the weights of {wrong} have the wrong sign: novelty never speaks for a statement")
         return self
 
-    def contributions(self, features: Mapping[str, float]) -> dict[str, float]:
-        """What each feature adds to the log-odds, compared with its mean; 0 where it is missing."""
-        return {
-            name: weight * (features[name] - mean) / scale if name in features else 0.0
-            for name, mean, scale, weight in zip(self.names, self.means, self.scales, self.weights, strict=True)
-        }
-
     def logit(self, features: Mapping[str, float]) -> float:
-        """Log-odds of support, not clipped."""
-        return self.intercept + math.fsum(self.contributions(features).values())
+        """Log-odds of support, not clipped; a feature that is missing counts as its mean."""
+        parts = zip(self.names, self.means, self.scales, self.weights, strict=True)
+        return self.intercept + math.fsum(w * (features[n] - m) / s for n, m, s, w in parts if n in features)
 
 
 class StatementClassifier(_Linear):

@@ -53,13 +53,12 @@ class FittedClassifier(NamedTuple):
 
     classifier: Classifier
     probabilities: list[float | None]
-    """Cross-fitted probability per answer: the numbers to compare variants by on the devset."""
+    """Per answer: the numbers to compare variants by on the devset."""
     statement_probabilities: list[list[float | None]]
-    """Cross-fitted probability per statement."""
     learned_from: Source
     """Which labels the statement classifier learned from; ``features`` when there is no statement classifier."""
     prior_widths: tuple[float, float]
-    """The widths chosen for the statement and the answer classifier."""
+    """Of the statement and the answer classifier."""
     threshold: ThresholdChoice
     """The threshold, with what it reaches on `probabilities`."""
 

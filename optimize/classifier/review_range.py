@@ -85,8 +85,8 @@ def measure_review_range(
         verdicts = (p[rest] >= threshold).tolist()
         balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
     share_inside = float(inside.mean()) if len(p) else 0.0
-    passed_right = _share(y[~inside & (p >= threshold)])
-    stopped_right = _share(~y[~inside & (p < threshold)])
+    sides = (y[~inside & (p >= threshold)], ~y[~inside & (p < threshold)])
+    passed_right, stopped_right = (wilson(int(right.sum()), len(right)) for right in sides)
     return ReviewRangeCheck(
         low=review_range[0],
         high=review_range[1],
@@ -97,10 +97,6 @@ def measure_review_range(
         balanced_accuracy=balanced,
         sentence=_sentence(review_range, share_inside, passed_right, stopped_right),
     )
-
-
-def _share(right: Bools) -> Estimate:
-    return wilson(int(right.sum()), len(right))
 
 
 def _sentence(review_range: tuple[float, float], inside: float, passed_right: Estimate, stopped_right: Estimate) -> str:

@@ -192,4 +192,4 @@ def _ratio(rows: Sequence[Row], reference: Sequence[Row], what: Callable[[Row], 
         return Estimate(why="the reference's is 0")
     with np.errstate(invalid="ignore", divide="ignore"):
         draws = np.concatenate([(w @ a) / (w @ b) for w in resample_weights(len(a), [r.group for r in rows], 1000, 0)])
-    return from_draws(float(a.sum() / b.sum()), np.where(np.isfinite(draws), draws, np.nan), 0.95, "undefined")
+    return from_draws(float(a.sum() / b.sum()), np.where(np.isfinite(draws), draws, np.nan), "undefined")
