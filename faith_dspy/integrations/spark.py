@@ -54,7 +54,7 @@ def judge_table(
     task that Spark repeats is paid for again. A judge on the embedded model gets a single partition, as every worker
     would load a model of its own.
 
-    Raises `InputError` for missing columns and columns of another type.
+    Raises `InputError` for missing columns.
     """
     import mlflow
     from pyspark.sql import functions as F
