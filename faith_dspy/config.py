@@ -23,8 +23,7 @@ WEIGHTS = {
     Verdict.NOT_SUPPORTED: 0.0,
 }
 """What each verdict adds to an answer's score."""
-STRICT_WEIGHTS = WEIGHTS | {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
-"""The same with `strict_mode`: an unsupported statement counts like a contradicted one."""
+_STRICT = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 
 _SCORING = {
     "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "no_statements", "abstention",
@@ -89,7 +88,7 @@ class JudgeConfig(BaseModel):
     strict_mode: bool = False
     """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` is given."""
     verdict_scores: dict[Verdict, float] = Field(
-        default_factory=lambda data: dict(STRICT_WEIGHTS if data.get("strict_mode") else WEIGHTS)
+        default_factory=lambda data: WEIGHTS | (_STRICT if data.get("strict_mode") else {})
     )
     """Weight of each verdict; the mean over all statements, clamped to [0, 1], is the score."""
     threshold: float | None = Field(default=None, ge=0, le=1)

@@ -67,17 +67,16 @@ class Judge:
         """What an export says of its making; empty for an untuned judge."""
         self._given, self._api_base, self._api_key = lm, api_base, api_key
         if not self.asks_lm:
-            self._check_without_lm()
+            stage = classifier.statement if classifier else None
+            if stage is None or "lm" in stage.names:
+                raise ConfigError(
+                    f"lm={NO_LM!r} needs a classifier of lexical features alone; `faith-dspy tune` fits one."
+                )
+            if self.config.granularity is Granularity.STATEMENT:
+                raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
             escalate_to = Judge(escalate_to, config=self.config)
         self.escalate_to: Judge | None = escalate_to
-
-    def _check_without_lm(self) -> None:
-        stage = self.classifier.statement if self.classifier else None
-        if stage is None or "lm" in stage.names:
-            raise ConfigError(f"lm={NO_LM!r} needs a classifier of lexical features alone; `faith-dspy tune` fits one.")
-        if self.config.granularity is Granularity.STATEMENT:
-            raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
 
     @cached_property
     def program(self) -> FaithfulnessProgram:

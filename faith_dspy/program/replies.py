@@ -29,13 +29,12 @@ def write_reply(outputs: Mapping[str, Any]) -> str:
             text += "".join(f'\nQuote: "{quote}"' for quote in value)
         elif name == "reason":
             text += f"\nWhy: {value}"
-        elif isinstance(value, list | tuple) and name == "statements":
+        elif name == "statements":
             text += "\n".join(value)
+        elif isinstance(value, list | tuple):
+            text += f" [{', '.join(map(str, value))}]"
         else:
-            ids = isinstance(value, list | tuple)
-            text += ("\nVerdict: " if reason_first and not ids else " ") + (
-                f"[{', '.join(map(str, value))}]" if ids else str(value)
-            )
+            text += ("\nVerdict: " if reason_first else " ") + str(value)
     return text.strip()
 
 
@@ -142,19 +141,13 @@ def read_label(reply: str, labels: Iterable[str]) -> str | None:
 
     None when there is none, or when more than one fits.
     """
-    words = _plain(reply).split()
-    if not words:
-        return None
-    word = re.sub(r"[\W_]+$", "", words[0])
-    if not word:
-        return None
+    word = re.sub(r"[\W_]+$", "", next(iter(_plain(reply).split()), ""))
     exact = [label for label in labels if _plain(label) == word]
-    fits = exact or [label for label in labels if _plain(label).startswith(word)]
+    fits = exact or [label for label in labels if word and _plain(label).startswith(word)]
     return fits[0] if len(fits) == 1 else None
 
 
-_begun = lru_cache(maxsize=10_000)(read_label)
-"""The label a token begins; most replies offer the same tokens."""
+_begun = lru_cache(maxsize=10_000)(read_label)  # most replies offer the same tokens
 
 
 def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, float] | None:
@@ -165,15 +158,12 @@ def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, 
     """
     labels = tuple(labels)
     mass = dict.fromkeys(labels, 0.0)
-    for entry in top:
-        token, logprob = (entry["token"], entry["logprob"]) if isinstance(entry, dict) else (entry.token, entry.logprob)
-        label = _begun(token, labels) if token else None
+    for entry in map(_mapping, top):
+        label = _begun(entry["token"], labels)
         if label is not None:
-            mass[label] += math.exp(logprob)
+            mass[label] += math.exp(entry["logprob"])
     total = sum(mass.values())
-    if total < MIN_LABEL_MASS:
-        return None
-    return {label: m / total for label, m in mass.items()}
+    return {label: m / total for label, m in mass.items()} if total >= MIN_LABEL_MASS else None
 
 
 def token_alternatives(content: Iterable[Any], at: int | None = None) -> list[Any]:
@@ -186,7 +176,7 @@ def token_alternatives(content: Iterable[Any], at: int | None = None) -> list[An
         return list(tokens[0].get("top_logprobs") or []) if tokens else []
     text = token_text(tokens)
     letter = re.compile(r"[^\W_]").search(text, at)
-    wanted = len(text[: letter.start()].encode()) if letter else len(text.encode())
+    wanted = len(text[: letter.start() if letter else None].encode())
     position = 0
     for token in tokens:
         position += len(_bytes(token))
