@@ -38,13 +38,13 @@ def upgraded_manifest(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
     instruction, *others = config.pop("instructions", None) or ["supported"]
     answer = (upgraded.get("classifier") or {}).get("answer") or {}
     gone = [
-        *["several instructions"] * bool(others),
-        *["isotonic regression"] * bool(answer.pop("isotonic", None)),
-        *(name for name in _REMOVED if config.get(name) not in (None, "")),
+        *["it asks several instructions"] * bool(others),
+        *["it calibrates by isotonic regression"] * bool(answer.pop("isotonic", None)),
+        *(f"it has the option {name}" for name in _REMOVED if config.get(name) not in (None, "")),
     ]
     if gone:
         raise ArtifactError(
-            f"{folder}: it has {gone[0]}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
+            f"{folder}: {gone[0]}, which this faith_dspy no longer does. Tune the judge again on its labels, or "
             "install faith_dspy 0.1.0, which wrote it."
         )
     kept = {name: value for name, value in config.items() if name not in _REMOVED}
