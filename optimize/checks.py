@@ -1,4 +1,4 @@
-"""What a study checks about its champion, as frozen data: comparisons, costs, optimism, and a diagnosis.
+"""What a study checks about its champion, as frozen data: comparisons, costs, and a diagnosis.
 
 No producer is imported here: producers import this.
 """
@@ -94,21 +94,6 @@ class CostPoint(_Result):
     def cost(self) -> float:
         """Tokens per answer, as `VariantResult.cost`: computed prompt tokens plus three times the completion tokens."""
         return self.computed_tokens + 3 * self.output_tokens
-
-
-class Optimism(_Result):
-    """The champion's balanced accuracy on dev, corrected for having been chosen there."""
-
-    candidates: int
-    apparent: Estimate
-    """As measured on the answers it was chosen on."""
-    corrected: Estimate
-    """On answers that the choice did not see. This is not agreement with people either."""
-    value: float | None = None
-    """Apparent minus corrected."""
-    chosen: dict[str, float]
-    """How often each variant would be chosen on another such devset: shares that sum to 1."""
-    sentence: str
 
 
 class ThresholdChoice(_Result):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis, Optimism
+from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, StatementAgreement
 from faith_dspy.scoring.evidence import EvidenceAgreement
@@ -158,8 +158,6 @@ class StudyResult(StudySetup):
     """Cost–quality table, the cheapest first: the champion, its cheaper modes, and the other variants."""
     costs_in_words: tuple[str, ...] = ()
     """What a reader should take from ``costs``, a sentence each."""
-    optimism: Optimism | None = None
-    """How much of the champion's dev figure comes from having chosen it."""
     diagnosis: Diagnosis | None = None
     """What is known of the champion's classifier beside its agreement."""
     ceiling: Agreement | None = None

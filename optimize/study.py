@@ -77,7 +77,6 @@ def run(
         comparisons=promotion.comparisons,
         costs=promotion.costs,
         costs_in_words=cost_sentences(promotion.costs),
-        optimism=promotion.optimism,
         diagnosis=_diagnose(promotion, options.seed, view),
         ceiling=annotator_agreement([*_tuned_on(parts), *(parts.test if test else [])]),
         classifier=promotion.fitted.classifier.model_dump(mode="json")

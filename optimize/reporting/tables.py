@@ -118,8 +118,6 @@ def verdict(result: StudyResult) -> Table:
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
-    if result.optimism is not None:
-        notes.append(f"{result.optimism.sentence} Only the test is agreement with people.")
     if result.diagnosis is not None:
         notes += [
             f"Needs review, on test: {r.sentence}" for p, r in result.diagnosis.review_range.items() if p == "test"

@@ -10,7 +10,7 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.results import PredictionRow, TestResult
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.comparison import Side, compare, holm
 from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, loses_at_most_margin
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
@@ -24,7 +24,6 @@ from faith_dspy.optimize.select.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.select.modes import Modes, build_judge, fit_modes
-from faith_dspy.optimize.select.optimism import holm, measure_optimism
 from faith_dspy.optimize.select.spending import Allowance, Cost
 from faith_dspy.optimize.select.trial import majority_rows
 from faith_dspy.optimize.select.variants import UNTUNED
@@ -32,7 +31,7 @@ from faith_dspy.optimize.select.variants import UNTUNED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.checks import Comparison, CostPoint, Optimism
+    from faith_dspy.optimize.checks import Comparison, CostPoint
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
@@ -62,7 +61,6 @@ class Promotion(NamedTuple):
     """The champion, the untuned judge, then the baselines."""
     comparisons: dict[str, Comparison]
     costs: tuple[CostPoint, ...]
-    optimism: Optimism | None
     notes: tuple[str, ...]
     """What the limits cut short."""
 
@@ -140,7 +138,6 @@ def promote(
         tested=found,
         comparisons=holm({t.name: _compare(found[0], t) for t in found[1:]}),
         costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
-        optimism=measure_optimism(results, name, tie=TIE, seed=seed) if options.prefer == "agreement" else None,
         notes=notes,
     )
 

@@ -17,7 +17,7 @@ from faith_dspy.scoring.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.scoring.statistics import Floats
@@ -183,6 +183,39 @@ def _verdict(
     rough = "a few" if more < 10 else f"about {int(float(f'{more:.1g}' if more < 100 else f'{more:.2g}')):,}"
     end = f"If the difference stays, {rough} more answers to test on have an even chance to tell."
     return "not shown better", more, f"{start} {end}"
+
+
+def holm(comparisons: Mapping[str, Comparison], primary: str = "untuned") -> dict[str, Comparison]:
+    """The same comparisons, all but the primary one corrected for their number (Holm 1979).
+
+    The primary comparison, the one a study is made for, stands as it is. Of the others the k-th smallest p is multiplied by
+    ``m - k + 1`` and never less than the one before; a verdict that does not hold at 5 % after that becomes *not shown
+    better*. Comparisons without a p value stay as they are.
+    """
+    others = {k: p for k, c in comparisons.items() if k != primary and (p := c.balanced_accuracy.p_value) is not None}
+    corrected: dict[str, float] = {}
+    least = 0.0
+    for i, (name, p) in enumerate(sorted(others.items(), key=lambda item: item[1])):
+        least = max(least, min(1.0, p * (len(others) - i)))
+        corrected[name] = least
+    return {k: _corrected(c, corrected.get(k), len(others)) for k, c in comparisons.items()}
+
+
+def _corrected(c: Comparison, p: float | None, m: int) -> Comparison:
+    if p is None or m < 2:
+        return c
+    update: dict[str, object] = {"p_holm": p}
+    if c.verdict != "not shown better" and p < 0.05:
+        update["sentence"] = f"{c.sentence} Corrected for {m} such comparisons it still is (Holm: p = {p:.2g})."
+    elif c.verdict != "not shown better":
+        said = f" is {c.verdict} than "
+        start = c.sentence.replace(said, f" is not shown to be {c.verdict} than ", 1)
+        update["verdict"] = "not shown better"
+        update["sentence"] = (
+            f"{start} Its interval alone would show it; corrected for {m} such comparisons it does not "
+            f"(Holm: p = {p:.2g})."
+        )
+    return c.model_copy(update=update)
 
 
 def _right(labels: Sequence[bool], predictions: Sequence[bool | None]) -> list[bool]:

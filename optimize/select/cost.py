@@ -8,8 +8,8 @@ from faith_dspy.optimize.checks import CostPoint, Difference
 from faith_dspy.optimize.select.comparison import NO_DIFFERENCE
 from faith_dspy.optimize.select.evaluate import agreement
 from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
-from faith_dspy.optimize.select.optimism import selection_scores
 from faith_dspy.schema import Usage
+from faith_dspy.scoring.metrics import metric_values
 from faith_dspy.scoring.statistics import need, resample_weights
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from faith_dspy.config import JudgeConfig
     from faith_dspy.optimize.results import PredictionRow, VariantResult
+    from faith_dspy.scoring.statistics import Floats
 
 MARGIN = 0.02
 """Two points of the figure that variants are chosen by: a cheaper one counts as not worse when it is shown, with 95 %
@@ -86,7 +87,7 @@ def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], s
         return Difference(why="no answer was judged by both")
     resamples = resample_weights(len(order), [g for g, _ in order], _RESAMPLES, seed)
     drawn = np.concatenate([np.ones((1, len(order))), *resamples])
-    one, other = (selection_scores([r for r in side if r.id in both], order, drawn) for side in (rows, others))
+    one, other = (_selection_scores([r for r in side if r.id in both], order, drawn) for side in (rows, others))
     value, *draws = (one - other).tolist()
     kept = [d for d in draws if not np.isnan(d)]
     if np.isnan(value):
@@ -95,6 +96,25 @@ def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], s
         return Difference(value=value, why="no interval: more than half of the resamples have one class only")
     low, high = np.quantile(kept, [0.05, 0.95]).tolist()
     return Difference(value=value, low=low, high=high, standard_error=float(np.std(kept, ddof=1)))
+
+
+def _selection_scores(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats) -> Floats:
+    """The mean of balanced accuracy and AUROC, times coverage, per resample; NaN where a label is missing.
+
+    ``drawn``: how often each answer of ``order``, (group, id), was drawn, shape (resamples, answers).
+    """
+    import numpy as np
+
+    place = {key: i for i, key in enumerate(order)}
+    scored = [r for r in rows if r.predicted is not None]
+    if not scored:
+        return np.full(len(drawn), np.nan)
+    weights = drawn[:, [place[r.group, r.id] for r in scored]]
+    labels = np.array([r.label for r in scored], dtype=bool)
+    passed = np.array([r.predicted for r in scored], dtype=bool)
+    ranks = np.array([np.nan if r.probability is None else r.probability for r in scored], dtype=np.float64)
+    found = metric_values(weights, labels, passed, ranks)
+    return (found["balanced_accuracy"] + found["auroc"]) / 2 * weights.sum(axis=1) / drawn.sum(axis=1)
 
 
 def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:

@@ -71,7 +71,5 @@ def study_metrics(result: StudyResult) -> Metrics:
         gain, d = f"test/gain_over_{name}", c.balanced_accuracy
         metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
     metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
-    if result.optimism is not None:
-        metrics |= {"dev/corrected": result.optimism.corrected.value, "dev/optimism": result.optimism.value}
     metrics |= agreement_metrics("people", result.ceiling)
     return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}

@@ -6,8 +6,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.select.optimism import holm
+from faith_dspy.optimize.select.comparison import Side, compare, holm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

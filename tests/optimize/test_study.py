@@ -281,7 +281,7 @@ def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
     assert not skipped.note.endswith(".")
 
 
-def test_an_aim_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
+def test_an_operating_point_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
     """The verdict compares balanced accuracy, which such a threshold is not for."""
     tried = options(
         chat_server(says=knowing), tmp_path / "j", variants=("answer",), operating_point=OperatingPoint.parse("cost=3")
@@ -291,7 +291,7 @@ def test_an_aim_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_p
     found = result.tested("champion").agreement
     each = (3 * found.confusion["unfaithful_passed"] + found.confusion["faithful_failed"]) / 12
     assert f"stops {found.recall_unfaithful.value:.0%}" in told
-    assert f"costs {each:.2f} faithful ones stopped" in told
+    assert f"in faithful answers stopped, is {each:.2f}" in told
 
 
 def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server):
@@ -363,7 +363,7 @@ def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
     _, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "go on" in err
+    assert "to continue" in err
 
 
 def test_a_study_searches_the_bank_and_exports_what_it_chose(tmp_path, chat_server):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.checks import Comparison
-from faith_dspy.optimize.select.comparison import Side, compare, mcnemar, paired_bootstrap
+from faith_dspy.optimize.checks import Comparison, Difference, McNemar
+from faith_dspy.optimize.select.comparison import Side, compare, holm, mcnemar, paired_bootstrap
 
 # Eight answers, four faithful. A is right on seven, B on four.
 LABELS = [True] * 4 + [False] * 4
@@ -186,3 +186,40 @@ def test_a_comparison_survives_json() -> None:
     """It can be logged and read back."""
     c = compare(LABELS, Side(A, SCORES_A), Side(B, SCORES_B))
     assert Comparison.model_validate_json(c.model_dump_json()) == c
+
+
+def against(p: float | None, verdict: str = "better") -> Comparison:
+    """A comparison with this p."""
+    return Comparison(
+        n=100, balanced_accuracy=Difference(value=0.1, low=0.01, high=0.2, p_value=p, standard_error=0.05),
+        auroc=Difference(why="not asked"), mcnemar=McNemar(only_a_right=9, only_b_right=2, p_value=0.1),
+        verdict=verdict, more_labels=None, sentence="the champion is better than it: +10 points.",
+    )  # fmt: skip
+
+
+def test_holm_by_hand() -> None:
+    """p = .01, .02, .04: times 3, 2, 1, and never less than the one before; the primary comparison is left alone."""
+    given = {"untuned": against(0.049), "a": against(0.04), "b": against(0.01), "c": against(0.02)}
+    found = holm(given)
+    assert {k: c.p_holm for k, c in found.items()} == {
+        "untuned": None, "a": pytest.approx(0.04), "b": pytest.approx(0.03), "c": pytest.approx(0.04),
+    }  # fmt: skip
+    assert found["untuned"] == given["untuned"]
+    assert list(found) == list(given)
+    assert "Holm: p = 0.03" in found["b"].sentence
+
+
+def test_a_verdict_that_does_not_hold_among_several_is_withdrawn() -> None:
+    """p = .03 twice is .06: not shown better, and the sentence says why."""
+    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(0.03)})
+    assert found["a"].verdict == "not shown better"
+    assert found["a"].sentence.startswith("the champion is not shown to be better than it")
+    assert "Holm: p = 0.06" in found["a"].sentence
+    assert found["untuned"].verdict == "better"
+
+
+def test_comparisons_without_p_are_not_counted() -> None:
+    """A baseline that cannot be compared costs the others nothing."""
+    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(None, "not shown better")})
+    assert found["a"].verdict == "better"
+    assert found["a"].p_holm is None

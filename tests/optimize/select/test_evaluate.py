@@ -28,7 +28,7 @@ ROW: dict[str, Any] = {
 def test_agree_reports_it(
     chat_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`agree --json` has ``evidence_f1`` where labels name chunks; here each id is found by the words: ids {0} and {1}
+    """`agree --json` has ``evidence`` where labels name chunks; here each id is found by the words: ids {0} and {1}
     of {0} and {1, 2}, 2·2 / (2 + 3), and one answer that people found wanting."""
     rows = [
         {**ROW, "statements": ROW["statements"][:2]},
@@ -42,4 +42,4 @@ def test_agree_reports_it(
     with pytest.raises(SystemExit) as caught:
         main()
     assert not caught.value.code
-    assert json.loads(capsys.readouterr().out)["evidence_f1"]["value"] == pytest.approx(4 / 5)
+    assert json.loads(capsys.readouterr().out)["evidence"]["f1"]["value"] == pytest.approx(4 / 5)
