@@ -38,10 +38,6 @@ def judge(
     threads: Annotated[
         int | None, typer.Option("--threads", help="Answers judged at the same time; on Spark, by each worker.", min=1)
     ] = None,
-    calls_per_second: Annotated[
-        float | None,
-        typer.Option("--calls-per-second", help="Limit of LM calls a second; on Spark, of each worker.", min=0.001),
-    ] = None,
     engine: Annotated[
         Literal["here", "spark"],
         typer.Option("--engine", help="Judge in this process, or on Spark, on the machine or cluster it is set to."),
@@ -88,14 +84,12 @@ def judge(
                 settings=dict(c.split("=", 1) for c in spark_conf or ()),
                 api_base=api_base,
                 threads=threads,
-                calls_per_second=calls_per_second,
             )
         typer.echo(f"{tally} · in {out}", err=True)
         return
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
     from faith_dspy.io.records import count_lines
-    from faith_dspy.lm import Limits, metered
     from faith_dspy.report.terminal import TerminalView
     from faith_dspy.runner import limit_replies_in_memory, run
 
@@ -104,8 +98,7 @@ def judge(
     check_writable(html, "--html")
     the_judge = judge_of(judge, lm, api_base, options)
     limit_replies_in_memory()
-    limits = Limits(calls_per_second=calls_per_second)
-    with TerminalView().bar("judging", count_lines(source)) as advance, metered(limits):
+    with TerminalView().bar("judging", count_lines(source)) as advance:
         tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
     if html:
         from faith_dspy.report.html import write_html

@@ -44,7 +44,7 @@ class FaithfulnessModel(PythonModel):
             return []
         options = {**PARAMS, **(params or {})}
         records = (row.model_dump() for row in model_input)
-        found = list(judge_rows(self.judge, records, options["threads"] or None, options["calls_per_second"] or None))
+        found = list(judge_rows(self.judge, records, options["threads"] or None))
         # MLflow takes the signature from the annotation; Spark and data frames want plain dictionaries.
         return cast("list[JudgedRow]", [{"judgment": row} for row in found] if options["nested"] else found)
 

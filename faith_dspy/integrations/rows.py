@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from faith_dspy.judge import Judge
 
-PARAMS = {"nested": False, "threads": 0, "calls_per_second": 0.0}
+PARAMS = {"nested": False, "threads": 0}
 """Parameters of a request to a served judge: whether each row is nested under ``judgment``, as `RESULT_TYPE` needs it;
-answers judged at the same time (0: the judge's default); limit of LM calls a second (0: none)."""
+answers judged at the same time (0: the judge's default)."""
 
 
 EXAMPLE = [
@@ -72,22 +72,18 @@ def judge_rows(
     judge: Judge,
     records: Iterable[Mapping[str, Any]],
     threads: int | None = None,
-    calls_per_second: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A `JudgedRow` as a dictionary for each record, in order; records are read as they are needed. Never raises.
 
-    ``threads``: answers judged at the same time (default: as `Judge.stream`); ``calls_per_second``: limit of LM calls.
+    ``threads``: answers judged at the same time (default: as `Judge.stream`).
     """
-    from faith_dspy.lm import Limits, metered
-
     try:
         judge.ready()
     except FaithDspyError as exc:  # everything else that goes wrong is an unscored judgment already
         failed = Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))
         yield from (_row(failed) for _ in records)
         return
-    with metered(Limits(calls_per_second=calls_per_second)):
-        yield from map(_row, judge.stream(records, threads))
+    yield from map(_row, judge.stream(records, threads))
 
 
 def _row(judgment: Judgment) -> dict[str, Any]:

@@ -41,14 +41,13 @@ def judge_table(
     lm: str | None = None,
     api_base: str | None = None,
     threads: int | None = None,
-    calls_per_second: float | None = None,
 ) -> DataFrame:
     """The table with a column ``judgment``; lazy, as Spark is.
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``api_base``: as for
-    `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8); ``calls_per_second``: limit on the
-    LM calls of one worker. An executor has as many workers as cores.
+    `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8). An executor has as many
+    workers as cores.
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
     task that Spark repeats is paid for again. A judge on the embedded model gets a single partition, as every worker
@@ -77,7 +76,7 @@ def judge_table(
             table.sparkSession,
             f"{folder}/model",
             result_type=RESULT_TYPE,
-            params={"nested": True, "threads": threads or 0, "calls_per_second": calls_per_second or 0.0},
+            params={"nested": True, "threads": threads or 0},
             env_manager="local",
         )
     # Spark evaluates a deterministic function twice where the result is filtered.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -72,37 +71,30 @@ def from_environment(model: str, name: str) -> str | None:
     return os.environ.get(f"{provider}_{name}", "").strip() or None
 
 
-@dataclass(frozen=True)
-class _Listing:
-    """The models an endpoint lists."""
-
-    names: frozenset[str]
-    llama_cpp: bool
-
-
 def preflight(lm: MeteredLM) -> None:
     """Find out before any work whether the LM answers, at the cost of one token at most.
 
     Raises LMUnavailableError if its endpoint cannot be reached, refuses the key, or does not have the model.
     """
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
-    listing = _list_models(lm, base) if base and isinstance(lm.engine, str) else None
-    name = lm.model.split("/", 1)[-1]
-    if base is None or listing is None:
-        _ask_one_token(lm)
-    elif name not in listing.names:
-        try:
-            _ask_one_token(lm)
-        except LMUnavailableError as exc:
-            raise _unknown_model(name, base, listing, str(exc)) from None
-        if listing.llama_cpp:
-            # It answers under any name; the judge would be filed under a model it never saw.
-            why = "it answers with the model it has, whatever name is asked for"
-            raise _unknown_model(name, base, listing, why)
+    listed = _list_models(lm, base) if base and isinstance(lm.engine, str) else set()
+    if lm.model.split("/", 1)[-1] in listed:
+        return
+    # Reasoning models refuse small limits; the Responses API wants 16 at least.
+    few = 16 if lm.model_type == "responses" else 1
+    limit: dict[str, Any] = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": few}
+    try:
+        lm.copy(num_retries=0)("Say yes.", cache=False, **limit)
+    except Exception as exc:  # noqa: BLE001  # whatever fails here, no work should start
+        has = f" The endpoint has {', '.join(sorted(listed)[:_SHOWN])}." if listed else ""
+        raise LMUnavailableError(
+            f"{lm.model} does not answer: {redact(str(getattr(exc, 'message', None) or exc), lm)}.{has} "
+            "Check the model's name, its key and the address."
+        ) from None
 
 
-def _list_models(lm: MeteredLM, base: str) -> _Listing | None:
-    """The endpoint's models; None if it is there but does not list them."""
+def _list_models(lm: MeteredLM, base: str) -> set[str]:
+    """The endpoint's models; empty if it is there but does not list them."""
     import httpx
 
     key = lm.kwargs.get("api_key")
@@ -110,50 +102,15 @@ def _list_models(lm: MeteredLM, base: str) -> _Listing | None:
     try:
         reply = httpx.get(f"{base.rstrip('/')}/models", headers=headers, timeout=_TIMEOUT, follow_redirects=True)
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
-        why = "connection refused" if isinstance(exc, httpx.ConnectError) else "no answer"
-        if isinstance(exc, httpx.TimeoutException):
-            why = f"no answer within {_TIMEOUT:.0f} s"
+        why = "connection refused" if isinstance(exc, httpx.ConnectError) else f"no answer ({type(exc).__name__})"
         raise LMUnavailableError(
             f"{why} at {shown_base(base)}: is the server running, and is this its address?"
         ) from None
     try:
-        data = reply.json()["data"]
-        names = frozenset(name for item in data for name in _names_of(item))
-        llama_cpp = any(item.get("owned_by") == "llamacpp" for item in data)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return _Listing(names, llama_cpp) if reply.is_success and names else None
-
-
-def _names_of(item: dict[str, Any]) -> list[str]:
-    name = str(item["id"])
-    return [name, *map(str, item.get("aliases") or ()), name.removesuffix(":latest")]
-
-
-def _ask_one_token(lm: MeteredLM) -> None:
-    """One call, past the cache. Raises LMUnavailableError."""
-    import dspy
-    from dspy.utils.exceptions import LMAuthError, LMNotConfiguredError, LMTransportError, LMUnsupportedModelError
-
-    # Reasoning models refuse small limits; the Responses API wants 16 at least.
-    few: dict[str, Any] = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": 1}
-    if lm.model_type == "responses" and few:
-        few = {"max_tokens": 16}
-    try:
-        lm.copy(num_retries=0)("Say yes.", cache=False, **few)
-    except dspy.LMError as exc:
-        said = redact(str(exc.message or exc), lm)
-        if isinstance(exc, LMNotConfiguredError | LMAuthError):
-            what = f"The key for {lm.model} is missing or was refused: {said}. Set the provider's key and try again."
-        elif isinstance(exc, LMUnsupportedModelError) or exc.status == 404:
-            what = f"There is no model {lm.model} at its endpoint: {said}. Check the model's name."
-        elif isinstance(exc, LMTransportError):
-            what = f"The endpoint of {lm.model} cannot be reached: {said}. Check the address and the network."
-        else:
-            what = f"{lm.model} did not answer a one-token question: {said}."
-        raise LMUnavailableError(what) from None
-    except Exception as exc:  # noqa: BLE001  # whatever fails here, no work should start
-        raise LMUnavailableError(f"{lm.model} cannot be called: {redact(str(exc), lm)}.") from None
+        models = reply.raise_for_status().json()["data"]
+        return {n for m in models for n in (m["id"], *(m.get("aliases") or ()), m["id"].removesuffix(":latest"))}
+    except (httpx.HTTPStatusError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def redact(text: str, lm: MeteredLM) -> str:
@@ -166,12 +123,3 @@ def redact(text: str, lm: MeteredLM) -> str:
     text = re.sub(r"(://)[^/\s@]+@", r"\1***@", text)
     text = re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
     return " ".join(text.split())[:300].rstrip(". ")
-
-
-def _unknown_model(name: str, base: str, listing: _Listing, why: str) -> LMUnavailableError:
-    known = sorted(listing.names)
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return LMUnavailableError(
-        f"The endpoint {shown_base(base)} has no model {name!r} ({why.rstrip('.')}). "
-        f"It has {', '.join(known[:_SHOWN])}{more}: use one of these names."
-    )

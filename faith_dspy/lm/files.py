@@ -1,4 +1,4 @@
-"""The embedded model's file: where it lies, what it must be, and proof that it is that.
+"""The embedded model's file: where it lies, and proof that it is the right one.
 
 The file is known by its SHA-256. Hashing a gigabyte takes seconds, so the sum is kept and taken again only when the
 file's size or modification time differs.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Any
 
 from faith_dspy.errors import ModelFileError
 
-CACHE_VARIABLE = "FAITH_DSPY_CACHE"
-"""Environment variable that moves the cache folder."""
 OFFLINE_VARIABLE = "FAITH_DSPY_OFFLINE"
 """Environment variable that forbids fetching when it is set to anything but ``0`` or nothing."""
 
@@ -45,8 +42,11 @@ class ModelFile:
 
     path: Path
     sha256: str
-    name: str
-    """File name without its ending; part of the model name that endpoints and caches see."""
+
+    @property
+    def model_name(self) -> str:
+        """The name that endpoints and caches see: it changes with the file's content."""
+        return f"{self.path.stem}@{self.sha256[:12]}"
 
 
 EMBEDDED = ModelSpec(
@@ -62,28 +62,21 @@ EMBEDDED = ModelSpec(
 """What the model string ``local`` stands for."""
 
 
-def cache_dir() -> Path:
-    """Our cache folder: ``$FAITH_DSPY_CACHE``, else the user's cache folder of this system."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("faith_dspy", appauthor=False))
-
-
 def models_dir() -> Path:
-    """Where model files are kept."""
-    return cache_dir() / "models"
+    """Where model files are kept: ``$FAITH_DSPY_CACHE/models``, else in the user's cache folder of this system."""
+    from platformdirs import user_cache_path
+
+    chosen = os.environ.get("FAITH_DSPY_CACHE")
+    return (Path(chosen).expanduser() if chosen else user_cache_path("faith_dspy", appauthor=False)) / "models"
 
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file as 64 hex digits. It is kept in our cache folder until the file's size or time changes."""
     stat = path.stat()
-    key = hashlib.sha256(f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"{path.name}\n{stat.st_size}\n{stat.st_mtime_ns}".encode()).hexdigest()[:24]
     kept = models_dir() / "sums" / f"{key}.sha256"
-    with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", found := kept.read_text()):
-            return found
+    if kept.is_file() and len(found := kept.read_text()) == 64:
+        return found
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     with suppress(OSError):  # a folder that cannot be written to only costs the next start its seconds
@@ -93,21 +86,16 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(path: Path, spec: ModelSpec) -> ModelFile:
-    """The file at `path`, which must be the one `spec` describes.
-
-    Raises ModelFileError when it is missing, truncated, or altered.
-    """
+    """The file at `path`. Raises ModelFileError when it is missing or not the one `spec` describes."""
     if not path.is_file():
         raise ModelFileError(f"The model file {path} is missing. Fetch it with: faith-dspy model fetch")
-    again = f"Delete {path} and fetch it again with: faith-dspy model fetch"
     size = path.stat().st_size
-    if size != spec.size:
-        what = "truncated" if size < spec.size else "not the file it should be"
-        raise ModelFileError(f"The model file is {what}: got {size:,} bytes, expected {spec.size:,}. {again}")
-    total = sha256_of(path)
-    if total != spec.sha256:
-        raise ModelFileError(f"The model file was altered: got sha256 {total}, expected {spec.sha256}. {again}")
-    return ModelFile(path, total, path.stem)
+    if size != spec.size or sha256_of(path) != spec.sha256:
+        raise ModelFileError(
+            f"The model file {path} is truncated or altered: got {size:,} bytes, sha256 {sha256_of(path)}; expected "
+            f"{spec.size:,} bytes, sha256 {spec.sha256}. Delete it and fetch it again with: faith-dspy model fetch"
+        )
+    return ModelFile(path, spec.sha256)
 
 
 def resolve(model: str = "local", *, spec: ModelSpec = EMBEDDED) -> ModelFile:
@@ -120,61 +108,34 @@ def resolve(model: str = "local", *, spec: ModelSpec = EMBEDDED) -> ModelFile:
     if kind != "local":
         raise ModelFileError(f"Got the model {model!r}; expected 'local' or 'local:/path/to/FILE.gguf'.")
     if given:
-        return _other(Path(given).expanduser())
+        return _own(Path(given).expanduser().resolve())
     path = models_dir() / spec.filename
-    if not path.is_file():
-        if os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
-            raise ModelFileError(
-                f"The embedded model is not at {path}, and {OFFLINE_VARIABLE} forbids fetching it. "
-                "Fetch it where there is a network with: faith-dspy model fetch"
-            )
+    if not path.is_file() and os.environ.get(OFFLINE_VARIABLE, "0") in ("", "0"):
         from faith_dspy.lm.download import fetch
 
         fetch(spec)
     return verify(path, spec)
 
 
-def _other(path: Path) -> ModelFile:
+def _own(path: Path) -> ModelFile:
     if not path.is_file():
         raise ModelFileError(f"There is no model file at {path}. Give the path of a GGUF file: local:/path/FILE.gguf")
-    path = path.resolve()
-    check_magic(path)
-    return ModelFile(path, sha256_of(path), path.stem)
-
-
-def check_magic(path: Path) -> None:
-    """Refuse a file that is no GGUF before llama.cpp sees it. Raises ModelFileError."""
     with path.open("rb") as file:
         start = file.read(4)
     if start != b"GGUF":
         raise ModelFileError(
-            f"{path} is not a GGUF file: it starts with {start!r}, expected b'GGUF'. "
-            "Give a model in llama.cpp's format, or fetch the file again if it should be one."
+            f"{path} is not a GGUF file: it starts with {start!r}, expected b'GGUF', a model of llama.cpp."
         )
+    return ModelFile(path, sha256_of(path))
 
 
 def info(spec: ModelSpec = EMBEDDED) -> dict[str, Any]:
-    """What is known of the embedded model, without fetching it or raising.
-
-    Keys: name, path, present, size (bytes on disk, None when missing), expected_size, verified, problem (None or
-    why it cannot be used), sha256 (expected), licence, source (URL of the repository).
-    """
+    """The embedded model's file, without fetching it: problem is None, or why it cannot be used."""
     path = models_dir() / spec.filename
     problem = None
     try:
         verify(path, spec)
     except ModelFileError as exc:
         problem = str(exc)
-    present = path.is_file()
-    return {
-        "name": path.stem,
-        "path": str(path),
-        "present": present,
-        "size": path.stat().st_size if present else None,
-        "expected_size": spec.size,
-        "verified": problem is None,
-        "problem": problem,
-        "sha256": spec.sha256,
-        "licence": spec.licence,
-        "source": f"https://huggingface.co/{spec.repo}",
-    }
+    source = f"https://huggingface.co/{spec.repo}"
+    return {"path": str(path), "problem": problem, "sha256": spec.sha256, "licence": spec.licence, "source": source}

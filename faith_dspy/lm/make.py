@@ -69,7 +69,7 @@ def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> Me
     }
     # The model's name holds the file's hash, so the cache key does too; the port changes with every start.
     return MeteredLM(
-        f"openai/{server.model_name}",
+        f"openai/{server.model_file.model_name}",
         api_base=server.api_base,
         api_key="none",
         cache=cache,

@@ -34,70 +34,44 @@ class Limits:
     dollars: float | None = None
     seconds: float | None = None
     """By the clock, from when the meter is opened."""
-    calls_per_second: float | None = None
-    """A call that comes earlier waits for its turn. Replies from DSPy's cache wait too."""
 
     def __bool__(self) -> bool:
-        return any(v is not None for v in (self.calls, self.tokens, self.dollars, self.seconds))
+        return any(v is not None for v in vars(self).values())
 
     def describe(self, name: str) -> str:
-        """One limit in words: ``3 LM calls``, ``$1.50``."""
-        seconds = self.seconds or 0.0
-        return {
-            "calls": f"{self.calls or 0:,} LM calls",
-            "tokens": f"{self.tokens or 0:,} tokens",
-            "dollars": f"${self.dollars or 0:.2f}",
-            "seconds": f"{seconds / 60:.3g} minutes" if seconds >= 60 else f"{seconds:.3g} seconds",
-        }[name]
+        """One limit in words: ``3 calls``, ``1.5 dollars``."""
+        return f"{getattr(self, name) or 0:,} {name}"
 
 
 @dataclass
 class Call:
     """One call of an LM; the LM fills in what it cost."""
 
+    one_token: bool = False
+    """Whether one token is all that was asked for."""
     usage: Usage = field(default_factory=lambda: Usage(calls=1))
     replayed: bool = False
     """Whether the reply came from DSPy's cache."""
+    started: float = field(default_factory=time.perf_counter)
 
 
 class Meter:
-    """Adds up calls. Several threads may share one."""
+    """Adds up calls. Several threads may share one.
+
+    ``usage``: all calls so far. Its seconds are summed over calls, so parallel calls exceed the time by the clock;
+    replies from DSPy's cache count with the tokens that they carry and zero seconds. ``paid``: without those replies,
+    ``replayed`` of them. ``failed``: calls that raised, which no other count includes. ``refused``: calls that were not
+    made because a limit was reached.
+    """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._lock = threading.Lock()
-        self._usage = self._paid = Usage()
-        self._in_flight = self._replayed = self._failed = self._refused = 0
+        self.limits = limits or Limits()
+        self.usage = self.paid = Usage()
+        self.replayed = self.failed = self.refused = 0
+        self._in_flight = 0
         self._stopped = False
-        self._started = self._next_turn = time.monotonic()
-        self.limits = Limits() if limits is None else limits
-
-    @property
-    def usage(self) -> Usage:
-        """All calls so far. `seconds` is the sum over calls: with parallel calls it exceeds the time by the clock.
-
-        Replies from DSPy's cache are included with the token counts that they carry, and zero seconds.
-        """
-        return self._usage
-
-    @property
-    def paid(self) -> Usage:
-        """`usage` without the replies from DSPy's cache: what was spent under this meter."""
-        return self._paid
-
-    @property
-    def replayed(self) -> int:
-        """Number of calls that DSPy's cache answered."""
-        return self._replayed
-
-    @property
-    def failed(self) -> int:
-        """Number of calls that raised; no other count includes them."""
-        return self._failed
-
-    @property
-    def refused(self) -> int:
-        """Number of calls that were not made because a limit was reached."""
-        return self._refused
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -105,72 +79,57 @@ class Meter:
         return time.monotonic() - self._started
 
     @property
+    def spent(self) -> dict[str, float]:
+        """What counts against each limit. Calls in flight count as made; their tokens and dollars are not known yet."""
+        return {
+            "calls": self.paid.calls + self.failed + self._in_flight,
+            "tokens": self.paid.computed_tokens + self.paid.output_tokens,
+            "dollars": self.paid.dollars or 0.0,
+            "seconds": self.seconds,
+        }
+
+    @property
     def reached(self) -> str | None:
         """The name of the limit that is reached, if any."""
-        with self._lock:
-            return self._limit_reached()
+        if self.limits.dollars is not None and self.paid.calls and self.paid.dollars is None:
+            raise ConfigError(
+                "a limit in dollars needs a price, and LiteLLM's list has none for this LM; set a limit in tokens."
+            )
+        limits = vars(self.limits)
+        return next((k for k, v in self.spent.items() if limits[k] is not None and v >= limits[k]), None)
 
     def stop(self) -> None:
         """Let no further call begin: each raises `LimitReachedError` from now on."""
         self._stopped = True
 
     @contextmanager
-    def counting(self, call: Call) -> Iterator[float]:
-        """Count the call made in the block; yields the seconds it must wait for its turn before it is made.
-
-        Raises `LimitReachedError` instead if the budget is spent. Calls in flight count as made, so the limit of calls
-        is never exceeded; tokens and dollars are known only afterwards, so calls in flight can exceed theirs.
-        """
-        wait = self._begin()
+    def counting(self, call: Call) -> Iterator[None]:
+        """Count the call made in the block. Raises `LimitReachedError` instead when a limit is reached."""
+        with self._lock:
+            reached = self.reached
+            if self._stopped or reached:
+                self.refused += 1
+                what = (
+                    f"the limit of {self.limits.describe(reached)} is reached" if reached else "the work was cancelled"
+                )
+                raise LimitReachedError(what)
+            self._in_flight += 1
         try:
-            yield wait
-        except BaseException as exc:
+            yield
+        except Exception as exc:
             # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
-            failed = isinstance(exc, Exception) and not isinstance(exc, FaithDspyError)
+            with self._lock:
+                self.failed += not isinstance(exc, FaithDspyError)
+            raise
+        else:
+            with self._lock:
+                self.usage += call.usage
+                self.replayed += call.replayed
+                if not call.replayed:
+                    self.paid += call.usage
+        finally:
             with self._lock:
                 self._in_flight -= 1
-                self._failed += failed
-            raise
-        with self._lock:
-            self._in_flight -= 1
-            self._usage += call.usage
-            self._replayed += call.replayed
-            if not call.replayed:
-                self._paid += call.usage
-
-    def _begin(self) -> float:
-        with self._lock:
-            if self._stopped:
-                self._refused += 1
-                raise LimitReachedError("the work that this call belongs to was cancelled")
-            if which := self._limit_reached():
-                self._refused += 1
-                raise LimitReachedError(f"the limit of {self.limits.describe(which)} is reached")
-            self._in_flight += 1
-            if not self.limits.calls_per_second:
-                return 0.0
-            now = time.monotonic()
-            turn = max(now, self._next_turn)
-            self._next_turn = turn + 1 / self.limits.calls_per_second
-            return turn - now
-
-    def _limit_reached(self) -> str | None:
-        if not self.limits:
-            return None
-        paid = self._paid
-        if self.limits.dollars is not None and paid.calls and paid.dollars is None:
-            raise ConfigError(
-                "a limit in dollars needs a price, and LiteLLM's list has none for this LM; set a limit in tokens."
-            )
-        spent = {
-            "calls": paid.calls + self._failed + self._in_flight,
-            "tokens": paid.computed_tokens + paid.output_tokens,
-            "dollars": paid.dollars or 0.0,
-            "seconds": self.seconds,
-        }
-        return next(
-            (k for k, v in spent.items() if (limit := getattr(self.limits, k)) is not None and v >= limit), None
-        )
 
 
 @contextmanager

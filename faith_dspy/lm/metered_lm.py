@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import inspect
 import logging
-import threading
 import time
 import warnings
 from contextlib import ExitStack, contextmanager, suppress
@@ -40,16 +39,8 @@ class Endpoint:
     """Whether it can hold replies to a JSON schema although DSPy does not know it."""
 
 
-@dataclass
-class _Current:
-    """The call that runs in this thread or task."""
-
-    call: Call
-    one_token: bool
-    started: float = 0.0
-
-
-_current: ContextVar[_Current | None] = ContextVar("faith_dspy_lm_call", default=None)
+_current: ContextVar[Call | None] = ContextVar("faith_dspy_lm_call", default=None)
+"""The call that runs in this thread or task."""
 
 
 class MeteredLM(dspy.LM):
@@ -58,6 +49,10 @@ class MeteredLM(dspy.LM):
     def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
         self.endpoint = endpoint or Endpoint()
         super().__init__(model, *args, **kwargs)
+        # DSPy imports LiteLLM at the first call that needs it; threads that begin together would find it half-imported.
+        # Asking for a capability imports it now, and only if this LM needs it.
+        with suppress(dspy.LMError):  # the call itself will say what is wrong
+            _ = self.supports_reasoning
 
     @classmethod
     def adopt(cls, lm: Any) -> MeteredLM:
@@ -66,29 +61,20 @@ class MeteredLM(dspy.LM):
             return lm
         if type(lm) is not dspy.LM:
             raise TypeError(f"got {type(lm).__name__}, expected dspy.LM")
-        settings = dict(lm.kwargs)
-        if "max_tokens" not in settings:  # DSPy renames it for reasoning models
-            settings["max_tokens"] = settings.pop("max_completion_tokens", None)
-        names = "model_type cache callbacks num_retries provider finetuning_model launch_kwargs train_kwargs engine"
-        same = {name: getattr(lm, name) for name in (*names.split(), "use_developer_role")}
-        return cls(lm.model, **same, **settings)
+        names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
+        settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)} | lm.kwargs
+        if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
+            settings["max_tokens"] = settings.pop("max_completion_tokens")
+        return cls(**settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
-        with self._counted(kwargs) as (current, wait):
-            if wait:
-                time.sleep(wait)
-            _load_litellm_if_used(self)
-            current.started = time.perf_counter()
+        with self._counted(kwargs):
             return super().__call__(prompt, messages=messages, **self._salted(kwargs))
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted."""
-        with self._counted(kwargs) as (current, wait):
-            if wait:
-                await asyncio.sleep(wait)
-            await asyncio.to_thread(_load_litellm_if_used, self)
-            current.started = time.perf_counter()
+        with self._counted(kwargs):
             return await super().acall(prompt, messages=messages, **self._salted(kwargs))
 
     @property
@@ -108,25 +94,23 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        if current := _current.get():
-            found, replayed = _usage_of(entry)
-            seconds = 0.0 if replayed else time.perf_counter() - current.started
+        if call := _current.get():
+            usage, call.replayed = _usage_of(entry)
+            seconds = 0.0 if call.replayed else time.perf_counter() - call.started
             dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
-            current.call.usage = found.model_copy(update={"seconds": seconds, "dollars": dollars})
-            current.call.replayed = replayed
+            call.usage = usage.model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
         self.history.append(entry)
         del self.history[:-_HISTORY]
 
     @contextmanager
-    def _counted(self, kwargs: dict[str, Any]) -> Iterator[tuple[_Current, float]]:
-        """Count the call made in the block; yields it, and the seconds to wait before it."""
-        limit = kwargs.get("max_tokens", self.kwargs.get("max_tokens"))
-        current = _Current(Call(), one_token=limit == 1)
-        token = _current.set(current)
+    def _counted(self, kwargs: dict[str, Any]) -> Iterator[None]:
+        call = Call(one_token=kwargs.get("max_tokens", self.kwargs.get("max_tokens")) == 1)
+        token = _current.set(call)
         try:
             with ExitStack() as stack:
-                waits = [stack.enter_context(meter.counting(current.call)) for meter in open_meters()]
-                yield current, max(waits, default=0.0)
+                for meter in open_meters():
+                    stack.enter_context(meter.counting(call))
+                yield
         except dspy.LMError as exc:
             if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
                 raise ContextWindowExceededError(message=str(exc), model=self.model) from exc
@@ -160,12 +144,11 @@ def _usage_of(entry: dict[str, Any]) -> tuple[Usage, bool]:
     response = entry["response"]
     replies = response if isinstance(response, tuple) else (response,)
     carried = sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
-    replayed = carried.prompt_tokens > 0 or any(getattr(reply, "cache_hit", False) for reply in replies)
-    return carried.model_copy(update={"calls": 1}), replayed
+    return carried, carried.prompt_tokens > 0 or any(getattr(reply, "cache_hit", False) for reply in replies)
 
 
 def _counts(usage: Any) -> Usage:
-    """One call's token counts out of OpenAI's dictionary or lm15's object, 0 for those not given."""
+    """Token counts out of OpenAI's dictionary or lm15's object, 0 for those not given."""
 
     def first(counts: Any, *names: str) -> int:
         values = (counts.get(n) if isinstance(counts, dict) else getattr(counts, n, None) for n in names)
@@ -173,36 +156,16 @@ def _counts(usage: Any) -> Usage:
 
     details = usage.get("prompt_tokens_details") or {} if isinstance(usage, dict) else usage
     return Usage(
-        calls=1,
         prompt_tokens=first(usage, "prompt_tokens", "input_tokens"),
         cached_tokens=first(details, "cached_tokens", "cache_read_tokens"),
         output_tokens=first(usage, "completion_tokens", "output_tokens"),
     )
 
 
-_loading = threading.Lock()
-_routed: set[tuple[str, ...]] = set()
-
-
-def _load_litellm_if_used(lm: MeteredLM) -> None:
-    """Import LiteLLM in one thread if this LM's calls go through it.
-
-    DSPy imports it lazily, at the first call or when it reads a reply from its cache; threads that do so at the same
-    time find a half-imported module. Asking DSPy for a capability imports LiteLLM if and only if this LM needs it.
-    """
-    route = (lm.model, lm.model_type, str(lm.engine), *sorted(lm.kwargs))
-    if route in _routed:
-        return
-    with _loading:
-        with suppress(dspy.LMError):  # the call itself will say what is wrong
-            _ = lm.supports_reasoning
-        _routed.add(route)
-
-
 def _is_worth_logging(record: logging.LogRecord) -> bool:
     """False for DSPy's warning that a reply was truncated when one token was all that was asked for."""
-    current = _current.get()
-    return not (current and current.one_token and "response was truncated" in record.getMessage())
+    call = _current.get()
+    return not (call and call.one_token and "response was truncated" in record.getMessage())
 
 
 logging.getLogger("dspy.clients.lm").addFilter(_is_worth_logging)

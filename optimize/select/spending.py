@@ -54,13 +54,11 @@ class Allowance:
 
     def left(self, reserve: Cost | None = None) -> Limits:
         """What may still be spent when ``reserve`` is kept back; nothing left is 0, None is no limit."""
-        spent, kept = self._meter.paid, reserve or Cost()
-        tokens = spent.computed_tokens + spent.output_tokens
-        so_far = Cost(spent.calls + self._meter.failed, tokens, spent.dollars or 0.0, self._meter.seconds)
+        spent, kept = self._meter.spent, reserve or Cost()
 
         def rest(name: str) -> float | None:
             limit = getattr(self.limits, name)
-            return None if limit is None else max(0.0, limit - getattr(so_far, name) - getattr(kept, name))
+            return None if limit is None else max(0.0, limit - spent[name] - getattr(kept, name))
 
         calls, token = rest("calls"), rest("tokens")
         return Limits(

@@ -33,4 +33,4 @@ def serve(model: str) -> Served:
     from faith_dspy.lm.server import start
 
     server = start(resolve(model))
-    return Served(server.url, server.model_name, server.num_ctx, server.model_file.sha256, server.stop)
+    return Served(server.url, server.model_file.model_name, server.num_ctx, server.model_file.sha256, server.stop)

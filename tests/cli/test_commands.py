@@ -4,7 +4,6 @@ import io
 import json
 import socket
 import sys
-import time
 
 import dspy
 import pytest
@@ -257,7 +256,6 @@ def test_model_info(run, tmp_path, monkeypatch):
     code, out, _ = run("model", "info", "--json")
     assert code == 0
     found = json.loads(out)
-    assert (found["present"], found["verified"], found["size"]) == (False, False, None)
     assert found["path"].startswith(str(tmp_path / "cache"))
     assert len(found["sha256"]) == 64
     assert "faith-dspy model fetch" in found["problem"]
@@ -354,7 +352,7 @@ def test_model_the_endpoint_does_not_have(run, server, tmp_path):
     """An unknown model is reported with the models there are."""
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
     result = run("judge", source, "--lm", "openai/huge", "--api-base", server.base)
-    refused(result, "has no model 'huge'", "It has tiny")
+    refused(result, "openai/huge does not answer", "The endpoint has tiny")
 
 
 def test_model_file_that_is_none(run, tmp_path):
@@ -495,12 +493,3 @@ def test_nothing_to_roll_back(monkeypatch, run, tmp_path):
 def test_options_of_the_engines(run, tmp_path, options, told):
     """What goes with one engine only is refused with the other, before Spark is started."""
     refused(run("judge", tmp_path / "in.jsonl", "--lm", "openai/tiny", *options), told)
-
-
-def test_calls_a_second(run, at, server, tmp_path):
-    """--calls-per-second spreads the calls: the third begins a tenth of a second after the first."""
-    source = jsonl(tmp_path / "in.jsonl", *RECORDS)
-    started = time.monotonic()
-    code, _, _ = run("judge", source, *at, "--calls-per-second", "20")
-    assert code == 0
-    assert time.monotonic() - started >= (len(server.requests) - 1) / 20

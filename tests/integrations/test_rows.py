@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 from faith_dspy import Judge
 from faith_dspy.integrations.rows import RESULT_TYPE, JudgedRow, VerdictCounts, judge_rows
-from faith_dspy.lm import make_lm
 from faith_dspy.schema import Usage
 
 BLUE = {"question": None, "context": ["The kettle is blue."], "answer": "It is blue."}
@@ -32,18 +30,6 @@ def test_an_lm_that_cannot_be_made_fails_no_row(tmp_path):
     found = list(judge_rows(judge, [BLUE, BLUE]))
     assert [r["unscored"] for r in found] == ["lm_failed"] * 2
     assert "There is no model file at" in found[0]["detail"]
-
-
-def test_calls_wait_for_their_turn(chat_server):
-    """At 20 calls a second the fifth begins a fifth of a second after the first."""
-    server = chat_server()
-    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0))
-    list(judge_rows(judge, [BLUE]))  # imports
-    records = [{**BLUE, "answer": f"It is kettle {i}."} for i in range(5)]
-    started = time.monotonic()
-    list(judge_rows(judge, records, threads=5, calls_per_second=20))
-    assert time.monotonic() - started >= 4 / 20
-    assert len(server.requests) == 6
 
 
 def test_the_type_in_spark():

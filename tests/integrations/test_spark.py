@@ -110,7 +110,7 @@ def test_a_registered_judge(spark, server, table, registry, monkeypatch):
 
     mlflow.set_tracking_uri(registry)
     try:
-        judged = judge_table(table(8), "models:/faithfulness@champion", threads=2, calls_per_second=50.0)
+        judged = judge_table(table(8), "models:/faithfulness@champion", threads=2)
         assert judged.where("judgment.score = 1").count() == 2
     finally:
         mlflow.set_tracking_uri(None)

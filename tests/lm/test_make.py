@@ -169,7 +169,7 @@ def test_preflight_without_a_list(chat_server):
 def test_preflight_of_an_unknown_model(chat_server):
     """An endpoint without the model is reported with the models it has."""
     server = chat_server(models=[{"id": "tiny"}, {"id": "small"}])
-    with pytest.raises(LMUnavailableError, match=r"has no model 'large'.*It has small, tiny: use one of"):
+    with pytest.raises(LMUnavailableError, match=r"openai/large does not answer: .* The endpoint has small, tiny\."):
         preflight(make_lm("openai/large", api_base=server.base))
 
 
@@ -178,14 +178,6 @@ def test_preflight_of_a_model_behind_a_gateway(chat_server):
     server = chat_server()
     server.unlisted = {"hidden"}
     preflight(make_lm("openai/hidden", api_base=server.base))
-
-
-def test_preflight_of_llama_cpp_under_another_name(chat_server):
-    """llama.cpp answers under any name; the judge would be filed under a model it never saw."""
-    server = chat_server(models=[{"id": "qwen.gguf", "owned_by": "llamacpp"}])
-    server.unlisted = {"llama"}
-    with pytest.raises(LMUnavailableError, match=r"no model 'llama'.*It has qwen\.gguf"):
-        preflight(make_lm("openai/llama", api_base=server.base))
 
 
 def test_preflight_connection_refused():
@@ -203,7 +195,7 @@ def test_preflight_refused_key_is_never_shown(chat_server, lists):
     server = chat_server(models=[] if lists else None)
     server.lists = lists
     server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(LMUnavailableError, match="key for openai/tiny is missing or was refused") as caught:
+    with pytest.raises(LMUnavailableError, match=r"does not answer: .* Check the model's name, its key") as caught:
         preflight(make_lm("openai/tiny", api_base=server.base, api_key=KEY))
     assert server.authorization[-1] == f"Bearer {KEY}"
     assert KEY not in str(caught.value)
@@ -212,7 +204,7 @@ def test_preflight_refused_key_is_never_shown(chat_server, lists):
 
 def test_preflight_missing_key(monkeypatch):
     """A hosted model without a key is refused before any request."""
-    with pytest.raises(LMUnavailableError, match="key for openai/gpt-4o-mini is missing"):
+    with pytest.raises(LMUnavailableError, match="openai/gpt-4o-mini does not answer"):
         preflight(make_lm("openai/gpt-4o-mini"))
 
 

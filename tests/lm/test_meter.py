@@ -225,19 +225,6 @@ def test_a_stopped_meter_lets_no_call_begin(lm, server):
     assert (outer.refused, inner.failed, inner.usage) == (1, 0, Usage())
 
 
-def test_calls_per_second(lm):
-    """At ten calls a second, the third call begins 0.2 s after the first, awaited calls too."""
-
-    async def both() -> None:
-        await asyncio.gather(lm.acall("b"), lm.acall("c"))
-
-    with metered(Limits(calls_per_second=10)) as meter:
-        lm("a")
-        asyncio.run(both())
-    assert meter.seconds >= 0.2
-    assert meter.usage.calls == 3
-
-
 def test_failures_are_counted_apart(lm, server):
     """A call that raises is a failure and nothing else."""
     server.status = 400
@@ -332,7 +319,7 @@ def test_no_call_is_made_beyond_the_limit_of_calls(chat_server):
             lm("b")
         server.status = 200
         lm("c")
-        with pytest.raises(LimitReachedError, match="limit of 3 LM calls"):
+        with pytest.raises(LimitReachedError, match="limit of 3 calls"):
             lm("d")
     assert len(server.requests) == 3
     assert (meter.reached, meter.refused) == ("calls", 1)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
 
-from faith_dspy.errors import ConfigError, LMUnavailableError, MissingExtraError, ModelFileError
+from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
 from faith_dspy.lm import identity, make_lm, metered, preflight, server
 from faith_dspy.lm.files import EMBEDDED, ModelFile, models_dir
 
@@ -25,7 +25,7 @@ def test_missing_extra(monkeypatch, tmp_path):
     """Without xllamacpp the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"faith_dspy\[local\]"):
-        server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64, "x"))
+        server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64))
 
 
 @pytest.mark.parametrize("content", [b"not a model", b"GGUF\x03\x00\x00\x00" + bytes(range(200)) * 9])
@@ -35,11 +35,11 @@ def test_damaged_model_does_not_end_the_process(tmp_path, content):
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match="fetch the file again"):
-        server.serve(ModelFile(path, "0" * 64, "bad"))
+        server.serve(ModelFile(path, "0" * 64))
 
 
 def test_port_in_use(tmp_path):
-    """A port that is taken is reported as that, not as a damaged model."""
+    """A port that is taken is refused with its number."""
     pytest.importorskip("xllamacpp")
     path = tmp_path / "x.gguf"
     path.write_bytes(b"GGUF")
@@ -47,14 +47,14 @@ def test_port_in_use(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(LMUnavailableError, match=f"Cannot listen on 127.0.0.1:{port}"):
-            server.start(ModelFile(path, "0" * 64, "x"), port=port)
+        with pytest.raises(ModelFileError, match=f"on port {port}. The port is taken"):
+            server.start(ModelFile(path, "0" * 64), port=port)
 
 
 def test_window_must_be_positive(tmp_path):
     """A context window of no tokens is refused."""
     with pytest.raises(ConfigError, match="positive number of tokens"):
-        server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64, "x"), num_ctx=0)
+        server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64), num_ctx=0)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def test_work_stops_where_what_is_kept_back_begins(chat_server):
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     with metered(Limits(calls=5)) as meter:
         allowance = Allowance(meter)
-        with pytest.raises(LimitReachedError, match="5 LM calls"), allowance.reserving(Cost(calls=3)):
+        with pytest.raises(LimitReachedError, match="5 calls"), allowance.reserving(Cost(calls=3)):
             [lm(text) for text in "abcd"]
         assert len(server.requests) == 2
         assert allowance.left().calls == 3
@@ -52,7 +52,7 @@ def test_a_limit_of_which_nothing_is_kept_back_is_said_to_be_reached(chat_server
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
     with metered(Limits(calls=1)) as meter:
         with (
-            pytest.raises(LimitReachedError, match="the limit of 1 LM calls is reached"),
+            pytest.raises(LimitReachedError, match="the limit of 1 calls is reached"),
             Allowance(meter).reserving(Cost()),
         ):
             [lm(text) for text in "ab"]
