@@ -40,15 +40,15 @@ def tune(
 
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
-    ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or ``cost=5`` (how much
-    worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the LM that proposes
-    instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is exported
-    (``agreement``) or the ``cheapest`` that is not shown to agree worse.
+    ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
+    ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
+    LM that proposes instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is
+    exported (``agreement``) or the ``cheapest`` that is not shown to agree worse.
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
-    ``variants``: names from `faith_dspy.optimize.select.variants.VARIANTS` instead of the budget's (a list, or a text with
-    commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.select.plan`). ``tracking_uri``: MLflow's
-    store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+    ``variants``: names from `faith_dspy.optimize.select.variants.VARIANTS` instead of the budget's (a list, or a text
+    with commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.select.plan`). ``tracking_uri``:
+    MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
 
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
     before any work is done.

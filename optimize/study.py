@@ -125,8 +125,8 @@ def _try_variants(
                 except LimitReachedError as exc:
                     if not trials:
                         raise InputError(
-                            f"{exc} before the untuned judge was measured on the {len(parts.dev)} answers of dev; raise "
-                            "the limit, or give fewer answers with a smaller budget."
+                            f"{exc} before the untuned judge was measured on the {len(parts.dev)} answers of dev; "
+                            "raise the limit, or give fewer answers with a smaller budget."
                         ) from exc
                     why = str(exc)
             results.append(skipped(variant, why, options, lm_name) if why else trials[variant.name].result)
@@ -243,9 +243,9 @@ def study_id(
     """Hash of all that a study's outcome depends on. A study with the same id goes on in the same MLflow run.
 
     ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
-    budget by its numbers; variants with every option, their optimizer and order; ``options``, such as the seed; the code
-    by its text and the versions of what it computes with. The minutes do not count: a study that ran out of them goes on
-    when it is given more. Only LM replies are ever reused, and those by LM and prompt.
+    budget by its numbers; variants with every option, their optimizer and order; ``options``, such as the seed; the
+    code by its text and the versions of what it computes with. The minutes do not count: a study that ran out of them
+    goes on when it is given more. Only LM replies are ever reused, and those by LM and prompt.
     """
     labels = [label_set_hash(part) for part in parts]
     return digest([labels, lm.model_dump(mode="json"), budget._replace(minutes=None), list(variants), options, _code()])

@@ -36,7 +36,7 @@ def words_first(judge_at):
 
 
 def test_a_judge_without_an_lm_makes_no_call():
-    """Its probabilities are those of its classifier, worked by hand; usage is nothing at all; the review range is for people."""
+    """Its probabilities are those of its classifier, worked by hand; the review range is for people."""
     judge = Judge("none", classifier=WORDS)
     found = [judge(context=CONTEXT, answer=a) for a in (CLEAR, WRONG, OPEN)]
     assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
@@ -64,7 +64,7 @@ def test_only_what_the_first_is_unsure_of_is_asked(words_first):
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
-    """At .5 its least supported statement lies in [.2, .8): the second is asked with other options, the usage summed."""
+    """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
     kept = judge(context=CONTEXT, answer=CLEAR)

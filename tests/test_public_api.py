@@ -92,7 +92,8 @@ def test_judging_needs_no_tuning_extra():
 import sys
 for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp"):
     sys.modules[name] = None
-import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score, faith_dspy.text.sentences, faith_dspy.text.features
+import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score
+import faith_dspy.text.sentences, faith_dspy.text.features
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import RawVerdict, RawJudgment, Verdict
 found = faith_dspy.scoring.score.score_answer(

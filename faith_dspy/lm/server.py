@@ -7,10 +7,13 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
-from faith_dspy.lm.files import ModelFile, resolve
+from faith_dspy.lm.download import resolve
+
+if TYPE_CHECKING:
+    from faith_dspy.lm.files import ModelFile
 
 DEFAULT_CONTEXT = 8192
 """Context window in tokens, for prompt and reply together."""

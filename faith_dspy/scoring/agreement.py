@@ -94,8 +94,8 @@ def measure_agreement(
     """Agreement of a judge with people on answers, statements and evidence.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
-    Intervals are 95 %, from resampled groups (`LabelledExample.group_key`). `InputError` when lengths differ, or without
-    an example.
+    Intervals are 95 %, from resampled groups (`LabelledExample.group_key`). `InputError` when lengths differ, or
+    without an example.
 
     Answers are compared by `Judgment.faithful`, and ranked by `Judgment.ranking`. Statements and evidence are compared
     where people labelled statements, each matched to the judge's as `faith_dspy.scoring.matching` describes:

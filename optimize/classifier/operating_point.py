@@ -56,7 +56,8 @@ class OperatingPoint(BaseModel):
         if kind not in _EXPECTED:
             raise ConfigError(
                 f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten "
-                "of the unfaithful answers); cost=5 (passing an unfaithful answer is five times worse than stopping a faithful one)."
+                "of the unfaithful answers); cost=5 (passing an unfaithful answer is five times worse than stopping a "
+                "faithful one)."
             )
         try:
             return cls(kind=kind, value=float(number))  # type: ignore[arg-type]  # checked above
@@ -158,7 +159,8 @@ def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned
     stops, passes = ([percent(getattr(a, k)) for a in sides] for k in ("recall_unfaithful", "recall_faithful"))
     text = (
         f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} "
-        f"of the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful (untuned: {passes[1]})."
+        f"of the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful "
+        f"(untuned: {passes[1]})."
     )
     if point.kind == "cost" and point.value is not None:
         costs = [

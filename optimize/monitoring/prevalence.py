@@ -44,6 +44,6 @@ def faithful_share(
         labels_fit=fit,
         sentence="The judge's scores do not suggest that the labels are unlike the traffic."
         if fit
-        else f"The judge scores the traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
+        else f"The judge scores traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
         "the estimate may be off. Label a random sample of the new traffic.",
     )

@@ -1,4 +1,4 @@
-"""The champion: chosen on dev, its classifier fitted on train and dev, then tested once. Only here is the testset opened."""
+"""The champion: chosen on dev, fitted on train and dev, then tested once. Only here is the testset opened."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def promote(
     allowance: Allowance,
     view: View,
 ) -> Promotion:
-    """Choose the champion on dev, fit its classifier on train and dev, then test it, the untuned judge and the baselines.
+    """Choose the champion on dev, fit it on train and dev, then test it, the untuned judge and the baselines.
 
     Raises `InputError` when no variant could be measured, or when the limits leave too little to test on.
     """

@@ -188,9 +188,9 @@ def _verdict(
 def holm(comparisons: Mapping[str, Comparison], primary: str = "untuned") -> dict[str, Comparison]:
     """The same comparisons, all but the primary one corrected for their number (Holm 1979).
 
-    The primary comparison, the one a study is made for, stands as it is. Of the others the k-th smallest p is multiplied by
-    ``m - k + 1`` and never less than the one before; a verdict that does not hold at 5 % after that becomes *not shown
-    better*. Comparisons without a p value stay as they are.
+    The primary comparison, the one a study is made for, stands as it is. Of the others the k-th smallest p is
+    multiplied by ``m - k + 1`` and never less than the one before; a verdict that does not hold at 5 % after that
+    becomes *not shown better*. Comparisons without a p value stay as they are.
     """
     others = {k: p for k, c in comparisons.items() if k != primary and (p := c.balanced_accuracy.p_value) is not None}
     corrected: dict[str, float] = {}

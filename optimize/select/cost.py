@@ -114,7 +114,8 @@ def _selection_scores(rows: Sequence[PredictionRow], order: Sequence[tuple[str, 
     passed = np.array([r.predicted for r in scored], dtype=bool)
     ranks = np.array([np.nan if r.probability is None else r.probability for r in scored], dtype=np.float64)
     found = metric_values(weights, labels, passed, ranks)
-    return (found["balanced_accuracy"] + found["auroc"]) / 2 * weights.sum(axis=1) / drawn.sum(axis=1)
+    chosen_by: Floats = (found["balanced_accuracy"] + found["auroc"]) / 2 * weights.sum(axis=1) / drawn.sum(axis=1)
+    return chosen_by
 
 
 def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:

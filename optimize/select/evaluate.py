@@ -127,7 +127,7 @@ def agreement(rows: Sequence[PredictionRow], seed: int = 0) -> Agreement:
 
 
 def judge_agreement(judged: Sequence[JudgedExample], judge: Judge, seed: int) -> JudgeAgreement:
-    """Agreement of a judge as it stands on answers, statements and evidence. Its classifier must not have seen these."""
+    """Agreement of a judge as it stands on answers, statements and evidence that its classifier has not seen."""
     return measure_agreement([e.example for e in judged], [e.judgment_by(judge) for e in judged], seed=seed)
 
 

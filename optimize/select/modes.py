@@ -1,4 +1,4 @@
-"""Cheaper modes of a champion: lexical features first and the LM where they are unsure, or fewer statements asked about.
+"""Cheaper modes of a champion: lexical features first and the LM where they are unsure, or fewer statements.
 
 All are computed from replies already paid for: where a mode would not ask the LM, its known reply is left out of
 predictions and costs.
@@ -98,9 +98,9 @@ def cheaper_modes(name: str, config: JudgeConfig, modes: Modes) -> list[Candidat
 def cascades(lm: Candidate, lexical: Sequence[PredictionRow], threshold: float) -> list[Candidate]:
     """Lexical features first and the LM where they are least sure, then lexical features alone; the dearest first.
 
-    ``lexical``: cross-fitted predictions of the same answers, passing from ``threshold``. The LM is asked within a range
-    around the threshold, equally wide in log-odds on both sides, which holds one of `SHARES` of the answers and ends
-    half way to the next one. An answer that the LM declined stays unscored.
+    ``lexical``: cross-fitted predictions of the same answers, passing from ``threshold``. The LM is asked within a
+    range around the threshold, equally wide in log-odds on both sides, which holds one of `SHARES` of the answers and
+    ends half way to the next one. An answer that the LM declined stays unscored.
     """
     centre = to_logit(threshold)
     distances = sorted(abs(to_logit(r.probability) - centre) for r in lexical if r.probability is not None)

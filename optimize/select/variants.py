@@ -1,4 +1,4 @@
-"""What a study tries, by budget. One line per variant; a file can declare others, see `faith_dspy.optimize.select.plan`."""
+"""What a study tries, by budget; a file can declare other variants, see `faith_dspy.optimize.select.plan`."""
 
 from __future__ import annotations
 

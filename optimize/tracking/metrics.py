@@ -51,7 +51,8 @@ def usage_metrics(prefix: str, usage: Usage, answers: int = 1) -> Metrics:
     if not answers:
         return {}
     fields = {"calls": "calls", "prompt_tokens": "prompt_tokens", "cached_tokens": "cached_tokens",
-              "computed_tokens": "computed_tokens", "completion_tokens": "output_tokens", "seconds": "seconds"}  # fmt: skip
+              "computed_tokens": "computed_tokens",
+              "completion_tokens": "output_tokens", "seconds": "seconds"}  # fmt: skip
     out: Metrics = {f"{prefix}/{name}": getattr(usage, field) / answers for name, field in fields.items()}
     if usage.dollars is not None and answers > 1:  # of one answer it would be all zeros
         out[f"{prefix}/dollars_per_1000_answers"] = 1000 * usage.dollars / answers

@@ -29,7 +29,7 @@ class Served:
 
 def serve(model: str) -> Served:
     """The embedded model on a server of its own, with the product's one slot and prefix cache."""
-    from faith_dspy.lm.files import resolve
+    from faith_dspy.lm.download import resolve
     from faith_dspy.lm.server import start
 
     server = start(resolve(model))

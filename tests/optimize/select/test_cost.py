@@ -30,7 +30,7 @@ LM = Candidate("sentence", rows([0.9, 0.1] * 4, ONE))
 
 
 def test_an_lm_is_asked_where_words_are_least_sure():
-    """A quarter of eight is two: the threshold's neighbours in log-odds, .5 and -1; half way to 1.5 the review_range ends."""
+    """A quarter of eight is two: the threshold's neighbours in log-odds, .5 and -1; the range ends half way to 1.5."""
     forms = cascades(LM, WORDS, 0.5)
     assert [f.name for f in forms] == [
         "lexical, then sentence 75%", "lexical, then sentence 50%", "lexical, then sentence 25%", "lexical",
@@ -95,7 +95,7 @@ def test_points_hold_agreement_and_cost_an_answer():
 
 
 def test_points_stand_by_their_cost_and_the_cheapest_that_is_not_worse_is_marked():
-    """All forms judge alike here, so lexical features alone are the cheapest; where they err on a third, the LM's quarter is."""
+    """All modes judge alike, so lexical features alone are the cheapest; else the LM's quarter is."""
     same = compare_costs([LM, *cascades(LM, WORDS, 0.5)], "sentence")
     assert [p.lm_share for p in same] == [0, 0.25, 0.5, 0.75, 1]
     assert [p.name for p in same if p.cheapest] == ["lexical"]
@@ -152,7 +152,7 @@ def test_sentences_of_the_table():
     )
     exported = [HALF.model_copy(update={"cheapest": True, "exported": True}), full]
     assert cost_sentences(exported) == (
-        "The champion asks the LM about 50% of the answers, and of these about the weakest uncovered statement; lexical "
-        "features settle the other 50%. Against asking about everything: -0.4 points, 90 % interval -1.4 to +0.6 in the "
-        "mean of balanced accuracy and AUROC, cross-fitted on 200 answers.",
+        "The champion asks the LM about 50% of the answers, and of these about the weakest uncovered statement; "
+        "lexical features settle the other 50%. Against asking about everything: -0.4 points, 90 % interval -1.4 to "
+        "+0.6 in the mean of balanced accuracy and AUROC, cross-fitted on 200 answers.",
     )

@@ -59,7 +59,7 @@ def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
 
 
 def test_words_come_first_where_that_is_as_good():
-    """Half is a tie and surely not two points worse; a quarter is not a tie; lexical features alone take no LM's place."""
+    """Half is a tie and not two points worse; a quarter is not a tie; lexical features alone take no LM's place."""
     assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
     assert chosen([ALONE, QUARTER, FULL]) == FULL.name
     assert chosen([ALONE, QUARTER, WEAKEST, FULL]) == WEAKEST.name

@@ -1,6 +1,6 @@
 """MLflow's pages after a study, in a browser, as `make ui` serves them without a network.
 
-FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/tracking/test_mlflow_pages.py   # draws the documentation's pictures
+FAITH_DSPY_IMAGES=notebooks/images pytest tests/optimize/tracking/test_mlflow_pages.py   # draws the pictures
 
 With FAITH_DSPY_STORE=sqlite:////path/mlflow.db they are of the newest finished study in that store.
 """
