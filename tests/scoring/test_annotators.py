@@ -56,7 +56,7 @@ def test_nothing_usable_gives_no_ceiling(annotators: object) -> None:
 
 def test_people_agree_on_real_data_as_far_as_published() -> None:
     """On the multi-turn RAG answers one annotator reaches .78 to .86 against the majority of the others."""
-    path = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "long_context.jsonl"
+    path = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[3] / "shared" / "data")) / "long_context.jsonl"
     if not path.exists():
         pytest.skip(f"no labelled data at {path}")
     found = annotator_agreement(read_labels(path))

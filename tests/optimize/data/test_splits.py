@@ -11,7 +11,7 @@ from faith_dspy.optimize.data.sources import check_leakage, find_leaks, group_id
 from faith_dspy.optimize.data.splits import Splits, split, split_train_dev
 from faith_dspy.schema import Chunk, LabelledExample
 
-DATA = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("FAITH_DSPY_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SETS = ("ragtruth_qa", "wice_oracle", "summedits", "begin_wow", "rte3_fr", "mixed_core", "long_context")
 WORDS = [f"word{i}" for i in range(400)]
 
