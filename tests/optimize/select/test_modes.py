@@ -201,7 +201,7 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     assert tested.usage.calls < 54
     assert result.tested("untuned").usage.calls == 54
     card = (tmp_path / "j" / "CARD.md").read_text()
-    assert "## What agreement costs" in card
+    assert "## Cost and quality" in card
     assert f"The champion asks the LM about {exported.lm_share:.0%}" in card
     with metered() as meter:
         for row in tested.predictions[:12]:
