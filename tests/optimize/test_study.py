@@ -247,7 +247,7 @@ def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_pat
     result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
     assert len(server.requests) <= 70, result.champion
     left_out = result.variant("sentence-few-shot")
-    assert (left_out.status, "70 LM calls" in (left_out.note or "")) == ("skipped", True)
+    assert (left_out.status, "70 calls" in (left_out.note or "")) == ("skipped", True)
     assert result.champion in ("answer", "sentence")
     assert [t.agreement.n for t in result.test[:2]] == [12, 12]
 
