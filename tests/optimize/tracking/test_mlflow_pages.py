@@ -154,7 +154,7 @@ def test_runs_page(pages: Browser, site: Site) -> None:
 
 def test_study_page(pages: Browser, site: Site) -> None:
     """What won and by how much, in words, with links that lead to what they say."""
-    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "never seen", "Open:")
+    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "of the testset", "Open:")
     more = "[...document.querySelectorAll('button')].find((b) => b.innerText === 'Show more')"
     pages.wait(f"{more} !== undefined")
     pages.js(f"{more}.id = 'more'")
