@@ -11,24 +11,27 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, InputError, MissingExtraError
+from faith_dspy.errors import ArtifactError, MissingExtraError, in_short
+from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.records import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.schema import RawJudgment, Usage
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+FILES = ("judge.json", "program.json", "CARD.md", "study.json")
+"""All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
 FORMAT_VERSION = 2
 """Raise it when the meaning of a stored field changes, and add the step from the version before to `upgrade`."""
 _REPRODUCED = ("score", "probability", "faithful")
@@ -40,21 +43,46 @@ _WRITTEN = frozenset(
 """Keys of a manifest that saving writes; whatever else a study put there is kept."""
 
 
-def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, reference: Sequence[Any] = ()) -> None:
-    """Write ``judge`` to ``folder`` (made if missing).
+def save_judge(
+    judge: Judge,
+    folder: str | Path,
+    *,
+    card: str | None = None,
+    reference: Sequence[Any] = (),
+    study: str | None = None,
+) -> None:
+    """Write ``judge`` to ``folder`` (made if missing): all of it, or nothing.
 
     ``reference``: (question, context, answer, `RawJudgment`) of a few answers; their judgments are stored, and loading
-    has to reproduce them. The LM is stored by name and hash only – no key, no address.
+    has to reproduce them. ``study``: content of ``study.json``. The LM is stored by name and hash only – no key, no
+    address.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    contents = _contents(judge, folder, card, reference)
+    if study is not None:
+        contents[folder / "study.json"] = study
+    check_folder(folder)
+    with owned(folder):
+        write_files(contents)
+        for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
+            older.unlink()
+
+
+def exported_files(folder: Path) -> Iterator[Path]:
+    """The files of an export that are there, by name: whatever else lies in the folder is none of it."""
+    if (folder / "judge.json").is_file():
+        yield from (path for name in FILES if (path := folder / name).is_file())
+        yield from exported_files(folder / _NEXT)
+
+
+def _contents(judge: Judge, folder: Path, card: str | None, reference: Sequence[Any] = ()) -> dict[Path, str | bytes]:
+    """The files of an export; the one that vouches for the others first."""
     program = _dump(judge)
     next_sha256 = None
+    following: dict[Path, str | bytes] = {}
     if judge.escalate_to is not None:
-        save_judge(judge.escalate_to, folder / _NEXT)
-        next_sha256 = _read(folder / _NEXT / "judge.json")["sha256"]
-    elif (folder / _NEXT / "judge.json").is_file():
-        shutil.rmtree(folder / _NEXT)  # of an older export
+        following = _contents(judge.escalate_to, folder / _NEXT, None)
+        next_sha256 = json.loads(following[folder / _NEXT / "judge.json"])["sha256"]
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
     kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
     document = {
@@ -69,9 +97,12 @@ def save_judge(judge: Judge, folder: str | Path, *, card: str | None = None, ref
         "reference": [_reference(judge, *r) for r in reference or kept],
     }
     document["sha256"] = _content(document)
-    (folder / "program.json").write_bytes(program)
-    (folder / "judge.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(card or judge.manifest.get("card") or _plain_card(judge), encoding="utf-8")
+    return {
+        folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+        folder / "program.json": program,
+        folder / "CARD.md": card or judge.manifest.get("card") or _plain_card(judge),
+        **following,
+    }
 
 
 def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = None, api_key: str | None = None) -> Judge:
@@ -79,6 +110,9 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
 
     ``lm`` replaces the LM it was tuned on, in a chain of judges the first one, wherever that is asked; ``api_base`` and
     ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
+
+    Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
+    gives none; an address is only ever the caller's.
 
     Raises `ArtifactError` when files are missing or altered, or the stored judgments are not reproduced. The LM is not
     contacted before the first judgment.
@@ -92,7 +126,7 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
     """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
     manifest = _read(folder / "judge.json")
     version = manifest.get("format_version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ArtifactError(
             f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads 1 to "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
@@ -102,30 +136,27 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
     raw = _bytes(folder / "program.json")
     if hashlib.sha256(raw).hexdigest() != manifest.get("program_sha256"):
         raise _altered(folder / "program.json", "its SHA-256 is not the one judge.json names; it was altered")
-    state = upgraded_program(json.loads(raw), version)
-    manifest = upgraded_manifest(manifest, folder)
     try:
-        config = JudgeConfig.model_validate(manifest["config"])
-        classifier = Classifier.model_validate(manifest["classifier"]) if manifest["classifier"] else None
-        stored = manifest["lm"]["model"]
-    except (KeyError, TypeError, ValidationError) as exc:
-        raise ArtifactError(f"{folder / 'judge.json'}: {exc}. Take the folder from where it was exported.") from exc
+        state = upgraded_program(_object(raw, folder / "program.json"), version)
+        manifest = upgraded_manifest(manifest, folder)
+        typed = _Manifest.model_validate(manifest)
+        config, classifier, stored = typed.config, typed.classifier, typed.lm.model
+        if stored != _portable(stored) or "://" in stored:
+            raise ValueError(f"the LM's name is {stored!r}, which holds a place")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise _altered(folder / "judge.json", f"{_fault(exc)}; it was altered") from exc
     replaced = stored if replaced == NO_LM else replaced
     given = {"lm": lm, "api_base": api_base, "api_key": api_key} if stored == replaced != NO_LM else {}
     following = None
-    if wanted := manifest.get("escalate_to_sha256"):
+    if wanted := typed.escalate_to_sha256:
         following = _load(folder / _NEXT, lm, api_base, api_key, replaced)
         if following.manifest["sha256"] != wanted:
             raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
     made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
     judge = Judge(given.pop("lm", None) or stored, **given, **made)
-    if state:
-        try:
-            judge.program.load_state(state)
-        except (KeyError, ValueError, TypeError) as exc:
-            raise ArtifactError(f"{folder / 'program.json'}: does not fit this program ({exc!r}).") from exc
-    _reproduce(judge, folder)
-    wanted = manifest["lm"].get("sha256")
+    _load_prompts(judge, state, folder / "program.json")
+    _reproduce(judge, typed.reference, folder)
+    wanted = typed.lm.sha256
     if (lm is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
         from faith_dspy.lm.files import EMBEDDED
 
@@ -135,6 +166,69 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
                 f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
             )
     return judge
+
+
+class _LM(BaseModel):
+    model: str
+    name: str | None = None
+    sha256: str | None = None
+    api_base_hash: str | None = None
+
+
+class _Reference(BaseModel):
+    question: str | None
+    context: list[str]
+    answer: str
+    raw_judgment: RawJudgment
+    score: float | None = None
+    probability: float | None = None
+    faithful: bool | None = None
+
+
+class _Manifest(BaseModel):
+    """What is used of ``judge.json``."""
+
+    config: JudgeConfig
+    classifier: Classifier | None
+    lm: _LM
+    escalate_to_sha256: str | None = None
+    reference: list[_Reference] = []
+    versions: dict[str, str] = {}
+    card: str | None = None
+
+
+class _Signature(BaseModel):
+    instructions: str
+
+
+class _Prompt(BaseModel):
+    """What is used of ``program.json``, for each predictor."""
+
+    signature: _Signature
+    demos: list[dict[str, Any]]
+
+
+def _load_prompts(judge: Judge, state: Mapping[str, Any], path: Path) -> None:
+    """Give the program its instructions and demos, and nothing else: DSPy's own loader takes an LM and its settings."""
+    predictors = dict(judge.program.named_predictors()) if judge.asks_lm else {}
+    try:
+        if state.keys() != predictors.keys():
+            raise ValueError(f"it has the predictors {sorted(state)}, expected {sorted(predictors)}")
+        for name, predictor in predictors.items():
+            prompt = _Prompt.model_validate(state[name])
+            fields = predictor.signature.fields
+            for key, value in (pair for demo in prompt.demos for pair in demo.items()):
+                if key in fields:
+                    TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
+            predictor.signature = predictor.signature.with_instructions(prompt.signature.instructions)
+            predictor.demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
+    except (TypeError, ValueError) as exc:
+        raise ArtifactError(f"{path}: does not fit this program ({_fault(exc)}).") from exc
+
+
+def _fault(exc: Exception) -> str:
+    first = exc.errors()[0] if isinstance(exc, ValidationError) else None
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else in_short(exc)
 
 
 def _altered(path: Path, how: str) -> ArtifactError:
@@ -195,17 +289,15 @@ def _without_usage(raw: RawJudgment) -> RawJudgment:
     return raw.model_copy(update=none)
 
 
-def _reproduce(judge: Judge, folder: Path) -> None:
+def _reproduce(judge: Judge, references: Sequence[_Reference], folder: Path) -> None:
     """Score the stored `RawJudgment`s again; the same numbers must come out."""
-    for i, r in enumerate(judge.manifest.get("reference", [])):
+    for i, r in enumerate(references):
         try:
-            raw_judgment = RawJudgment.model_validate(r["raw_judgment"])
-            chunks, question = as_chunks(r["context"]), r["question"]
-        except (KeyError, TypeError, InputError, ValidationError) as exc:
-            raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be read ({exc!r}).") from exc
-        now = judge.score_answer(raw_judgment, chunks, question)
+            now = judge.score_answer(r.raw_judgment, as_chunks(r.context), r.question)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
+            raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be scored ({_fault(exc)}).") from exc
         for name in _REPRODUCED:
-            was, is_ = r.get(name), getattr(now, name)
+            was, is_ = getattr(r, name), getattr(now, name)
             numbers = isinstance(was, float) and isinstance(is_, float)
             if was != is_ and not (numbers and math.isclose(was, is_, abs_tol=_TOLERANCE)):
                 raise ArtifactError(
@@ -234,10 +326,14 @@ def _from_mlflow(uri: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    return _object(_bytes(path), path)
+
+
+def _object(text: bytes, path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(_bytes(path))
+        value = read_json(text)
     except ValueError as exc:
-        raise ArtifactError(f"{path}: not JSON ({exc}); the export was cut off or altered. Export it again.") from exc
+        raise ArtifactError(f"{path}: {exc}; the export was cut off or altered. Export it again.") from exc
     if not isinstance(value, dict):
         raise ArtifactError(f"{path}: got {type(value).__name__}, expected an object. Export the judge again.")
     return value

@@ -7,22 +7,24 @@ the judge and its options, so that a run knows which records an output file alre
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, tee
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.io.files import cannot_write, owned, replacing, sync
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from faith_dspy.io.records import Record
@@ -48,8 +50,8 @@ class Tally:
     """Of this run alone."""
     seconds: float = 0.0
     """Wall time of this run."""
-    shown: list[tuple[dict[str, Any], Judgment]] = field(default_factory=list)
-    """The first records with their judgments, if the caller asked for them."""
+    shown: dict[int, tuple[dict[str, Any], Judgment]] = field(default_factory=dict)
+    """The first records with their judgments, by line, if the caller asked for them."""
 
     @property
     def rows(self) -> int:
@@ -69,13 +71,19 @@ class Tally:
         ]
         return " · ".join(parts)
 
-    def count(self, record: Record, score: float | None, reason: str | None) -> None:
-        """Count one more row."""
-        if score is None:
-            self.unscored[str(reason)] += 1
-        else:
+    def count(self, record: Record, judgment: Judgment, show: bool) -> None:
+        """Count one more row, and `show` it."""
+        if judgment.unscored is None:
             self.scored += 1
+        else:
+            self.unscored[judgment.unscored.value] += 1
         self.unreadable += record.problem is not None
+        self.show(record, judgment, show)
+
+    def show(self, record: Record, judgment: Judgment, show: bool = True) -> None:
+        """Keep it for the page if it is among the first, in the place of an earlier one of the same record."""
+        if show and (record.line in self.shown or len(self.shown) < MAX_SHOWN):
+            self.shown[record.line] = ({"id": f"line {record.line}"} if record.problem else record.row, judgment)
 
 
 def run(
@@ -89,58 +97,79 @@ def run(
 ) -> Tally:
     """Judge the records of a JSON lines file; write a row for each, in order, to ``out`` or standard output.
 
-    Memory does not grow with the number of records. Rows that ``out`` already holds are kept and not judged again; the
-    half row of a killed run is replaced. A record that cannot be judged becomes an unscored row with the reason. With
-    ``show`` the first judgments are kept for a page. ``advance`` receives how many more input lines are done.
+    A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept,
+    but for those that the LM failed on: they are asked about again and replaced where they stand. The half row of a
+    killed run is replaced, too. Memory grows with the rows to replace, not with the others. With ``show`` the first
+    judgments are kept for a page. ``advance`` receives how many more input lines are done. An ``out`` that is a pipe or
+    a device is written to like standard output.
 
-    Raises `InputError` for a file that cannot be read or written, a file without records, or an ``out`` that belongs
-    to another input or judge; `LMUnavailableError` when the endpoint is down, at the start or later: the rows written
-    so far are good, and the same call resumes after them.
+    Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
+    another input or judge, or that another process is writing; `LMUnavailableError` when the endpoint is down, at the
+    start or later: the rows written so far are good, and the same call resumes after them.
     """
     if out is not None and out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"--out {out}: is the input itself. Give another --out.")
     started = time.monotonic()
-    tally = Tally()
-    fingerprint = judge.fingerprint
-    at = end = 0
+    tally, fingerprint = Tally(), judge.fingerprint
+    file = out if out is not None and (out.is_file() or not out.exists()) else None
+
+    def judged(records: Iterable[Record]) -> Iterator[tuple[Record, bytes]]:
+        """Records with their new rows, counted."""
+        to_write, to_judge = tee(records)
+        with closing(judge.stream(map(_given, to_judge), threads)) as judgments:  # type: ignore[type-var]
+            for record, judgment in zip(to_write, judgments, strict=True):
+                if _lm_failed(judgment):
+                    judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
+                tally.count(record, judgment, show)
+                tally.usage += judgment.usage
+                yield record, _line(record, judgment, fingerprint)
+
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
-        if out is not None and out.exists():
-            for record, fields, row_end in finished(out, records, fingerprint):
-                end = row_end
-                tally.count(record, fields.get("score"), fields.get("unscored"))
-                if show and len(tally.shown) < MAX_SHOWN:
-                    tally.shown.append((_shown(record), _judgment(fields, out, tally.rows)))
-                advance(record.line - at)
-                at = record.line
+        failed: list[_Row] = []
+        at = end = 0
+        if file is not None:
+            stack.enter_context(owned(file))
+        if file is not None and file.exists():
+            for row in finished(file, records, fingerprint):
+                if _lm_failed(row.judgment):
+                    failed.append(row)
+                    tally.show(row.record, row.judgment, show)  # keeps its place
+                else:
+                    tally.count(row.record, row.judgment, show)
+                    advance(row.record.line - at)
+                at, end = row.record.line, row.end
             tally.resumed = tally.rows
         first = next(records, None)
-        if first is None:
+        if first is None and not failed:
             if not tally.rows:
                 raise InputError(f"{source}: has no records. Expected one JSON object a line with context and answer.")
             return tally
         judge.preflight()
-        handle = sys.stdout.buffer if out is None else stack.enter_context(_appending(out, end))
-        to_write, to_judge = tee(chain([first], records))
-        judgments = judge.stream(map(_given, to_judge), threads)
-        stack.callback(judgments.close)  # type: ignore[attr-defined]
-        for record, judgment in zip(to_write, judgments, strict=True):
-            if judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements):
-                judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
-            handle.write(_line(record, judgment, fingerprint))
-            handle.flush()
-            tally.count(record, judgment.score, judgment.unscored)
-            tally.usage += judgment.usage
-            if show and len(tally.shown) < MAX_SHOWN:
-                tally.shown.append((_shown(record), judgment))
-            advance(record.line - at)
-            at = record.line
+        if first is not None:
+            with _rows_of(out, end) as handle:
+                for record, line in judged(chain([first], records)):
+                    handle.write(line)
+                    handle.flush()
+                    advance(record.line - at)
+                    at = record.line
+        if file is not None and failed:
+            _replace(file, failed, judged(row.record for row in failed), advance)
     tally.seconds = time.monotonic() - started
     return tally
 
 
-def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[tuple[Record, dict[str, Any], int]]:
-    """The rows an output file already holds: the record (taken from ``records``), the fields, and the end in bytes.
+class _Row(NamedTuple):
+    """A row of an output file, and where it stands there, in bytes."""
+
+    record: Record
+    judgment: Judgment
+    start: int
+    end: int
+
+
+def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[_Row]:
+    """The rows an output file already holds; their records are taken from ``records``.
 
     A last row without a line end was cut off: it is left out, and its record not taken. ``fingerprint`` is the
     judge's. Raises `InputError` when a row belongs to another record or judge.
@@ -150,7 +179,7 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
     try:
         handle = out.open("rb")
     except OSError as exc:
-        raise _cannot_write(out, exc) from exc
+        raise cannot_write(f"--out {out}", exc) from exc
     with handle:
         for number, line in enumerate(handle, 1):
             if not line.endswith(b"\n"):
@@ -160,8 +189,33 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
                 raise InputError(f"{out}: line {number} is not the judgment of record {number} of the input, {advice}")
             if fields.get("judge") != fingerprint:
                 raise InputError(f"{out}: line {number} was judged by another judge or with other options, {advice}")
-            end += len(line)
-            yield record, fields, end
+            start, end = end, end + len(line)
+            yield _Row(record, _judgment(fields, out, number), start, end)
+
+
+def _replace(
+    out: Path, failed: list[_Row], judged: Iterator[tuple[Record, bytes]], advance: Callable[[int], None]
+) -> None:
+    """Put new rows in the places of failed ones; when ``judged`` raises, as many as there are."""
+    stopped: BaseException | None = None
+    with replacing(out) as new, out.open("rb") as old:
+        try:
+            for row, (_, line) in zip(failed, judged, strict=True):
+                while old.tell() < row.start:
+                    new.write(old.readline())
+                old.seek(row.end)
+                new.write(line)
+                advance(1)
+        except (FaithDspyError, KeyboardInterrupt) as exc:
+            stopped = exc
+        shutil.copyfileobj(old, new)
+    if stopped is not None:
+        raise stopped
+
+
+def _lm_failed(judgment: Judgment) -> bool:
+    """Whether the LM failed on the answer or on a statement. Of a record that cannot be read there are none."""
+    return judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements)
 
 
 def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
@@ -177,10 +231,6 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
 
 def _given(record: Record) -> dict[str, Any] | InputError:
     return record.row if record.problem is None else InputError(f"line {record.line}: {record.problem}")
-
-
-def _shown(record: Record) -> dict[str, Any]:
-    return record.row if record.problem is None else {"id": f"line {record.line}"}
 
 
 def _line(record: Record, judgment: Judgment, fingerprint: str) -> bytes:
@@ -209,15 +259,21 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def _appending(out: Path, end: int) -> Iterator[IO[bytes]]:
-    """The file, cut after its last whole row."""
+def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
+    """Where rows go: standard output, a pipe or a device, or a file, cut after its last whole row."""
     try:
-        with out.open("ab") as handle:
-            handle.truncate(end)
+        if out is None:
+            yield sys.stdout.buffer
+            return
+        with out.open("wb" if out.exists() and not out.is_file() else "ab") as handle:
+            if handle.mode == "ab":
+                handle.truncate(end)
             yield handle
+            sync(handle)
+    except BrokenPipeError:
+        raise  # whoever reads has enough
     except OSError as exc:
-        raise _cannot_write(out, exc) from exc
-
-
-def _cannot_write(out: Path, exc: OSError) -> InputError:
-    return InputError(f"--out {out}: cannot be written ({(exc.strerror or str(exc)).lower()}).")
+        told = cannot_write("standard output" if out is None else f"--out {out}", exc)
+        raise InputError(
+            f"{told} The rows there are good, and the LM's replies are kept: make room, and run the same command again."
+        ) from exc

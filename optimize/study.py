@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import faith_dspy
 from faith_dspy.artifact import save_judge
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError
+from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.lm import identity, make_lm, metered, preflight
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
@@ -30,7 +31,7 @@ from faith_dspy.optimize.select.plan import Plan, plan
 from faith_dspy.optimize.select.spending import Allowance, Cost
 from faith_dspy.optimize.select.trial import BASELINES, Trial, judge_of, skipped, try_baseline, try_variant
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
-from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
+from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
 
@@ -53,10 +54,23 @@ def run(
     it comes: a study that was stopped goes on where it stopped when it is run again. Ctrl-C ends it with the champion
     among the finished variants, if the untuned judge is one of them; so does a limit that is reached.
     """
+    out = options.out or Path("judges") / (labels.stem.strip(". ") or "judge")  # a stem of dots is another folder
+    if there := next((p for p in (out, *out.parents) if p.is_file()), None):
+        raise InputError(f"--out {out}: {there} is a file; expected a folder, or a place where one can be made.")
+    check_folder(out)
+    try:
+        with owned(out):
+            return _run(labels, out, options, view, test, tracker)
+    finally:
+        with suppress(OSError):  # there is something in it
+            out.rmdir()
+
+
+def _run(
+    labels: Path, out: Path, options: Options, view: View, test: Path | None, tracker: Callable[[StudySetup], Tracker]
+) -> StudyResult:
     started = time.monotonic()
     planned = plan(options.budget, options.variants, options.limits)
-    out = options.out or Path("judges") / labels.stem
-    _check_out(out)
     budget = planned.budget
     parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
     setup = _set_up(labels, options, planned, parts)
@@ -198,8 +212,7 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
         (e.example.question, list(e.example.context), e.example.answer, e.raw_judgment)
         for e in [*escalated[:1], *settled, *escalated[1:]][:3]
     ]
-    save_judge(judge, out, card=card(result), reference=reference)
-    (out / STUDY_FILE).write_text(study_json(result), encoding="utf-8")
+    save_judge(judge, out, card=card(result), reference=reference, study=study_json(result))
 
 
 def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> StudySetup:
@@ -224,13 +237,6 @@ def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> Stud
 
 def _tuned_on(parts: Parts) -> list[LabelledExample]:
     return [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
-
-
-def _check_out(out: Path) -> None:
-    there = next(p for p in (out, *out.absolute().parents) if p.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        what = "cannot be written to" if there.is_dir() else "is a file"
-        raise InputError(f"--out {out}: {there} {what}; expected a folder, or a place where one can be made.")
 
 
 def study_id(

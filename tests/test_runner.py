@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 import tracemalloc
 from itertools import repeat
 
+import dspy
 import pytest
 
 from faith_dspy import runner
@@ -42,6 +44,8 @@ BAD = {
     b'{"answer": NaN}\n': "holds a number that is not allowed in JSON",
     b'{"answer": 1e999}\n': "holds a number that is not allowed in JSON",
     b'{"answer": ' + b"9" * 5000 + b"}\n": "holds a number that is not allowed in JSON",
+    b'{"answer": ' + b"9" * 400 + b"}\n": "holds a number that is not allowed in JSON (a whole number of 400 digits)",
+    b'{"answer": ' + b"[" * 900 + b"]" * 900 + b"}\n": "is nested too deeply, more than 100 brackets in each other",
     b'{"answer": "\\ud800"}\n': "holds an unpaired surrogate",
     b"[" * 200_000 + b"\n": "is nested too deeply",
 }
@@ -100,7 +104,7 @@ def test_a_page_holds_the_first_answers(judge_at, tmp_path, monkeypatch):
     source = put(tmp_path / "in", *({"id": i, "answer": "x"} for i in range(9)))
     for _ in range(2):
         tally = run(judge, source, tmp_path / "out", show=True)
-        assert ([row["id"] for row, _ in tally.shown], tally.rows) == ([0, 1, 2], 9)
+        assert ([row["id"] for row, _ in tally.shown.values()], tally.rows) == ([0, 1, 2], 9)
 
 
 # Going on
@@ -166,6 +170,54 @@ def test_other_options_are_noticed(judge_at, tmp_path):
     assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]
 
 
+def test_what_the_lm_failed_on_is_asked_again(judge_at, tmp_path):
+    """Rows that the LM failed on are asked again, and they alone; each is written where it stands, to the same page."""
+    records = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(8)]
+    source = put(tmp_path / "in.jsonl", *records[:6], b"oops\n", *records[6:])
+    out, fails = tmp_path / "out.jsonl", {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 7: "I cannot say."}
+
+    def say(asked):
+        return fails.get(int(server.statement(asked).split()[1]), "Yes")
+
+    judge, server = judge_at(says=say)
+    run(judge, source, out, threads=2)
+    assert [r["unscored"] for r in rows(out)] == [
+        None, "parse_failed", None, "lm_failed", None, None, "parse_failed", None, "parse_failed"
+    ]  # fmt: skip
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:8]))  # the last is not there yet
+    before, fails = out.read_bytes().splitlines(), {3: {"status": 400, "text": "no"}}
+    server.requests.clear()
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    tally = run(judge, source, out, threads=2, show=True)
+    assert sorted({int(s.split()[1]) for s in server.statements}) == [1, 3, 7]
+    assert [r.get("id") for r in rows(out)] == [0, 1, 2, 3, 4, 5, None, 6, 7]
+    assert [r["unscored"] for r in rows(out)] == [None, None, None, "lm_failed", None, None, "parse_failed", None, None]
+    kept = [i for i in range(8) if i not in {1, 3}]
+    assert [out.read_bytes().splitlines()[i] for i in kept] == [before[i] for i in kept]
+    assert [row["id"] for row, _ in tally.shown.values()] == [0, 1, 2, 3, 4, 5, "line 7", 6, 7]
+    assert [j.score for _, j in tally.shown.values()] == [r["score"] for r in rows(out)]
+    assert (tally.rows, tally.resumed, tally.scored, tally.unreadable) == (9, 6, 7, 1)
+
+
+def test_what_was_asked_again_before_an_outage_is_kept(judge_at, tmp_path):
+    """An endpoint that goes while failed rows are asked about again leaves those it answered, in their places."""
+    judge, server = judge_at(says="Perhaps.")
+    source = put(tmp_path / "in", *({"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(4)))
+    run(judge, source, tmp_path / "out", threads=1)
+
+    def say(asked):
+        if "Kettle 2" in server.statement(asked):
+            server.status, server.lists = 503, False
+        return "Yes"
+
+    server.says = say
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    with pytest.raises(LMUnavailableError):
+        run(judge, source, tmp_path / "out", threads=1)
+    assert [r["score"] for r in rows(tmp_path / "out")] == [1.0, 1.0, None, None]
+    assert [r["line"] for r in rows(tmp_path / "out")] == [1, 2, 3, 4]
+
+
 def test_the_input_is_no_output(judge_at, tmp_path):
     """The input as output is refused as what it is, with no word of removing it."""
     judge, _ = judge_at()
@@ -198,8 +250,8 @@ def command(tmp_path):
     def start(server, *args, **how):
         words = [sys.executable, "-m", "faith_dspy", "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, **how))
+        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
+        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, **how))
         return started[-1]
 
     yield start
@@ -249,6 +301,61 @@ def test_killed_and_resumed(command, chat_server, tmp_path):
     )
     in_flight = len(server.requests) - 500
     assert 0 <= in_flight <= 2 * 8 + 1  # asked for by the run that was killed, and not yet written
+
+
+def test_two_runs_on_one_output(command, chat_server, tmp_path):
+    """A second process on an output that one is writing is told so and exits 2; no row is doubled."""
+    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0.1})
+    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(200)])
+    first = command(server, "in.jsonl", "--out", "out.jsonl")
+    wait_for((tmp_path / "out.jsonl").exists, first)
+    second = command(server, "in.jsonl", "--out", "out.jsonl")
+    _, said = second.communicate(timeout=60)
+    assert (second.returncode, b"another process is writing it" in said) == (2, True), said
+    assert first.wait(60) == 0
+    assert [r["id"] for r in rows(tmp_path / "out.jsonl")] == list(range(200))
+    assert not list(tmp_path.glob(".*"))
+
+
+def small_disk():
+    """A disk of 20 kB, for a process that is started with this."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+@pytest.mark.parametrize("to", ["out.jsonl", "/dev/full", None])
+def test_a_full_disk(command, chat_server, tmp_path, to):
+    """A disk that is full ends the run at once, with one sentence and exit code 2; with room it goes on."""
+    server = chat_server(says="Yes")
+    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(100)])
+    where = ["--out", to] if to else []
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        how = {"preexec_fn": small_disk} if to == "out.jsonl" else {} if to else {"stdout": full}
+        process = command(server, "in.jsonl", *where, **how)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2, said
+    assert b"Traceback" not in said
+    assert b"Exception ignored" not in said
+    assert said.decode().splitlines()[-1].startswith(f"error: {f'--out {to}' if to else 'standard output'}: cannot be")
+    assert len(server.requests) < 100
+    if to == "out.jsonl":
+        assert command(server, "in.jsonl", *where).wait(60) == 0
+        assert [r["id"] for r in rows(tmp_path / to)] == list(range(100))
+
+
+def test_a_page_that_cannot_be_written(command, chat_server, tmp_path):
+    """A page's folder that takes no file is found before the LM is asked; a disk that fills later loses no judgment."""
+    server = chat_server(says="Yes")
+    put(tmp_path / "in.jsonl", GOOD)
+    nowhere = command(server, "in.jsonl", "--html", "/proc/page.html")
+    _, said = nowhere.communicate(timeout=60)
+    assert (nowhere.returncode, len(server.requests)) == (2, 0), said
+    full = command(server, "in.jsonl", "--out", "out.jsonl", "--html", "page.html", preexec_fn=small_disk)
+    _, said = full.communicate(timeout=60)
+    assert full.returncode == 2
+    last = said.decode().splitlines()[-1]
+    assert last == "error: page.html: cannot be written (file too large). All judgments are in out.jsonl."
+    assert [r["score"] for r in rows(tmp_path / "out.jsonl")] == [1.0]
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_ctrl_c_waits_for_nothing(command, chat_server, tmp_path):

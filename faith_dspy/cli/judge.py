@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, check_writable, judge_of
+from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, judge_of
 from faith_dspy.errors import InputError
 
 
@@ -89,25 +89,29 @@ def judge(
         return
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
+    from faith_dspy.io.files import check_writable
     from faith_dspy.io.records import count_lines
+    from faith_dspy.report.html import write_html
     from faith_dspy.report.terminal import TerminalView
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
-    check_writable(file, "--out")
-    check_writable(html, "--html")
+    for path in filter(None, (file, html)):
+        check_writable(path)
     the_judge = judge_of(judge, lm, api_base, options)
     limit_replies_in_memory()
     with TerminalView().bar("judging", count_lines(source)) as advance:
         tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
-    if html:
-        from faith_dspy.report.html import write_html
-
-        write_html(tally.shown, html, total=tally.rows)
-        if len(tally.shown) < tally.rows:
-            typer.echo(
-                f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.", err=True
-            )
     if tally.unreadable == tally.rows:
         typer.echo(f"No line of {records} is a JSON object: is it a JSON lines file?", err=True)
-    typer.echo(tally, err=True)
+    try:
+        if html:
+            write_html(tally.shown.values(), html, total=tally.rows)
+            if len(tally.shown) < tally.rows:
+                typer.echo(
+                    f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.", err=True
+                )
+    except InputError as exc:
+        raise InputError(f"{exc} All judgments are in {file or 'standard output'}.") from exc
+    finally:
+        typer.echo(tally, err=True)

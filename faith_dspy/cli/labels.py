@@ -13,7 +13,6 @@ from faith_dspy.cli.options import (
     Json,
     Labels,
     TrackingURI,
-    check_writable,
     print_json,
     print_tables,
 )
@@ -74,11 +73,12 @@ def import_(
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
+    from faith_dspy.io.files import check_writable
     from faith_dspy.optimize.data.imported import write_labels
     from faith_dspy.optimize.data.tables import import_labels, parse_columns
     from faith_dspy.optimize.data.votes import parse_words
 
-    check_writable(out, "--out")
+    check_writable(out)
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
     write_labels(found.rows, out)
     typer.echo(f"{out}: {found.sentence}", err=True)
@@ -99,12 +99,13 @@ def pull(
 
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
+    from faith_dspy.io.files import check_writable
     from faith_dspy.optimize.data.imported import write_labels
     from faith_dspy.optimize.data.votes import parse_words
     from faith_dspy.optimize.tracking.feedback import pull as run
     from faith_dspy.optimize.tracking.store import connect
 
-    check_writable(out, "--out")
+    check_writable(out)
     found = run(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
     if not found.rows:
         raise InputError(

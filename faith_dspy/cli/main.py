@@ -6,6 +6,7 @@ Everything heavy is imported inside the commands, so that ``--help`` is instant.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -37,19 +38,31 @@ app.add_typer(model.app, name="model")
 
 
 def main() -> None:
-    """Run the command line. Errors raised on purpose end in one message and exit code 2."""
+    """Run the command line. Errors raised on purpose, and a full disk, end in one message and exit code 2."""
     try:
-        app(prog_name="faith-dspy")
+        try:
+            app(prog_name="faith-dspy")
+        finally:
+            sys.stdout.flush()
     except FaithDspyError as exc:
-        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(str(exc), err=True)
-        sys.exit(2)
+        _refused(str(exc))
+    except OSError as exc:
+        what = str(exc) if exc.filename else f"standard output: cannot be written ({exc.strerror or exc})"
+        if not exc.filename:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would try again, and fail, when it ends
+        _refused(f"{what}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
     except KeyboardInterrupt:
         _stopped()
     except SystemExit as exc:  # typer turns Ctrl-C inside a command into this
         if exc.code == _STOPPED:
             _stopped()
         raise
+
+
+def _refused(message: str) -> None:
+    typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    typer.echo(message, err=True)
+    sys.exit(2)
 
 
 def _stopped() -> None:

@@ -70,13 +70,6 @@ def judge_of(folder: str | None, lm: str | None, api_base: str | None, settings:
     return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**options))
 
 
-def check_writable(path: Path | None, option: str) -> None:
-    """`InputError` when the file could not be written there: better before the LM is paid than after."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
-        raise InputError(f"{option} {path}: {what}; expected a file in an existing folder.")
-
-
 def print_tables(tables: Iterable[Table]) -> None:
     """Tables on stdout."""
     from rich.console import Console

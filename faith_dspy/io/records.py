@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STANDARD = Path("-")
 """Standard input or output."""
+MAX_DEPTH, MAX_DIGITS = 100, 300
+"""Brackets in each other, and digits of a whole number, in what `read_json` takes."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +62,49 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
 def _parse(line: bytes) -> dict[str, Any] | str:
     """The object on a line, or what is wrong with it."""
     try:
-        row = json.loads(line.decode())
-        json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeDecodeError as exc:
-        return f"is not UTF-8 text ({exc.reason} at byte {exc.start})"
-    except json.JSONDecodeError as exc:
-        return f"not JSON ({exc.msg} at column {exc.colno}): {line[:60].decode(errors='replace')!r}"
-    except UnicodeEncodeError:
-        return "holds an unpaired surrogate (a \\ud… escape), expected Unicode text"
-    except RecursionError:
-        return "is nested too deeply"
-    except ValueError as exc:  # NaN, Infinity, numbers of thousands of digits
-        return f"holds a number that is not allowed in JSON ({exc})"
+        row = read_json(line)
+    except ValueError as exc:
+        return str(exc)
     return row if isinstance(row, dict) else f"got {type(row).__name__}, expected an object"
+
+
+def read_json(text: bytes) -> Any:
+    """JSON that whatever works on it can hold; `ValueError` says what is wrong with any other.
+
+    No NaN, no text that is not Unicode, no number beyond a float's range, and only so many brackets in each other:
+    Python reads all of these, and fails where they are used.
+    """
+    try:
+        value = json.loads(text.decode(), parse_int=_int)
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(value):
+            raise RecursionError
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"is not UTF-8 text ({exc.reason} at byte {exc.start})") from exc
+    except json.JSONDecodeError as exc:
+        shown = text[:60].decode(errors="replace")
+        raise ValueError(f"not JSON ({exc.msg} at column {exc.colno}): {shown!r}") from exc
+    except UnicodeEncodeError as exc:
+        raise ValueError("holds an unpaired surrogate (a \\ud… escape), expected Unicode text") from exc
+    except RecursionError as exc:
+        raise ValueError(f"is nested too deeply, more than {MAX_DEPTH} brackets in each other") from exc
+    except ValueError as exc:
+        raise ValueError(f"holds a number that is not allowed in JSON ({exc})") from exc
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits")
+    return int(digits)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside = (v for outer in level for v in (outer.values() if isinstance(outer, dict) else outer))
+        level = [v for v in inside if isinstance(v, dict | list)]
+    return bool(level)
 
 
 def count_lines(source: Path) -> int | None:

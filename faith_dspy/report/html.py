@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
+from faith_dspy.io.files import write_file
 from faith_dspy.report.wording import UNJUDGED, WORDING
 from faith_dspy.schema import Judgment, Unscored
 
@@ -63,9 +64,7 @@ def write_html(
         "script_hash": csp_hash(script),
         "data": data,
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_SLOT.sub(lambda slot: slots[slot[1]], page), encoding="utf-8", errors="replace", newline="\n")
+    write_file(Path(path), _SLOT.sub(lambda slot: slots[slot[1]], page))
 
 
 def script_json(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
+from faith_dspy.io.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,5 +51,4 @@ def write_labels(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows as a labels file; `InputError` when there are none."""
     if not rows:
         raise InputError(f"there is no labelled answer to write to {path}.")
-    with path.open("w", encoding="utf-8") as out:
-        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

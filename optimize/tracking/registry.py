@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.artifact import load_judge
+from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
 from faith_dspy.optimize.select.comparison import Side, compare
@@ -174,23 +175,30 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
         store.experiment_id, name=name, source_run_id=run_id, model_type="judge", params={"variant": result.champion}
     )
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "model")
+        path, copy = str(Path(folder) / "model"), Path(folder) / "judge"
+        for file in exported_files(Path(result.judge_dir)):  # MLflow takes a whole folder, whatever lies there
+            place = copy / file.relative_to(result.judge_dir)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(file, place)
+        model = Model(
+            artifact_path=logged.artifact_location,
+            model_uuid=logged.model_id,
+            model_id=logged.model_id,
+            run_id=run_id,
+        )
         mlflow.pyfunc.save_model(
             path=path,
             python_model=str(code.origin),
-            artifacts={"judge": os.path.relpath(result.judge_dir)},  # MLflow stores this path: keep it relative
+            artifacts={"judge": str(copy)},
             input_example=(EXAMPLE, PARAMS),
             pip_requirements=[
                 f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
                 f"mlflow=={mlflow.__version__}",
             ],
-            mlflow_model=Model(
-                artifact_path=logged.artifact_location,
-                model_uuid=logged.model_id,
-                model_id=logged.model_id,
-                run_id=run_id,
-            ),
+            mlflow_model=model,
         )
+        model.flavors["python_function"]["artifacts"]["judge"]["uri"] = os.path.relpath(result.judge_dir)
+        model.save(str(Path(path) / "MLmodel"))  # without the path of the copy
         client.log_model_artifacts(logged.model_id, path)
     client.finalize_logged_model(logged.model_id, "READY")
     client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])

@@ -7,9 +7,10 @@ import io
 import logging
 import time
 import weakref
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from faith_dspy.artifact import exported_files
 from faith_dspy.optimize.reporting.learned import write_learned
 from faith_dspy.optimize.reporting.markdown import prompts_markdown, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
@@ -152,7 +153,9 @@ class MlflowTracker:
             self.client.log_figure(self.run_id, figure, name)
         self.client.log_text(self.run_id, study_json(result), STUDY_FILE)
         self.client.log_text(self.run_id, write_learned(result), "learned.html")
-        self.client.log_artifacts(self.run_id, result.judge_dir, "judge")
+        folder = Path(result.judge_dir)
+        for path in exported_files(folder):
+            self.client.log_artifact(self.run_id, str(path), ("judge" / path.relative_to(folder)).parent.as_posix())
         for run in self._variant_runs():
             champion = (name := run.data.tags.get(_VARIANT, "")) == result.champion
             self.client.set_tag(run.info.run_id, _CHAMPION, "true" if champion else "")

@@ -77,6 +77,15 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, got, ex
     assert isinstance(caught.value, InputError)
 
 
+@pytest.mark.parametrize("deep", ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000])
+@pytest.mark.parametrize("key", ["id", "annotators", "score", "context", "meta", "unknown"])
+def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep):
+    """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand."""
+    row = json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep)
+    with pytest.raises(LabelsError, match=r":1: (is nested too deeply|holds a number)"):
+        read_labels(labels(row))
+
+
 def test_duplicate_id(labels):
     """An id used twice is reported with both lines."""
     path = labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"})

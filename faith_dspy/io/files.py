@@ -1,0 +1,124 @@
+"""Writing files: whole or not at all, and by one process at a time.
+
+A file is written beside its place under a hidden name, synced and renamed, so that a kill or a full disk leaves the one
+that was there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from faith_dspy.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_TURN = 10.0
+"""Seconds to wait for another process that writes the same file."""
+
+
+def write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files that belong together: none is put in its place before all are on the disk, and the first one last.
+
+    Folders that are missing are made. Raises `InputError` when a file cannot be written.
+    """
+    with ExitStack() as stack:
+        for path, content in contents.items():
+            handle = stack.enter_context(replacing(path))
+            handle.write(content.encode(errors="replace") if isinstance(content, str) else content)
+            sync(handle)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """`write_files` for a single one."""
+    write_files({path: content})
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of ``path`` when the block ends, and never does if it raises.
+
+    A pipe or a device is written to as it is. Raises `InputError` when it cannot be written.
+    """
+    place = path.resolve()  # a link stays one
+    try:
+        if place.exists() and not place.is_file():
+            with place.open("wb") as handle:
+                yield handle
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with owned(path, _TURN):
+            new = place.with_name(f".{place.name}.tmp")
+            try:
+                with new.open("wb") as handle:
+                    yield handle
+                    sync(handle)
+                if place.exists():
+                    shutil.copymode(place, new)
+                new.replace(place)
+            finally:
+                new.unlink(missing_ok=True)
+    except OSError as exc:
+        raise cannot_write(path, exc) from exc
+
+
+@contextmanager
+def owned(path: Path, seconds: float = 0) -> Iterator[None]:
+    """Let no other process write a file or folder meanwhile; the same thread may own it twice.
+
+    Raises `InputError` when another one still owns it after so many seconds.
+    """
+    place = path.resolve()
+    lock = FileLock(place / ".lock" if place.is_dir() else place.with_name(f".{place.name}.lock"), is_singleton=True)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout as exc:
+        raise InputError(f"{path}: another process is writing it. Wait until it is done, or name another.") from exc
+    except OSError as exc:
+        raise cannot_write(path, exc) from exc
+    try:
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            with suppress(OSError):  # Windows keeps a file that is open
+                Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def check_writable(path: Path) -> None:
+    """`InputError` when no file could be written there: better before the LM is paid than after."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
+        raise InputError(f"{path}: {what}; expected a file in an existing folder.")
+    if not path.exists() or path.is_file():
+        check_folder(path.resolve().parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder if it is missing; `InputError` when no file could be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(b"\n")
+    except OSError as exc:
+        raise cannot_write(folder, exc) from exc
+
+
+def sync(handle: IO[bytes]) -> None:
+    """Have all that was written on the disk; a pipe or a device has none."""
+    handle.flush()
+    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+        os.fsync(handle.fileno())
+
+
+def cannot_write(path: Path | str, exc: OSError) -> InputError:
+    """What to raise for a file that could not be written."""
+    return InputError(f"{path}: cannot be written ({(exc.strerror or str(exc)).lower()}).")

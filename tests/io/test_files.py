@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+
+from faith_dspy.errors import InputError
+from faith_dspy.io.files import check_folder, check_writable, owned, replacing, write_file, write_files
+
+NOWHERE = "/proc/faith_dspy"
+"""Where nobody can write, not even root."""
+
+
+def test_what_fails_leaves_what_was_there(tmp_path):
+    """A file whose writing fails, and every file that belongs to it, stays as it was; nothing else is left behind."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_files({one: "1", two: "2"})
+    (tmp_path / ".three.tmp").mkdir()  # where the third one would be written
+    with pytest.raises(InputError, match=r"cannot be written \(is a directory\)"):
+        write_files({one: "new", two: "new", tmp_path / "three": "new"})
+    with suppress(KeyError), replacing(one) as handle:
+        handle.write(b"half")
+        raise KeyError
+    assert (one.read_text(), two.read_text()) == ("1", "2")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".three.tmp", "one", "two"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    """A file that grows beyond what the disk takes is refused in words; the one before it is still there."""
+    write_file(tmp_path / "out", "before")
+    code = (
+        "import resource, sys; from pathlib import Path; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from faith_dspy.io.files import write_file; write_file(Path(sys.argv[1]), 'x' * 5000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "out"], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().splitlines()[-1].endswith("out: cannot be written (file too large).")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("out", "before")]
+
+
+def test_links_modes_and_devices_stay(tmp_path):
+    """A link stays a link, a file's mode stays its mode, and a device is written to."""
+    write_file(tmp_path / "out", "1")
+    (tmp_path / "out").chmod(0o640)
+    (tmp_path / "link").symlink_to("out")
+    write_file(tmp_path / "link", "2\ud800")
+    write_file((tmp_path / "null").parent / ".." / ".." / ".." / ".." / ".." / "dev" / "null", "3")
+    assert (tmp_path / "link").is_symlink()
+    assert ((tmp_path / "out").read_text(), (tmp_path / "out").stat().st_mode & 0o777) == ("2?", 0o640)
+
+
+def test_one_owner(tmp_path):
+    """What one thread or process writes another is told to leave. Its owner may own it twice, and leaves nothing."""
+    told = []
+
+    def other():
+        with pytest.raises(InputError, match="another process is writing it") as caught, owned(tmp_path / "out"):
+            pass
+        told.append(str(caught.value))
+
+    with owned(tmp_path / "out"):
+        write_file(tmp_path / "out", "mine")
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        code = "import sys; from pathlib import Path; from faith_dspy.io.files import owned\n"
+        code += "with owned(Path(sys.argv[1])): pass"
+        done = subprocess.run([sys.executable, "-c", code, tmp_path / "out"], capture_output=True, check=False)
+        assert b"another process is writing it" in done.stderr
+    assert len(told) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    with owned(tmp_path / "out"):
+        pass
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    """Folders, missing folders and places that take no file are found before there is anything to write."""
+    for path, told in ((tmp_path, "is a folder"), (tmp_path / "no" / "f", "does not exist"), (NOWHERE, "cannot be wr")):
+        with pytest.raises(InputError, match=told):
+            check_writable(type(tmp_path)(path))
+    with pytest.raises(InputError, match="cannot be written"):
+        check_folder(type(tmp_path)(NOWHERE))
+    check_writable(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
