@@ -1,4 +1,4 @@
-"""Data sets of other evaluation libraries, as records for a judge.
+"""What adapters share: the records that other libraries' data give a judge, and what those libraries take back.
 
     from faith_dspy.integrations.datum import records
     judgments = judge.batch(records(dataset))
@@ -18,6 +18,8 @@ from faith_dspy.integrations.traces import documents_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from faith_dspy.schema import Judgment
+
 NAMES = {
     "question": ("question", "user_input", "query", "input"),
     "context": (
@@ -30,45 +32,52 @@ NAMES = {
 
 
 def records(data: Iterable[Any]) -> list[dict[str, Any]]:
-    """One record per datum, in order."""
-    return [record(datum) for datum in data]
+    """One record per datum, in order; with the datum's ``id`` if it has one."""
+    return [record(datum) | ({} if (i := _get(datum, "id")) is None else {"id": i}) for datum in data]
 
 
 def record(datum: Any) -> dict[str, Any]:
-    """``question``, ``context`` and ``answer`` of one datum, and its ``id`` if it has one.
+    """``question``, ``context`` and ``answer`` of one datum: what a judge is called with.
 
     Chunks may be texts, or objects with ``page_content``, ``content`` or ``text``. Raises `InputError` if no field has
     a name for the answer.
     """
-    found = {part: _first(datum, names) for part, names in NAMES.items()}
+    found = {
+        part: next((v for name in names if (v := _get(datum, name)) is not None), None) for part, names in NAMES.items()
+    }
     if found["answer"] is None:
+        fields = ", ".join(map(str, datum)) if isinstance(datum, Mapping) else type(datum).__name__
         raise InputError(
-            f"a datum has no answer: got {_fields(datum)}, expected one of {', '.join(NAMES['answer'])} (and of "
+            f"a datum has no answer: got {fields}, expected one of {', '.join(NAMES['answer'])} (and of "
             f"{', '.join(NAMES['context'])} for the context)"
         )
     context = found["context"]
-    chunks = [context] if isinstance(context, str) else [_chunk(c, i) for i, c in enumerate(context or ())]
-    out = {"question": found["question"], "context": chunks, "answer": found["answer"]}
-    name = _get(datum, "id")
-    return out if name is None else {"id": name, **out}
-
-
-def _chunk(item: Any, i: int) -> Any:
-    if not isinstance(item, Mapping) or isinstance(item.get("text"), str):
-        return item
-    documents = documents_of([item])
-    if not documents:
-        raise InputError(f"context[{i}] has no text: got {_fields(item)}, expected text, page_content or content")
-    return {"text": documents[0][1], "source": documents[0][0]}
-
-
-def _first(datum: Any, names: tuple[str, ...]) -> Any:
-    return next((v for name in names if (v := _get(datum, name)) is not None), None)
+    return found | {"context": [context] if isinstance(context, str) else [_chunk(c) for c in context or ()]}
 
 
 def _get(datum: Any, name: str) -> Any:
     return datum.get(name) if isinstance(datum, Mapping) else getattr(datum, name, None)
 
 
-def _fields(datum: Any) -> str:
-    return ", ".join(map(str, datum)) if isinstance(datum, Mapping) else type(datum).__name__
+def _chunk(item: Any) -> Any:
+    """A document as text and source; what is a chunk already, or has no text, stays for the judge to check."""
+    documents = documents_of([item]) if isinstance(item, Mapping) and "text" not in item else ()
+    return {"text": documents[0][1], "source": documents[0][0]} if documents else item
+
+
+def explain(judgment: Judgment) -> str:
+    """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
+    if judgment.unscored is not None:
+        return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
+    supported = sum(bool(s.is_supported) for s in judgment.statements)
+    lines = [f"{supported} of {len(judgment.statements)} statements supported"] if judgment.statements else []
+    for s in judgment.statements:
+        ids = f" {list(s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
+        reason = s.reason or s.error
+        lines.append(f"{s.verdict.value if s.verdict else 'unjudged'}{ids}: {s.text}{f' – {reason}' if reason else ''}")
+    return "\n".join([*lines, *([judgment.detail] if judgment.detail else [])])
+
+
+def value(judgment: Judgment) -> float | None:
+    """The calibrated probability of a tuned judge, else the score; None when unscored."""
+    return judgment.score if judgment.probability is None else judgment.probability

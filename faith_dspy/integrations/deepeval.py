@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import MissingExtraError
-from faith_dspy.integrations.datum import record
-from faith_dspy.integrations.explanation import explain, value
+from faith_dspy.integrations.datum import explain, record, value
 
 try:
     from deepeval.metrics import BaseMetric
@@ -81,8 +80,7 @@ class FaithfulnessMetric(BaseMetric):
 
 
 def _record(test_case: LLMTestCase) -> dict[str, Any]:
-    found = record({**vars(test_case), "actual_output": test_case.actual_output or ""})
-    return {k: found[k] for k in ("question", "context", "answer")}
+    return record({**vars(test_case), "actual_output": test_case.actual_output or ""})
 
 
 def _threshold_of(judge: Judge) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import MissingExtraError
-from faith_dspy.integrations.explanation import explain, value
+from faith_dspy.integrations.datum import explain, value
 from faith_dspy.integrations.mlflow_traces import record_of
 from faith_dspy.judge import Judge
 
@@ -66,10 +66,10 @@ class FaithfulnessScorer(MlflowJudge):
     """
 
     statements: Literal["unsupported", "all", "none"] = "unsupported"
-    _source: Any = PrivateAttr()
-    _judge: Judge | None = PrivateAttr(default=None)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
-    _turn: Any = PrivateAttr(default_factory=lambda: nullcontext())
+    _judge: Judge = PrivateAttr()
+    _place: str = PrivateAttr()
+    """Of the judge, as the assessments' source names it."""
+    _turn: Any = PrivateAttr()
 
     def __init__(
         self,
@@ -80,18 +80,15 @@ class FaithfulnessScorer(MlflowJudge):
         **options: Any,
     ) -> None:
         super().__init__(name=name, description=description, **options)
-        self._source = judge
+        self._judge = judge if isinstance(judge, Judge) else load_judge(judge)
+        self._place = f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
+        embedded = any(lm.endpoint.sha256 for lm in self._judge.ready())  # made before any thread uses them
+        self._turn = threading.Lock() if embedded else nullcontext()
 
     @property
     def judge(self) -> Judge:
-        """The judge, loaded once, its LM and prompts made before any thread uses them."""
-        with self._lock:
-            if self._judge is None:
-                judge = self._source if isinstance(self._source, Judge) else load_judge(self._source)
-                if any(lm.endpoint.sha256 for lm in judge.ready()):  # embedded: it has a single slot
-                    self._turn = threading.Lock()
-                self._judge = judge
-            return self._judge
+        """The judge."""
+        return self._judge
 
     def judgment(
         self, inputs: Any = None, outputs: Any = None, expectations: Any = None, trace: Trace | None = None
@@ -99,10 +96,9 @@ class FaithfulnessScorer(MlflowJudge):
         """The judgment; arguments as MLflow passes them to a scorer."""
         import dspy
 
-        judge = self.judge
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
-            return judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
+            return self._judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
 
     def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
         self,
@@ -118,8 +114,7 @@ class FaithfulnessScorer(MlflowJudge):
 
     def feedback(self, judgment: Judgment) -> list[Feedback]:
         """A judgment as MLflow's assessments."""
-        place = f"faith_dspy {self.judge.lm_name}" if isinstance(self._source, Judge) else str(self._source)
-        source = AssessmentSource("LLM_JUDGE", place)
+        source = AssessmentSource("LLM_JUDGE", self._place)
 
         def one(suffix: str, value: Any, **fields: Any) -> Feedback:
             return Feedback(name=self.name + suffix, value=value, source=source, **fields)
@@ -140,7 +135,7 @@ class FaithfulnessScorer(MlflowJudge):
     @property
     def instructions(self) -> str:
         """The compiled prompts."""
-        return "\n\n".join(str(p.signature.instructions) for p in self.judge.program.predictors())
+        return "\n\n".join(str(p.signature.instructions) for p in self._judge.program.predictors())
 
     @property
     def feedback_value_type(self) -> Any:

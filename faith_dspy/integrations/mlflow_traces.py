@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.integrations import datum
-from faith_dspy.integrations.traces import (
-    ANSWER_KEYS,
-    FINDERS,
-    QUESTION_KEYS,
-    Span,
-    documents_of,
-    records_of,
-    text_of,
-)
+from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, span_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,24 +47,19 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
     """
     parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
     named = next((p[k] for p in parts for k in _CONTEXT if isinstance(p.get(k), str | list | tuple)), None)
+    messages = inputs.get("messages") if isinstance(inputs, Mapping) else None
     if named is None and trace is not None:
-        try:
-            found = records(trace)[0]
-        except InputError as exc:
-            return {"error": str(exc)}
-        if "error" in found or found["context"] or not isinstance(inputs, Mapping) or "messages" not in inputs:
+        found = record_of_spans(trace.info.trace_id, partial(_spans, trace))
+        if "error" in found or found["context"] or messages is None:
             return found
     if outputs is None:
         return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
     answer = text_of(outputs, ANSWER_KEYS)
-    if named is None and isinstance(inputs, Mapping) and isinstance(inputs.get("messages"), list):
-        return {"conversation": [*inputs["messages"], {"role": "assistant", "content": answer}]}
+    if named is None and isinstance(messages, list):
+        return {"conversation": [*messages, {"role": "assistant", "content": answer}]}
     asked = {k: v for k, v in inputs.items() if k not in _CONTEXT} if isinstance(inputs, Mapping) else inputs
     question = text_of(asked, QUESTION_KEYS) if asked else None
-    try:
-        return datum.record({"question": question, "context": named, "answer": answer})
-    except InputError as exc:
-        return {"error": str(exc)}
+    return datum.record({"question": question, "context": named, "answer": answer})
 
 
 def record_of_trace(trace: Trace) -> dict[str, Any]:
@@ -88,39 +75,15 @@ def expectations(trace: Trace) -> dict[str, Any]:
 
 
 def _spans(trace: Any) -> list[Span]:
-    return [_span(s, trace.info.trace_id) for s in trace.data.spans]
-
-
-def _span(span: Any, trace_id: str) -> Span:
-    kind = str(span.span_type or "UNKNOWN").upper()
-    model = kind in ("LLM", "CHAT_MODEL")
-    return Span(
-        trace_id=trace_id,
-        id=str(span.span_id),
-        parent_id=span.parent_id,
-        name=span.name,
-        start=span.start_time_ns or 0,
-        kind=kind,
-        input=span.inputs,
-        output=span.outputs,
-        documents=documents_of(span.outputs) if kind in FINDERS else (),
-        messages=_messages(span.inputs) if model else (),
-        replies=_replies(span.outputs) if model else (),
-    )
-
-
-def _messages(inputs: Any) -> tuple[Mapping[str, Any], ...]:
-    found = inputs.get("messages") if isinstance(inputs, Mapping) else inputs
-    if not isinstance(found, list | tuple):
-        return ()
-    return tuple(m for m in found if isinstance(m, Mapping) and "role" in m)
-
-
-def _replies(outputs: Any) -> tuple[Mapping[str, Any], ...]:
-    if isinstance(outputs, str):
-        return ({"role": "assistant", "content": outputs},)
-    if not isinstance(outputs, Mapping):
-        return ()
-    choices = outputs.get("choices") or [{"message": outputs}]
-    messages = [c.get("message") for c in choices if isinstance(c, Mapping)]
-    return tuple({**m, "role": "assistant"} for m in messages if isinstance(m, Mapping) and "content" in m)
+    return [
+        span_of(
+            str(s.span_type or "UNKNOWN").upper(),
+            s.inputs,
+            s.outputs,
+            id=str(s.span_id),
+            parent_id=s.parent_id,
+            name=s.name,
+            start=s.start_time_ns or 0,
+        )
+        for s in trace.data.spans
+    ]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import FINDERS, Span, documents_of, loads, records_of
+from faith_dspy.integrations.traces import Span, documents_of, loads, records_of, span_of
 
 _HOLDERS = ("resourceSpans", "scopeSpans", "spans", "data")
 _OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
-_DOCUMENTS = ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents", "output.value")
+_DOCUMENTS = ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents")
 _GIVEN = ("llm.input_messages", "gen_ai.input.messages", "gen_ai.prompt")
 _WROTE = ("llm.output_messages", "gen_ai.output.messages", "gen_ai.completion")
 """Where a span has documents and messages: of each the first attribute that is there."""
@@ -162,20 +162,18 @@ def _span(span: Mapping[str, Any]) -> Span:
         output = _first(attributes, "output.value", "gen_ai.tool.call.result")
         output = output or next((m["content"] or m.get("parts") for m in replies), None)
         messages, replies = [], []
-    found = (documents_of(_at(attributes, path)) for path in _DOCUMENTS) if kind in FINDERS else ()
     parent = raw.get("parent_id")
-    return Span(
-        trace_id=_id(_at(raw, "context.trace_id")),
+    return span_of(
+        kind,
+        _at(attributes, "input.value"),
+        output,
+        documents_of(_first(attributes, *_DOCUMENTS)),
+        messages,
+        replies,
         id=_id(span_id),
         parent_id=_id(parent) if parent else None,
         name=str(name or ""),
         start=_nanoseconds(raw.get("start_time")),
-        kind=kind,
-        input=_at(attributes, "input.value"),
-        output=output,
-        documents=next((documents for documents in found if documents), ()),
-        messages=tuple(messages),
-        replies=tuple(replies),
     )
 
 

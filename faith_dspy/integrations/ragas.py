@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import MissingExtraError
-from faith_dspy.integrations.explanation import explain
+from faith_dspy.integrations.datum import explain
 from faith_dspy.schema import digest
 
 try:

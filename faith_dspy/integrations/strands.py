@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, MissingExtraError
-from faith_dspy.integrations.datum import record
-from faith_dspy.integrations.explanation import explain, value
+from faith_dspy.integrations.datum import explain, record, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.schema import Unscored
 
@@ -76,14 +75,12 @@ def _asked(case: Any) -> dict[str, Any]:
         turns = records(trajectory)
         if not turns:
             raise InputError("the Session has no agent's answer; expected at least one AgentInvocationSpan")
-        found = turns[-1]
-    elif trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
+        return record(turns[-1])
+    if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
         return {"conversation": trajectory}
-    else:
-        context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
-        texts = {"question": case.input, "answer": case.actual_output}
-        found = record({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
-    return {k: found[k] for k in ("question", "context", "answer")}
+    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+    texts = {"question": case.input, "answer": case.actual_output}
+    return record({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
 
 
 def records(session: Session) -> list[dict[str, Any]]:

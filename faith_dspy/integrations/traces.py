@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
+MODELS = ("LLM", "CHAT_MODEL")
 QUESTION_KEYS = ("question", "query", "user_input", "input", "prompt", "user_query", "messages", "text", "content")
 ANSWER_KEYS = (
     *("answer", "response", "output", "result", "text", "content", "message", "messages", "choices"),
@@ -22,41 +23,68 @@ ANSWER_KEYS = (
 
 
 class Span(NamedTuple):
-    """What a record is made from."""
+    """What a record is made from; `span_of` makes one."""
 
-    trace_id: str
     id: str
     parent_id: str | None
     name: str
     """For a tool its name, else the span's."""
     start: float
     """Nanoseconds."""
-    kind: str = "UNKNOWN"
-    """As in OpenInference: RETRIEVER, RERANKER, TOOL, LLM, CHAIN, AGENT, …"""
-    input: Any = None
-    output: Any = None
-    documents: tuple[tuple[str, str], ...] = ()
+    kind: str
+    """As in OpenInference and MLflow: RETRIEVER, RERANKER, TOOL, LLM, CHAT_MODEL, CHAIN, AGENT, …"""
+    input: Any
+    output: Any
+    documents: tuple[tuple[str, str], ...]
     """Name and text of each document found."""
-    messages: tuple[Mapping[str, Any], ...] = ()
+    messages: tuple[Mapping[str, Any], ...]
     """The messages a model was given, in order."""
-    replies: tuple[Mapping[str, Any], ...] = ()
+    replies: tuple[Mapping[str, Any], ...]
     """The messages it wrote."""
 
 
-def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> list[dict[str, Any]]:
-    """One record per trace that holds any text, in order. ``traces``: each one's id, and what reads its spans.
+def span_of(
+    kind: str,
+    input: Any,
+    output: Any,
+    documents: tuple[tuple[str, str], ...] = (),
+    messages: Iterable[Mapping[str, Any]] = (),
+    replies: Iterable[Mapping[str, Any]] = (),
+    **place: Any,
+) -> Span:
+    """A span; documents of a `FINDERS` span and messages of a `MODELS` span are in output and input unless given."""
+    given, wrote = tuple(messages), tuple(replies)
+    if kind in FINDERS:
+        documents = documents or documents_of(output)
+    if kind in MODELS:
+        given, wrote = given or _messages(loads(input)), wrote or _replies(loads(output))
+    return Span(
+        **place, kind=kind, input=input, output=output, documents=documents, messages=given, replies=wrote
+    )
 
-    A trace that cannot be read becomes a record with ``id`` and ``error``, which a judge leaves unscored with that
-    reason. Raises `InputError` when no trace is left.
+
+def _messages(inputs: Any) -> tuple[Mapping[str, Any], ...]:
+    found = inputs.get("messages") if isinstance(inputs, Mapping) else inputs
+    return tuple(m for m in found if isinstance(m, Mapping) and "role" in m) if isinstance(found, list | tuple) else ()
+
+
+def _replies(outputs: Any) -> tuple[Mapping[str, Any], ...]:
+    if isinstance(outputs, str):
+        return ({"content": outputs},)
+    if not isinstance(outputs, Mapping):
+        return ()
+    choices = outputs.get("choices") or [{"message": outputs}]
+    messages = [c.get("message") for c in choices if isinstance(c, Mapping)]
+    return tuple(m for m in messages if isinstance(m, Mapping) and "content" in m)
+
+
+def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> list[dict[str, Any]]:
+    """`record_of_spans` of each trace that holds any text, in order. ``traces``: each one's id, and what reads its spans.
+
+    Raises `InputError` when no trace is left.
     """
-    found = []
-    for trace_id, read in traces:
-        try:
-            record = _record(sorted(read(), key=lambda s: s.start))
-        except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
-            record = {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
-        if "error" in record or record["answer"] or record["context"]:
-            found.append(record)
+    found = [record_of_spans(trace_id, read) for trace_id, read in traces]
+    found = [r for r in found if "error" in r or r["answer"] or r["context"]]
     if not found:
         raise InputError(
             "no span has an input, an output, messages or documents; expected spans with OpenInference or "
@@ -65,6 +93,14 @@ def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> li
     if all("error" in r for r in found):
         raise InputError(found[0]["error"])
     return found
+
+
+def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[str, Any]:
+    """One record; of a trace that cannot be read ``id`` and ``error``, which a judge leaves unscored for that reason."""
+    try:
+        return {"id": trace_id, **_record(sorted(read(), key=lambda s: s.start))}
+    except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
+        return {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
 
 
 def _record(spans: Sequence[Span]) -> dict[str, Any]:
@@ -96,7 +132,7 @@ def _record(spans: Sequence[Span]) -> dict[str, Any]:
         question = from_conversation([*root.messages, {"role": "assistant", "content": ""}])[0] or asked
     else:
         question = text_of(root.input, QUESTION_KEYS) or asked
-    return {"id": root.trace_id, "question": question, "context": chunks, "answer": answer}
+    return {"question": question, "context": chunks, "answer": answer}
 
 
 def _reply_text(replies: Sequence[Mapping[str, Any]]) -> str:

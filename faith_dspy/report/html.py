@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import write_file
+from faith_dspy.io.inputs import check_record
 from faith_dspy.report.wording import UNJUDGED, WORDING
 from faith_dspy.schema import Judgment, Unscored
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Chunk, StatementVerdict
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_SHOWN = {"text", "confidence", "supporting_chunk_ids", "quotes", "reason", "error"}
+"""What the page shows of a statement, beside its verdict."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -92,13 +95,16 @@ def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
 
 
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
-    question, chunks, answer, notes = _texts(record)
+    question, chunks, answer, notes = None, (), None, []
+    if record is not None:
+        try:
+            question, chunks, answer = check_record(record)
+        except InputError as exc:
+            notes.append(f"The record cannot be read: {exc}.")
     if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if answer is not None:
-            notes.append(
-                "The record’s answer is not the one that was judged; these are the sentences that were judged."
-            )
-        answer, judgment = _joined(judgment)
+            notes.append("The record’s answer is not the one that was judged; these are the judged sentences.")
+        answer = _answer_of(judgment)
     if judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
     for count, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
@@ -107,22 +113,13 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
     key = (record or {}).get("id")
     return {
         "id": None if key is None else str(key),
-        "question": question,
+        "question": question if question and question.strip() else None,
         "bare": record is None,
         "notes": notes,
         **judgment.model_dump(mode="json", include={"score", "faithful", "probability", "level", "unscored", "detail"}),
         "parts": _parts(answer, judgment),
         "statements": [
-            {
-                "text": s.text,
-                "verdict": _verdict(s),
-                "probability": s.confidence,
-                "chunks": list(s.supporting_chunk_ids),
-                "quotes": list(s.quotes),
-                "reason": s.reason,
-                "error": s.error,
-            }
-            for s in judgment.statements
+            s.model_dump(mode="json", include=_SHOWN) | {"verdict": _verdict(s)} for s in judgment.statements
         ],
         "chunks": [
             {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)} for c in chunks if c.text.strip()
@@ -130,38 +127,12 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
     }
 
 
-def _texts(record: Mapping[str, Any] | None) -> tuple[str | None, tuple[Chunk, ...], str | None, list[str]]:
-    """Question, context and answer of a record, and notes on what could not be read."""
-    from faith_dspy.io.conversation import from_conversation
-    from faith_dspy.io.labels import as_chunks
-
-    if record is None:
-        return None, (), None, []
-    question, context, answer = (record.get(key) for key in ("question", "context", "answer"))
-    notes: list[str] = []
-    chunks: tuple[Chunk, ...] = ()
-    try:
-        if record.get("conversation") is not None:
-            question, context, answer = from_conversation(record["conversation"])
-        chunks = as_chunks(context)
-    except InputError as exc:
-        notes.append(f"The record cannot be read: {exc}.")
-    return (
-        question if isinstance(question, str) and question.strip() else None,
-        chunks,
-        answer if isinstance(answer, str) else None,
-        notes,
-    )
-
-
-def _joined(judgment: Judgment) -> tuple[str, Judgment]:
-    """The sentences of a judgment joined to a text, and the judgment with offsets in that text."""
-    text, moved, end = "", [], 0
+def _answer_of(judgment: Judgment) -> str:
+    """The answer as far as its judgment holds it: the sentences at their offsets, which have only white space between."""
+    text = ""
     for s in judgment.sentences:
-        text += " " if text and s.start > end else ""
-        moved.append(s.model_copy(update={"start": len(text), "end": len(text) + len(s.text)}))
-        text, end = text + s.text, s.end
-    return text, judgment.model_copy(update={"sentences": tuple(moved)})
+        text = text.ljust(s.start) + s.text
+    return text
 
 
 def _verdict(statement: StatementVerdict) -> str:
@@ -184,17 +155,12 @@ def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
         worst = min((_verdict(statements[i]) for i in found), key=list(WORDING).index)
         return [answer[start:end], worst, found]
 
-    if statements and len(whole) == len(statements):
-        body = answer.strip() or statements[0].text
-        begin = answer.find(body)
-        if begin < 0:
-            answer, begin = body, 0
-        spans = [(begin, begin + len(body), whole)]
-    else:
-        spans = [
-            (s.start, s.end, [i for i, x in enumerate(statements) if i in whole or x.sentence_index == s.index])
-            for s in judgment.sentences
-        ]
+    spans = [
+        (s.start, s.end, [i for i, x in enumerate(statements) if i in whole or x.sentence_index == s.index])
+        for s in judgment.sentences
+    ]
+    if spans and len(whole) == len(statements):
+        spans = [(spans[0][0], spans[-1][1], whole)]
     parts, position = [], 0
     for start, end, found in spans:
         parts += [[answer[position:start]], piece(start, end, found)]

@@ -75,9 +75,9 @@
     const found = item.statements[index];
     const [symbol, name] = VERDICTS[found.verdict];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    if (found.probability != null) line.append(el("span", {}, `probability of support ${found.probability.toFixed(2)}`));
-    if (found.chunks.length) {
-      const chips = found.chunks.map((id) => {
+    if (found.confidence != null) line.append(el("span", {}, `probability of support ${found.confidence.toFixed(2)}`));
+    if (found.supporting_chunk_ids.length) {
+      const chips = found.supporting_chunk_ids.map((id) => {
         const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
         return item.chunks.length ? chip : `[${id}]`;
       });
@@ -145,7 +145,7 @@
     sentence.span.classList.add("on");
     sentence.span.setAttribute("aria-describedby", state.panel.id);
     state.panel.replaceChildren(...sentence.statements.map((i) => statement(state.item, i, sentence.written)));
-    const ids = new Set(sentence.statements.flatMap((i) => state.item.statements[i].chunks));
+    const ids = new Set(sentence.statements.flatMap((i) => state.item.statements[i].supporting_chunk_ids));
     for (const [id, row] of state.chunks) row.classList.toggle("lit", ids.has(id));
     for (const [node, quoted] of state.marks) node.classList.toggle("on", quoted.some((i) => sentence.statements.includes(i)));
     if (state.article.isConnected) showEvidence(state);

@@ -172,11 +172,11 @@ def test_any_number_of_threads(scorer):
     assert found == [float(i % 2) for i in range(24)]
 
 
-def test_an_embedded_model_is_asked_by_one_at_a_time(scorer):
+def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     """More at a time would push each other's document out of its single slot."""
-    made, server = scorer()
-    lm = made._source.lm
-    lm.endpoint = dataclasses.replace(lm.endpoint, sha256="ab")
+    judge, server = judge_at(yes=YES)
+    judge.lm.endpoint = dataclasses.replace(judge.lm.endpoint, sha256="ab")
+    made = FaithfulnessScorer(judge)
     busy, most, says = [], [0], server.says
 
     def count(asked):
