@@ -15,6 +15,12 @@ Each message says what was got, what was expected, and what to do next.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class FaithDspyError(Exception):
     """Base of all errors this package raises on purpose."""
@@ -56,6 +62,17 @@ class MissingExtraError(FaithDspyError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'faith_dspy[{extra}]'"
         )
+
+
+@contextmanager
+def needs(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Around imports of an optional dependency: `MissingExtraError` where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] != package:
+            raise
+        raise MissingExtraError(package, extra, purpose) from exc
 
 
 def in_short(error: Exception) -> str:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import MissingExtraError
+from faith_dspy.errors import needs
 from faith_dspy.integrations.datum import explain, record, value
 
-try:
+with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
     from deepeval.metrics import BaseMetric
-except ModuleNotFoundError as exc:
-    if exc.name != "deepeval":
-        raise
-    raise MissingExtraError("deepeval", "deepeval", "a judge as a DeepEval metric") from exc
 
 if TYPE_CHECKING:
     from deepeval.test_case import LLMTestCase

@@ -12,25 +12,22 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.artifact import load_judge
-from faith_dspy.errors import MissingExtraError
+from faith_dspy.errors import needs
 from faith_dspy.integrations.datum import explain, value
 from faith_dspy.integrations.mlflow_traces import record_of
 from faith_dspy.judge import Judge
 
-try:
+with needs("mlflow", "tune", "A judge as an MLflow scorer"):
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback
     from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField
     from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
-except ModuleNotFoundError as exc:
-    if (exc.name or "").partition(".")[0] != "mlflow":
-        raise
-    raise MissingExtraError("mlflow", "tune", "a judge as an MLflow scorer") from exc
 
 from pydantic import PrivateAttr
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mlflow.entities import Trace
@@ -128,8 +125,8 @@ class FaithfulnessScorer(MlflowJudge):
             if self.statements == "all" or (self.statements == "unsupported" and not s.is_supported):
                 reason = s.reason or s.error
                 rationale = f"{s.text} – {reason}" if reason else s.text
-                metadata = _statement_metadata(i, s)
-                found.append(one("/statement", metadata["verdict"], rationale=rationale, metadata=metadata))
+                fields = _fields(i, s)
+                found.append(one("/statement", fields["verdict"], rationale=rationale, metadata=_as_texts(fields)))
         return found
 
     @property
@@ -158,30 +155,29 @@ class FaithfulnessScorer(MlflowJudge):
 
 
 def _metadata(judgment: Judgment) -> dict[str, str]:
-    """The judgment as strings, with its cost under the keys that MLflow's pages show."""
+    """The judgment, with its cost under the keys that MLflow's pages show."""
     u = judgment.usage
     fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "needs_review", "unscored"})
-    statements = [_statement_metadata(i, s) for i, s in enumerate(judgment.statements)]
-    fields |= {
-        "verdicts": judgment.verdict_counts,
-        "statements": statements,
-        "calls": u.calls,
-        "cached_tokens": u.cached_tokens,
-        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: u.prompt_tokens,
-        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: u.output_tokens,
-        AssessmentMetadataKey.JUDGE_COST: u.dollars,
-    }
-    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in fields.items()}
-    return {k: text for k, text in texts.items() if text != "null"}
+    return _as_texts(
+        fields
+        | {
+            "verdicts": judgment.verdict_counts,
+            "statements": [_fields(i, s) for i, s in enumerate(judgment.statements)],
+            "calls": u.calls,
+            "cached_tokens": u.cached_tokens,
+            AssessmentMetadataKey.JUDGE_INPUT_TOKENS: u.prompt_tokens,
+            AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: u.output_tokens,
+            AssessmentMetadataKey.JUDGE_COST: u.dollars,
+        }
+    )
 
 
-def _statement_metadata(i: int, s: StatementVerdict) -> dict[str, str]:
-    fields = {
-        "statement": s.text,
-        "index": str(i),
-        "verdict": s.verdict.value if s.verdict else "unjudged",
-        "sentence_index": "" if s.sentence_index is None else str(s.sentence_index),
-        "confidence": "" if s.confidence is None else f"{s.confidence:.4f}",
-        "supporting_chunk_ids": ", ".join(map(str, s.supporting_chunk_ids)),
-    }
-    return {k: v for k, v in fields.items() if v}
+def _fields(i: int, s: StatementVerdict) -> dict[str, Any]:
+    kept = s.model_dump(mode="json", include={"sentence_index", "confidence", "supporting_chunk_ids"})
+    return {"statement": s.text, "index": i, "verdict": s.verdict.value if s.verdict else "unjudged", **kept}
+
+
+def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
+    """As MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
+    known = {k: v for k, v in fields.items() if v is not None}
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in known.items()}

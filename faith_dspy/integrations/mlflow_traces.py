@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.integrations import datum
-from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, span_of, text_of
+from faith_dspy.integrations.traces import (
+    ANSWER_KEYS,
+    QUESTION_KEYS,
+    Span,
+    record_of_spans,
+    records_of,
+    span_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,17 +10,13 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import MissingExtraError
+from faith_dspy.errors import needs
 from faith_dspy.integrations.datum import explain
 from faith_dspy.schema import digest
 
-try:
+with needs("ragas", "ragas", "A judge as a RAGAS metric"):
     from ragas.metrics.base import MetricType, SingleTurnMetric
     from ragas.metrics.result import MetricResult
-except ModuleNotFoundError as exc:
-    if exc.name != "ragas":
-        raise
-    raise MissingExtraError("ragas", "ragas", "a judge as a RAGAS metric") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.artifact import load_judge
-from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError, in_short
+from faith_dspy.errors import FaithDspyError, InputError, in_short, needs
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS, RESULT_TYPE
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
@@ -92,11 +92,9 @@ def judge_file(
     over all cores. ``options`` are those of `judge_table`. An active session is used as it is. Raises `InputError`
     for a table that cannot be read, judged or written.
     """
-    try:
+    with needs("pyspark", "spark", "Judging on Spark"):
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    except ImportError as exc:
-        raise MissingExtraError("pyspark", "spark", "Judging on Spark") from exc
     started = time.monotonic()
     active = SparkSession.getActiveSession()
     try:

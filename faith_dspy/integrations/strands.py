@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import InputError, needs
 from faith_dspy.integrations.datum import explain, record, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.schema import Unscored
 
-try:
+with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.evaluators import Evaluator
     from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
-except ModuleNotFoundError as exc:
-    if exc.name != "strands_evals":
-        raise
-    raise MissingExtraError("strands_evals", "strands", "a judge as a Strands evaluator") from exc
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge

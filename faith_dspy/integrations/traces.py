@@ -58,9 +58,7 @@ def span_of(
         documents = documents or documents_of(output)
     if kind in MODELS:
         given, wrote = given or _messages(loads(input)), wrote or _replies(loads(output))
-    return Span(
-        **place, kind=kind, input=input, output=output, documents=documents, messages=given, replies=wrote
-    )
+    return Span(**place, kind=kind, input=input, output=output, documents=documents, messages=given, replies=wrote)
 
 
 def _messages(inputs: Any) -> tuple[Mapping[str, Any], ...]:
@@ -79,7 +77,7 @@ def _replies(outputs: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> list[dict[str, Any]]:
-    """`record_of_spans` of each trace that holds any text, in order. ``traces``: each one's id, and what reads its spans.
+    """`record_of_spans` of each trace that holds any text, in order. ``traces``: ids, and what reads each one's spans.
 
     Raises `InputError` when no trace is left.
     """
@@ -96,7 +94,7 @@ def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> li
 
 
 def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[str, Any]:
-    """One record; of a trace that cannot be read ``id`` and ``error``, which a judge leaves unscored for that reason."""
+    """One record. A trace that cannot be read has ``error`` instead of texts; a judge leaves it unscored."""
     try:
         return {"id": trace_id, **_record(sorted(read(), key=lambda s: s.start))}
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged

@@ -19,6 +19,7 @@ def python(code):
         ("ragas", "ragas", "ragas"),
         ("deepeval", "deepeval", "deepeval"),
         ("strands", "strands_evals", "strands"),
+        ("mlflow_scorer", "mlflow", "tune"),
     ],
 )
 def test_library_that_is_not_installed(module, package, extra):

@@ -73,30 +73,17 @@ def ask(served, body):
 
 
 def test_rows_are_judged_over_http(served):
-    """A batch comes back in its order, each row with score, verdict counts and usage; a row of its own the same."""
-    status, reply = ask(served, {"inputs": [BLUE, RED]})
+    """A batch comes back in its order, each row with score, verdict counts and usage, or why it is unscored."""
+    status, reply = ask(served, {"inputs": [BLUE, RED, {"context": CONTEXT}]})
     assert status == 200, reply
-    blue, red = reply["predictions"]
+    blue, red, empty = reply["predictions"]
     assert (blue["score"], blue["faithful"], blue["unscored"]) == (1.0, True, None)
     assert (red["score"], red["faithful"], red["unscored"]) == (0.0, False, None)
     assert blue["verdict_counts"]["fully_supported"] == red["verdict_counts"]["not_supported"] == 1
     assert json.loads(red["statements"])[0]["text"] == "It is red."
     assert blue["usage"] == {**blue["usage"], "calls": 1, "prompt_tokens": 100, "cached_tokens": 60}
-    alone = ask(served, {"inputs": [BLUE]})[1]["predictions"]
-    assert [row["score"] for row in alone] == [1.0]
-
-
-def test_what_cannot_be_judged_is_a_row(served):
-    """A row without answer or context, or whose LM fails, is unscored and says why; the rows beside it are judged."""
-    odd = {"context": CONTEXT, "answer": "It is odd."}  # the LM fails for it
-    rows = [{"context": CONTEXT}, {"context": [], "answer": "It is blue."}, odd, BLUE]
-    status, reply = ask(served, {"inputs": rows})
-    assert status == 200, reply
-    found = reply["predictions"]
-    assert [r["unscored"] for r in found] == ["parse_failed", "no_context", "lm_failed", None]
-    assert [r["score"] for r in found] == [None, None, None, 1.0]
-    assert "answer is NoneType, expected text" in found[0]["detail"]
-    assert all(r["faithful"] is None for r in found[:3])
+    assert (empty["score"], empty["faithful"], empty["unscored"]) == (None, None, "parse_failed")
+    assert "answer is NoneType, expected text" in empty["detail"]
 
 
 @pytest.mark.parametrize(
