@@ -9,11 +9,10 @@ from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
-
-from .systems import Record
+from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from faith_dspy.schema import LabelledExample
@@ -22,6 +21,8 @@ SETS = ("ragtruth_qa", "wice_oracle")
 SHIPPED = "quickstart"
 """Taken where the folder of human-labelled sets is missing."""
 SEED = 0
+STATEMENT_TOKENS = 3
+"""What no judge that asks about each statement can save."""
 
 
 class AnswerSet(NamedTuple):
@@ -51,36 +52,37 @@ def find_sets(folder: Path, names: Sequence[str]) -> list[Path]:
     return found
 
 
-def choose(part: Sequence[LabelledExample], n: int | None, seed: int = SEED) -> list[LabelledExample]:
+def choose(part: Sequence[LabelledExample], n: int | None) -> list[LabelledExample]:
     """At most ``n`` answers in a fixed order, context by context, with the part's share of faithful ones.
 
-    Answers over one context follow each other, as they would in use, and a context comes whole or not at all – but for
-    the last places, when nothing fits whole: they are filled from contexts that were passed over.
+    Answers over one context follow each other, as they would in use.
     """
     by_context: dict[str, list[LabelledExample]] = {}
     for e in sorted(part, key=lambda e: e.id):
         by_context.setdefault(e.context_key, []).append(e)
     keys = sorted(by_context)
-    random.Random(seed).shuffle(keys)
-    if n is None or n >= len(part):
-        return [e for k in keys for e in by_context[k]]
-    faithful = round(n * sum(bool(e.label) for e in part) / len(part))
+    random.Random(SEED).shuffle(keys)
+    answers = [e for k in keys for e in by_context[k]]
+    n = len(answers) if n is None else min(n, len(answers))
+    faithful = round(n * sum(bool(e.label) for e in answers) / len(answers))
     room = {True: faithful, False: n - faithful}
-    out: list[LabelledExample] = []
-    for whole in (True, False):
-        for k in [k for k in keys if by_context[k]]:
-            fits, left = [], dict(room)
-            for e in by_context[k]:
-                if left[bool(e.label)]:
-                    left[bool(e.label)] -= 1
-                    fits.append(e)
-            if fits and (not whole or len(fits) == len(by_context[k])):
-                out += fits
-                room = left
-                by_context[k] = []
-    return out
+    chosen = []
+    for e in answers:
+        if room[bool(e.label)]:
+            room[bool(e.label)] -= 1
+            chosen.append(e)
+    return chosen
 
 
-def record_of(example: LabelledExample) -> Record:
-    """What every system is given."""
-    return Record(question=example.question, context=tuple(c.text for c in example.context), answer=example.answer)
+def least_tokens(answers: Sequence[LabelledExample], count: Callable[[str], int]) -> dict[str, int]:
+    """By answer, the prompt tokens that no judge can save: its text, `STATEMENT_TOKENS` a statement, and its context
+    where it is the first over that context. ``count``: tokens of a text."""
+    least: dict[str, int] = {}
+    seen: set[str] = set()
+    for e in answers:
+        statements = sum(carries_statement(s.text) for s in sentences(e.answer))
+        least[e.id] = count(e.answer) + STATEMENT_TOKENS * statements
+        if e.context_key not in seen:
+            seen.add(e.context_key)
+            least[e.id] += count("\n".join(c.text for c in e.context))
+    return least

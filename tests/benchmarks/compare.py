@@ -9,18 +9,25 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 from rich.console import Console
 
-from .answers import SEED, SETS, AnswerSet, find_sets, read_set, record_of
+from faith_dspy import load_judge
+from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.schema import digest
+
+from .answers import SEED, SETS, AnswerSet, find_sets, least_tokens, read_set
+from .proxy import MeteringProxy
 from .rows import Book, Row
+from .systems import SYSTEMS, TUNED, Endpoint, Record
 from .worker import QUIET, NotReadyError, Worker
 
 if TYPE_CHECKING:
-    from .proxy import MeteringProxy
-    from .served import Served
+    from faith_dspy.schema import LabelledExample
 
 HERE = Path(__file__).parent
 CHAMPIONS = HERE / "champions"
@@ -29,9 +36,7 @@ console = Console(stderr=True)
 
 def main() -> int:
     """Run, then report what is there."""
-    from faith_dspy.errors import FaithDspyError
-
-    from .report import write
+    from .report import write  # heavy, and every system's process imports this module
 
     asked = _arguments()
     for name, value in QUIET.items():
@@ -49,22 +54,22 @@ def main() -> int:
 
 def measure(asked: argparse.Namespace) -> None:
     """Every set in turn, the minutes shared among them."""
-    from .proxy import MeteringProxy
-    from .served import serve
-    from .systems import SYSTEMS
+    from faith_dspy.lm.download import resolve
+    from faith_dspy.lm.server import start
 
     end = None if asked.minutes is None else time.monotonic() + asked.minutes * 60
     asked.out.mkdir(parents=True, exist_ok=True)
     sets = [read_set(path, asked.answers or None) for path in find_sets(asked.data, asked.sets)]
     judges = champions(sets, asked)
-    server = serve(asked.lm)
+    server = start(resolve(asked.lm))  # the product's one slot and prefix cache
+    served = Endpoint(server.url, server.model_file.model_name, server.num_ctx, server.model_file.sha256)
     proxy = MeteringProxy(server.url, {name: s.mark for name, s in SYSTEMS.items()})
     book = Book(asked.out / "answers.jsonl")
     try:
         for i, one in enumerate(sets):
             now = time.monotonic()
             until = None if end is None else now + (end - now) / (len(sets) - i)
-            run_set(one, judges.get(one.name), server, proxy, book, until, asked)
+            run_set(one, judges.get(one.name), served, proxy, book, until, asked)
     finally:
         proxy.close()
         server.stop()
@@ -72,9 +77,6 @@ def measure(asked: argparse.Namespace) -> None:
 
 def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str]:
     """The judge tuned on each set with the seed of the split, of those given or, for the embedded model, shipped."""
-    from faith_dspy import load_judge
-    from faith_dspy.errors import InputError
-
     shipped = [f.parent for f in CHAMPIONS.glob("*/judge.json")] if asked.lm == "local" else []
     found: dict[str, str] = {}
     for folder in [*shipped, *asked.judge]:
@@ -92,7 +94,7 @@ def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str
 def run_set(
     one: AnswerSet,
     judge: str | None,
-    server: Served,
+    served: Endpoint,
     proxy: MeteringProxy,
     book: Book,
     until: float | None,
@@ -102,48 +104,62 @@ def run_set(
 
     A system that cannot be set up keeps its row in the report, and says why.
     """
-    from .systems import TUNED, Endpoint
-
-    workers: dict[str, Worker] = {}
+    workers: list[Worker] = []
     absent: dict[str, str] = {}
     try:
         for name in asked.systems:
-            at = Endpoint(proxy.base(name), server.model, server.num_ctx, server.sha256)
             console.print(f"{one.name}: setting up {name} …")
+            at = served._replace(base=proxy.base(name))
             try:
-                workers[name] = Worker(name, at, judge if name in TUNED else None, asked.out / "systems.log")
+                workers.append(Worker(name, at, judge if name in TUNED else None, asked.out / "systems.log"))
             except NotReadyError as exc:
                 absent[name] = str(exc)
                 console.print(f"{name} takes no part: {exc}", markup=False)
-        book.begin(one, workers, absent, server)
-        turns = list(workers.values())
+        made_by = {w.name: digest(w.fingerprint) for w in workers}
+        least = least_tokens(one.answers, partial(tokens, served.base))
+        book.begin(one.name, least, made_by, absent, model=served.model, window=served.num_ctx)
         for i, example in enumerate(one.answers):
             console.print(f"{one.name}: answer {i + 1} of {len(one.answers)}")
-            for worker in turns:
-                if not book.has(one.name, worker.name, example.id, worker.fingerprint):
+            first = i % len(workers) if workers else 0
+            for worker in workers[first:] + workers[:first]:
+                if not book.has(one.name, worker.name, example.id, made_by[worker.name]):
                     book.add(judged(one.name, example, worker, proxy, asked.timeout))
-            turns = turns[1:] + turns[:1]
             if until is not None and time.monotonic() > until:
                 console.print(f"{one.name}: the minutes are over after {i + 1} of {len(one.answers)} answers.")
                 return
     finally:
-        for worker in workers.values():
+        for worker in workers:
             worker.close()
 
 
-def judged(set_name: str, example: object, worker: Worker, proxy: MeteringProxy, timeout: float) -> Row:
+def judged(set_name: str, example: LabelledExample, worker: Worker, proxy: MeteringProxy, timeout: float) -> Row:
     """One system's turn on one answer, with what it cost."""
+    record = Record(example.question, tuple(c.text for c in example.context), example.answer)
     proxy.take(worker.name)
     began = time.perf_counter()
-    verdict = worker.judge(record_of(example), timeout)
+    verdict = worker.judge(record, timeout)
     seconds = time.perf_counter() - began
     proxy.stop(worker.name)
-    return Row.of(set_name, example, worker, verdict, proxy.take(worker.name), seconds)
+    return Row(
+        set=set_name,
+        system=worker.name,
+        made_by=digest(worker.fingerprint),
+        answer=example.id,
+        group=example.group_key,
+        label=bool(example.label),
+        usage=proxy.take(worker.name),
+        seconds=seconds,
+        **verdict._asdict(),
+    )
+
+
+def tokens(server: str, text: str) -> int:
+    """Length of a text by the model's own tokenizer (llama.cpp's ``/tokenize``)."""
+    reply = httpx.post(f"{server}/tokenize", json={"content": text}, timeout=60)
+    return len(reply.raise_for_status().json()["tokens"])
 
 
 def _arguments() -> argparse.Namespace:
-    from .systems import SYSTEMS
-
     p = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare", description=__doc__)
     names = lambda text: [n.strip() for n in text.split(",") if n.strip()]  # noqa: E731
     data = HERE.parents[2] / "shared" / "data"

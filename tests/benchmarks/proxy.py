@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 HOST = "127.0.0.1"
+PATIENCE = 30.0
+"""Seconds until the server's calls that were hung up on have ended."""
 
 
 class MeteringProxy:
@@ -27,14 +29,12 @@ class MeteringProxy:
     prefixes in the server's cache, and be told cheaper than they are; a mark as short as a line break keeps them apart.
     """
 
-    def __init__(self, upstream: str, marks: Mapping[str, str] | None = None) -> None:
-        parts = urlsplit(upstream)
-        self.upstream = (parts.hostname or HOST, parts.port or 80)
-        self.marks = dict(marks or {})
-        self._lock = threading.Lock()
-        self._usage: dict[str, Usage] = {}
-        self._busy: dict[str, float] = {}  # when the first of a system's present calls began
-        self._calls: dict[str, set[HTTPConnection]] = {}
+    def __init__(self, upstream: str, marks: Mapping[str, str]) -> None:
+        self.upstream = urlsplit(upstream)
+        self.marks = marks
+        self._changed = threading.Condition()
+        self._usage: defaultdict[str, Usage] = defaultdict(Usage)
+        self._calls: defaultdict[str, set[socket.socket]] = defaultdict(set)
         self._http = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
@@ -44,84 +44,56 @@ class MeteringProxy:
         return f"http://{HOST}:{self._http.server_port}/{system}/v1"
 
     def take(self, system: str) -> Usage:
-        """What the system has cost since it was last asked. ``seconds``: those with at least one call under way.
-
-        A call that failed or was stopped counts as a call, without tokens.
-        """
-        with self._lock:
+        """Calls and tokens of the system since it was last asked; a call that failed or was stopped has no tokens."""
+        with self._changed:
             return self._usage.pop(system, Usage())
 
-    def stop(self, system: str, patience: float = 30.0) -> None:
+    def stop(self, system: str) -> None:
         """Hang up on the server for all of a system's calls: it then stops working on them."""
-        until = time.monotonic() + patience
-        while time.monotonic() < until:
-            with self._lock:
-                calls = list(self._calls.get(system, ()))
-            if not calls:
-                return
-            for call in calls:
-                if call.sock is not None:
-                    with suppress(OSError):  # it ended by itself
-                        call.sock.shutdown(socket.SHUT_RDWR)
-            time.sleep(0.05)
+        with self._changed:
+            for call in self._calls[system]:
+                with suppress(OSError):  # it ended by itself
+                    call.shutdown(socket.SHUT_RDWR)
+            self._changed.wait_for(lambda: not self._calls[system], PATIENCE)
 
     def close(self) -> None:
         """Stop listening."""
         self._http.shutdown()
         self._http.server_close()
 
-    def forward(self, system: str, method: str, path: str, body: bytes | None) -> tuple[int, str, bytes]:
-        """The server's answer: status, content type, body."""
-        connection = HTTPConnection(*self.upstream)
-        counted = method == "POST"
-        with self._under_way(system, connection, counted):
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+    def forward(self, system: str, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """The server's answer: status and body, which is JSON."""
+        connection = HTTPConnection(self.upstream.hostname or HOST, self.upstream.port)
+        connection.connect()
+        call = connection.sock
+        usage = Usage(calls=int(method == "POST"))
+        with self._changed:
+            self._calls[system].add(call)
+        try:
+            connection.request(method, path, self._marked(system, body), {"Content-Type": "application/json"})
             reply = connection.getresponse()
             data = reply.read()
-        if counted:
-            self._add(system, _usage(data))
-        return reply.status, reply.getheader("Content-Type") or "application/json", data
-
-    def marked(self, system: str, body: bytes) -> bytes:
-        """The request with the system's mark on its first message."""
-        mark = self.marks.get(system)
-        if not mark:
-            return body
-        asked = json.loads(body)
-        for message in asked.get("messages", [])[:1]:
-            if isinstance(message.get("content"), str):
-                message["content"] = mark + message["content"]
-        return json.dumps(asked).encode()
-
-    @contextmanager
-    def _under_way(self, system: str, connection: HTTPConnection, counted: bool) -> Iterator[None]:
-        with self._lock:
-            calls = self._calls.setdefault(system, set())
-            if counted and not calls:
-                self._busy[system] = time.perf_counter()
-            calls.add(connection)
-        try:
-            yield
+            usage += _tokens(data)
         finally:
             connection.close()
-            with self._lock:
-                calls.discard(connection)
-                seconds = 0.0
-                if not calls and system in self._busy:
-                    seconds = time.perf_counter() - self._busy.pop(system)
-            self._add(system, Usage(calls=int(counted), seconds=seconds))
+            with self._changed:
+                self._calls[system].discard(call)
+                self._usage[system] += usage
+                self._changed.notify_all()
+        return reply.status, data
 
-    def _add(self, system: str, usage: Usage) -> None:
-        with self._lock:
-            self._usage[system] = self._usage.get(system, Usage()) + usage
+    def _marked(self, system: str, body: bytes | None) -> bytes | None:
+        """The request with the system's mark on its first message."""
+        if not body or not self.marks[system]:
+            return body
+        asked = json.loads(body)
+        asked["messages"][0]["content"] = self.marks[system] + asked["messages"][0]["content"]
+        return json.dumps(asked).encode()
 
 
-def _usage(data: bytes) -> Usage:
+def _tokens(data: bytes) -> Usage:
     """Tokens as the server tells them; none of a reply that is no completion."""
-    try:
-        told: dict[str, Any] = json.loads(data).get("usage") or {}
-    except (ValueError, AttributeError):
-        return Usage()
+    told: dict[str, Any] = json.loads(data).get("usage") or {}
     return Usage(
         prompt_tokens=told.get("prompt_tokens", 0),
         cached_tokens=(told.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
@@ -135,28 +107,23 @@ def _handler(proxy: MeteringProxy) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            self._pass("GET", None)
-
-        def do_POST(self) -> None:
-            self._pass("POST", self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-
-        def _pass(self, method: str, body: bytes | None) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
             _, system, path = self.path.split("/", 2)
             try:
-                status, kind, data = proxy.forward(
-                    system, method, f"/{path}", body if body is None else proxy.marked(system, body)
-                )
-            except (OSError, HTTPException) as exc:
-                status, kind = 502, "application/json"
-                data = json.dumps({"error": {"message": f"the model server hung up ({exc})", "code": 502}}).encode()
+                status, data = proxy.forward(system, self.command, f"/{path}", self.rfile.read(length) or None)
+            except (OSError, HTTPException, ValueError) as exc:
+                error = {"message": f"the model server hung up ({exc})", "code": 502}
+                status, data = 502, json.dumps({"error": error}).encode()
             try:
                 self.send_response(status)
-                self.send_header("Content-Type", kind)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
             except OSError:
                 self.close_connection = True  # the client is gone
+
+        do_POST = do_GET
 
         def log_message(self, *args: Any) -> None:
             pass

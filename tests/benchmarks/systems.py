@@ -1,7 +1,7 @@
 """The judges that are compared, each as its own users would set it up, on one model at one endpoint.
 
 Every maker is run in a process of its own, imports its library there, and gives a function from a record to a
-`RawVerdict`. Nobody's options are turned: temperatures, retries and prompts are each library's defaults.
+`RawVerdict`. Nobody's options are turned: temperatures, retries, thresholds and prompts are each library's defaults.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,20 +36,16 @@ class Endpoint(NamedTuple):
     sha256: str
 
 
-class Record(BaseModel):
+class Record(NamedTuple):
     """One answer to judge."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: str | None
     context: tuple[str, ...]
     answer: str
 
 
-class RawVerdict(BaseModel):
+class RawVerdict(NamedTuple):
     """What a system says of an answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     passes: bool | None = None
     """Faithful by the system's own threshold; None where it gave no verdict."""
@@ -61,23 +55,25 @@ class RawVerdict(BaseModel):
     """Why there is no verdict, in one line."""
 
 
-class Maker(NamedTuple):
-    """A system: how it is made and described."""
+Made = tuple["Callable[[Record], RawVerdict]", str]
+"""The judging function, and a text that changes whenever its verdicts may."""
+
+
+class System(NamedTuple):
+    """A system: how it is described and made."""
 
     title: str
-    make: Callable[[Endpoint, str | None], tuple[Callable[[Record], RawVerdict], str]]
-    """From the endpoint and the tuned judge's folder to the judging function and a text that changes whenever its
-    verdicts may."""
-    pass_mark: str
+    make: Callable[[Endpoint, str | None], Made]
+    """From the endpoint and the folder of the judge tuned on the set."""
     mark: str = ""
     """See `MeteringProxy.marks`."""
 
 
-def by_score(value: float | None, mark: float) -> RawVerdict:
+def by_score(value: float | None, threshold: float) -> RawVerdict:
     """A score with its threshold; a NaN is RAGAS's word for “could not score”."""
     if value is None or math.isnan(value):
         return RawVerdict(why="no score (NaN)")
-    return RawVerdict(passes=value >= mark, score=value)
+    return RawVerdict(value >= threshold, value)
 
 
 def _lm(at: Endpoint) -> Any:
@@ -89,11 +85,11 @@ def _lm(at: Endpoint) -> Any:
     return lm
 
 
-def _ours(judge: Any) -> tuple[Callable[[Record], RawVerdict], str]:
+def _ours(judge: Any) -> Made:
     def find(record: Record) -> RawVerdict:
         r = judge(question=record.question, context=list(record.context), answer=record.answer)
         why = None if r.unscored is None else f"{r.unscored}: {r.detail or ''}".strip(": ")
-        return RawVerdict(passes=r.faithful, score=r.ranking, why=why)
+        return RawVerdict(r.faithful, r.ranking, why)
 
     return find, f"faith_dspy {version('faith_dspy')} {judge.fingerprint}"
 
@@ -106,35 +102,31 @@ def _tuned(folder: str | None, at: Endpoint) -> Any:
     return load_judge(folder, lm=_lm(at))
 
 
-def champion(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+def champion(at: Endpoint, folder: str | None) -> Made:
     """Our judge as tuned on the set's train and dev parts."""
     return _ours(_tuned(folder, at))
 
 
-def words(at: Endpoint, folder: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """The baseline: the lexical features our judge goes by before it asks the LM, fitted on the same labels."""
+def words(at: Endpoint, folder: str | None) -> Made:
+    """The lexical baseline: the features our judge goes by before it asks the LM, fitted on the same labels."""
     judge = _tuned(folder, at)
     if judge.asks_lm:
         raise ValueError("the judge asks the LM first; no lexical features stand before it")
     return _ours(judge.copy(escalate_to=None))
 
 
-def sentence(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """Our judge, untuned, sentence by sentence."""
+def untuned(at: Endpoint, granularity: str) -> Made:
+    """Our judge as it comes."""
     from faith_dspy import Judge
 
-    return _ours(Judge(_lm(at), granularity="sentence"))
+    return _ours(Judge(_lm(at), granularity=granularity))
 
 
-def whole_answer(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """Our judge, untuned, one verdict on the whole answer."""
-    from faith_dspy import Judge
+def ragas(at: Endpoint, _: str | None) -> Made:
+    """RAGAS `Faithfulness`, the present API: statements, then one verdict each, in two calls.
 
-    return _ours(Judge(_lm(at), granularity="answer"))
-
-
-def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
-    """RAGAS `Faithfulness`, the present API: statements, then one verdict each, in two calls."""
+    It has no threshold of its own: an answer passes with every statement supported.
+    """
     os.environ["RAGAS_DO_NOT_TRACK"] = "true"
     import asyncio
 
@@ -160,7 +152,7 @@ def ragas(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], 
     return find, f"ragas {version('ragas')}"
 
 
-def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+def deepeval(at: Endpoint, _: str | None) -> Made:
     """DeepEval's `FaithfulnessMetric` with its own wrapper for local models."""
     os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="1", DEEPEVAL_UPDATE_WARNING_OPT_OUT="1")
     from deepeval.metrics import FaithfulnessMetric
@@ -180,7 +172,7 @@ def deepeval(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict
     return find, f"deepeval {version('deepeval')}"
 
 
-def make_judge(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdict], str]:
+def make_judge(at: Endpoint, _: str | None) -> Made:
     """MLflow's `make_judge` on whole answers."""
     os.environ.update(OPENAI_API_BASE=at.base, OPENAI_API_KEY="none")
     from mlflow.genai.judges import make_judge
@@ -194,7 +186,7 @@ def make_judge(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdi
         feedback = judge(inputs=inputs, outputs=record.answer)
         if feedback.error is not None or not isinstance(feedback.value, bool):
             return RawVerdict(why=str(feedback.error or f"its value is {feedback.value!r}, expected true or false"))
-        return RawVerdict(passes=feedback.value, score=float(feedback.value))
+        return RawVerdict(feedback.value, float(feedback.value))
 
     return find, f"mlflow {version('mlflow')} {judge.instructions}"
 
@@ -202,11 +194,11 @@ def make_judge(at: Endpoint, _: str | None) -> tuple[Callable[[Record], RawVerdi
 TUNED = ("champion", "words")
 """Those that are made of the judge tuned on the set."""
 SYSTEMS = {
-    "champion": Maker("faith_dspy, tuned", champion, "fitted on train and dev"),
-    "words": Maker("baseline: its lexical features alone, no LM", words, "fitted on train and dev"),
-    "sentence": Maker("faith_dspy, untuned, by sentence", sentence, "every sentence supported", "\n"),
-    "answer": Maker("faith_dspy, untuned, whole answer", whole_answer, "supported", "\n\n"),
-    "ragas": Maker("RAGAS Faithfulness", ragas, "every statement supported (it has no mark of its own)"),
-    "deepeval": Maker("DeepEval FaithfulnessMetric", deepeval, "score of 0.5"),
-    "make_judge": Maker("MLflow make_judge", make_judge, "true"),
+    "champion": System("faith_dspy, tuned", champion),
+    "words": System("lexical baseline, no LM", words),
+    "sentence": System("faith_dspy, untuned, by sentence", lambda at, _: untuned(at, "sentence"), "\n"),
+    "answer": System("faith_dspy, untuned, whole answer", lambda at, _: untuned(at, "answer"), "\n\n"),
+    "ragas": System("RAGAS Faithfulness", ragas),
+    "deepeval": System("DeepEval FaithfulnessMetric", deepeval),
+    "make_judge": System("MLflow make_judge", make_judge),
 }

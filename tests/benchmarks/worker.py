@@ -10,6 +10,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+from faith_dspy.errors import in_short
+
 from .systems import SYSTEMS, Endpoint, RawVerdict, Record
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETUP_SECONDS = 900.0
-WARM_UP = Record(question="What colour is the kettle?", context=("The kettle is blue.",), answer="The kettle is blue.")
+WARM_UP = Record("What colour is the kettle?", ("The kettle is blue.",), "The kettle is blue.")
 """Judged once, uncounted, so that nobody's imports and fixed prompt count as the first answer's."""
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -44,33 +46,32 @@ class Worker:
         self._process = context.Process(target=_serve, args=(theirs, *self._given), daemon=True)
         self._process.start()
         theirs.close()
-        kind, said = self._reply(SETUP_SECONDS)
-        if kind != "ready":
+        self.fingerprint, failed = self._reply(SETUP_SECONDS)
+        if failed:
             self.close()
-            raise NotReadyError(said)
-        self.fingerprint = str(said)
+            raise NotReadyError(failed)
 
     def judge(self, record: Record, timeout: float) -> RawVerdict:
         """Its verdict; a process that takes longer than ``timeout`` seconds is killed, and has none."""
         if not self._process.is_alive():
             self._start()
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has just ended: there is no reply either
             self._pipe.send(record)
-            kind, said = self._reply(timeout)
-        except OSError:
-            kind, said = "ended", "its process ended"
-        if kind == "ended":
-            self.close()
-        return said if kind == "found" else RawVerdict(why=said)
+        verdict, failed = self._reply(timeout)
+        return verdict or RawVerdict(why=failed)
 
-    def _reply(self, timeout: float) -> tuple[str, Any]:
-        if not self._pipe.poll(timeout):
-            return "ended", f"no verdict within {timeout:g} s"
-        try:
-            kind, said = self._pipe.recv()
-        except EOFError:
-            return "ended", "its process ended"
-        return kind, said
+    def _reply(self, timeout: float) -> tuple[Any, str]:
+        """What the process sends, and why it sends nothing."""
+        failed = f"no verdict within {timeout:g} s"
+        if self._pipe.poll(timeout):
+            try:
+                found: tuple[Any, str] = self._pipe.recv()
+            except (EOFError, OSError):
+                failed = "its process ended"
+            else:
+                return found
+        self.close()
+        return None, failed
 
     def close(self) -> None:
         """End the process."""
@@ -88,27 +89,18 @@ def _serve(pipe: Connection, name: str, at: Endpoint, judge: str | None, log: st
     os.chdir(tempfile.mkdtemp(prefix=f"benchmark-{name}-"))  # some write into the working folder
     try:
         find, fingerprint = SYSTEMS[name].make(at, judge)
-        _found(find, WARM_UP)
-        pipe.send(("ready", fingerprint))
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, the row says so
-        pipe.send(("failed", in_a_line(exc)))
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, the report says so
+        pipe.send((None, in_short(exc)))
         sys.exit(1)
+    _found(find, WARM_UP)
+    pipe.send((fingerprint, ""))
     with contextlib.suppress(EOFError):
         while True:
             pipe.send(_found(find, pipe.recv()))
 
 
-def _found(find: Any, record: Record) -> tuple[str, Any]:
+def _found(find: Any, record: Record) -> tuple[RawVerdict | None, str]:
     try:
-        return "found", find(record)
+        return find(record), ""
     except Exception as exc:  # noqa: BLE001 - a system's failure is a result
-        return "failed", in_a_line(exc)
-
-
-def in_a_line(exc: BaseException, most: int = 160) -> str:
-    """The kind and first line of an error; of one that wraps another for retrying, the inner one."""
-    inner = getattr(exc, "last_attempt", None)
-    if inner is not None and inner.exception() is not None:
-        exc = inner.exception()
-    line = next((part.strip() for part in str(exc).splitlines() if part.strip()), "")
-    return f"{type(exc).__name__}: {line}"[:most].rstrip(": ")
+        return None, in_short(exc)
