@@ -128,7 +128,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
 
 
 def _answer_of(judgment: Judgment) -> str:
-    """The answer as far as its judgment holds it: the sentences at their offsets, which have only white space between."""
+    """The answer as far as its judgment holds it: its sentences, with spaces between."""
     text = ""
     for s in judgment.sentences:
         text = text.ljust(s.start) + s.text

@@ -293,46 +293,6 @@ def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
     assert half.faithful is False
 
 
-def test_one_call_per_window_and_the_best_support_wins(judge_at):
-    """Three windows, three calls; the statement is as supported as the window that supports it most."""
-
-    def say(asked):
-        p = 0.9 if "litres" in asked["messages"][-1]["content"].partition("Statement:")[0] else 0.1
-        return {"text": "Yes", "top": {"Yes": p, "No": 1 - p}}
-
-    judge, server = judge_at(says=say)
-    judge.program.window = 30
-    found = judge(context=CONTEXT, answer="It holds 0.9 litres.")
-    assert [r["messages"][-1]["content"].count("[0] ") for r in server.requests] == [1, 1, 1]
-    assert found.statements[0].confidence == pytest.approx(0.9)
-    assert found.faithful is True
-
-
-def test_ids_of_a_window_are_ids_of_the_context(judge_at):
-    """An id named in the second window is the context's id; one the window does not have is counted as unknown."""
-
-    def say(asked):
-        yes = "litres" in asked["messages"][-1]["content"].partition("Statement:")[0]
-        return {"text": "Yes [0, 2]", "top": {"Yes": 0.9}} if yes else {"text": "No []", "top": {"No": 0.9}}
-
-    judge, _ = judge_at(says=say, cite=True)
-    judge.program.window = 30
-    found = judge(context=CONTEXT, answer="It holds 0.9 litres.")
-    assert found.statements[0].supporting_chunk_ids == (1,)
-    assert found.dropped_chunk_ids == 1
-
-
-def test_what_is_asked_about_a_window_is_asked_at_a_time(judge_at):
-    """Two statements, two windows: both are asked about the first window, then both about the second."""
-    judge, server = judge_at()
-    judge.program.window = 30
-    judge(context=["The kettle is blue.", "It holds 0.9 litres."], answer="It is blue. It is small.")
-    seen = [
-        ("blue." in r["messages"][-1]["content"].split("Statement:")[0], server.statement(r)) for r in server.requests
-    ]
-    assert seen == [(True, "It is blue."), (True, "It is small."), (False, "It is blue."), (False, "It is small.")]
-
-
 def test_window_follows_the_lms(judge_at):
     """An LM of 100 tokens gets windows of 100 · 0.7 · 2.5 = 175 bytes."""
     from faith_dspy import Judge

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import faith_dspy
-from faith_dspy import JudgeConfig, Verdict, load_judge
-from faith_dspy.artifact import save_judge
+from faith_dspy import JudgeConfig, Verdict
 from faith_dspy.errors import ConfigError
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
@@ -111,9 +110,6 @@ def test_invariants_hold_in_every_combination(judge_at, options):
     k = 2 if options["confidence"] == "samples" else 1
     calls = k * 2 if joint else k * len(found.statements)
     assert found.usage.calls == calls + (options["granularity"] == "statement") == len(server.requests)
-
-
-# --- prompts that are paid for ------------------------------------------------------------------------------------
 
 
 # --- joint verification -------------------------------------------------------------------------------------------
@@ -264,42 +260,7 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
 
 
-# --- strictness, criteria -----------------------------------------------------------------------------------------
-
-
-def test_a_judge_from_with_fewer_options_loads(judge_at, tmp_path):
-    """An export whose config has only the first options loads; the others have their defaults."""
-    from faith_dspy.artifact import _content
-
-    judge, _ = judge_at(threshold=0.5)
-    save_judge(judge, tmp_path)
-    document = json.loads((tmp_path / "judge.json").read_text())
-    old = ("granularity", "verdicts", "instruction", "criteria", "cite", "verdict_scores", "threshold")
-    document["config"] = {k: document["config"][k] for k in old}
-    document["sha256"] = _content(document)
-    (tmp_path / "judge.json").write_text(json.dumps(document))
-    assert load_judge(tmp_path, lm=judge.lm).config == judge.config
-
-
 # --- five levels --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("label", "score", "faithful", "level"),
-    [
-        ("not", 0.0, False, "Not At All"),
-        ("hardly", 0.25, False, "Not Generally"),
-        ("mixed", 0.5, True, "Neutral/Mixed"),
-        ("generally", 0.75, True, "Generally Yes"),
-        ("completely", 1.0, True, "Completely Yes"),
-    ],
-)
-def test_five_levels(judge_at, label, score, faithful, level):
-    """Each label is its level, and an answer passes from the middle on."""
-    judge, server = judge_at(says=label, granularity="answer", verdicts="five_level")
-    server.tells = False
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert (found.score, found.faithful, found.level) == (score, faithful, level)
 
 
 def test_expected_level(judge_at):
@@ -316,9 +277,6 @@ def test_five_levels_are_of_whole_answers():
     """With any other granularity they are refused, and the message says what goes."""
     with pytest.raises(ConfigError, match="set granularity='answer' with it, or verdicts='graded'"):
         JudgeConfig.make(verdicts="five_level")
-
-
-# --- strict mode --------------------------------------------------------------------------------------------------
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------

@@ -236,12 +236,3 @@ def test_each_feature_alone(name: str) -> None:
     together = lexical_features(said, context, indexed=IndexedContext(context))
     assert set(together) == set(DIRECTIONS)
     assert lexical_features(said, context, indexed=IndexedContext(context), names=[name]) == {name: together[name]}
-
-
-def test_a_context_is_indexed_once() -> None:
-    """The same chunks give the same index, the next time and in any thread; others give another."""
-    context = chunks(TOWER, BRIDGE)
-    with ThreadPoolExecutor(4) as pool:
-        index_context(context)
-        assert len({id(i) for i in pool.map(lambda _: index_context(list(context)), range(20))}) == 1
-    assert index_context(context, "Wie hoch ist er?") is not index_context(context)
