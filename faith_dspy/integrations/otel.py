@@ -108,8 +108,8 @@ def _value(value: Any) -> Any:
 def tree(value: Any) -> Any:
     """Attributes with dotted names as nested mappings, numbered ones as lists. Missing values (None, NaN) are left out.
 
-    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. A name that has both a value and parts keeps its
-    value under the empty name.
+    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. Of a name that has both a value and parts, as
+    ``error`` and ``error.type``, the parts are kept.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
@@ -117,20 +117,17 @@ def tree(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     out: dict[str, Any] = {}
-    for key, inner in value.items():
-        inner = tree(inner)
+    for key in sorted(value, key=str):  # a name before its parts
+        inner = tree(value[key])
         if inner is None or inner != inner:
             continue
         node = out
         *path, leaf = str(key).split(".")
         for part in path:
-            below = node.get(part)
-            node[part] = below if isinstance(below, dict) else {} if below is None else {"": below}
+            if not isinstance(node.get(part), dict):
+                node[part] = {}
             node = node[part]
-        if isinstance(node.get(leaf), dict):
-            node[leaf].update(inner if isinstance(inner, dict) else {"": inner})
-        else:
-            node[leaf] = inner
+        node[leaf] = inner
     return _with_lists(out)
 
 

@@ -26,6 +26,7 @@ from faith_dspy.schema import Judgment, Unscored
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from faith_dspy.io.inputs import AnswerInput
     from faith_dspy.schema import Chunk, StatementVerdict
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -95,12 +96,13 @@ def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
 
 
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
-    question, chunks, answer, notes = None, (), None, []
-    if record is not None:
-        try:
-            question, chunks, answer = check_record(record)
-        except InputError as exc:
-            notes.append(f"The record cannot be read: {exc}.")
+    given: AnswerInput | None = None
+    notes: list[str] = []
+    try:
+        given = None if record is None else check_record(record)
+    except InputError as exc:
+        notes.append(f"The record cannot be read: {exc}.")
+    question, chunks, answer = given or (None, (), None)
     if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if answer is not None:
             notes.append("The record’s answer is not the one that was judged; these are the judged sentences.")
