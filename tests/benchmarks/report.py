@@ -66,7 +66,7 @@ def tables(one: SetResult) -> list[Table]:
         "best cut": lambda s: number(s.best_cut),
         "AUROC": lambda s: estimate(s.agreement and s.agreement.auroc),
         "κ": lambda s: estimate(s.agreement and s.agreement.cohen_kappa),
-        "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}" if s.agreement else "took no part",
+        "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}" if s.agreement else NONE,
     }
     ours = next((s for s in one.systems if s.system == REFERENCE and s.agreement), None)
 
@@ -144,7 +144,6 @@ def plot(results: Results) -> Any:
                 if e.low is not None and e.high is not None:
                     ax.vlines(x, e.low, e.high, color=colour, alpha=0.35, linewidth=2)
             ax.axhline(0.5, color="grey", linestyle="--", linewidth=1)
-            ax.set_xscale("symlog")  # the lexical baseline computes no tokens
             ax.set_xlabel(f"{what.replace('_', ' ')} per answer")
         row[0].axvline(one.least, color="grey", linestyle=":", linewidth=1)
         row[0].set_ylabel("balanced accuracy, failures as wrong")
