@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import InputError, needs
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.optimize.data.imported import write_labels
 from faith_dspy.optimize.tracking.feedback import NAME, labels_of
 
-try:
+with needs("mlflow", "tune", "Aligning an MLflow judge"):
     from mlflow.genai.judges import AlignmentOptimizer
-except ModuleNotFoundError as exc:
-    raise MissingExtraError("mlflow", "tune", "aligning an MLflow judge") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

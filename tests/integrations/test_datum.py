@@ -73,29 +73,24 @@ def test_graded(recorded, case):
     assert sum(found.verdict_counts.values()) == 2
 
 
-def test_verdict_scores(recorded):
-    """axion's override: with 1 for a partly supported statement, full and partly give 1 instead of .75."""
-    scores = {"fully_supported": 1, "partially_supported": 1, "no_evidence": 0, "contradictory": 0, "not_supported": 0}
-    datum = {
-        "answer": "The tablet is taken with water. Adults take one tablet every six hours, after a meal.",
-        "contexts": ["Adults take one tablet of 200 mg every six hours with water."],
-    }
-    for options, score in (({}, 0.75), ({"verdict_scores": scores}, 1.0)):
-        judge, _ = recorded(verdicts="graded", **options)
-        (found,) = judge.batch(records([datum]))
-        assert found.score == score
+TABLET = ["Adults take one tablet of 200 mg every six hours with water."]
+LENIENT = {"fully_supported": 1, "partially_supported": 1, "no_evidence": 0, "contradictory": 0, "not_supported": 0}
 
 
-def test_strict_mode(recorded):
-    """axion's strict mode: no evidence counts −1, so that one of two supported is (1 − 1) / 2 = 0 instead of .5."""
-    datum = {
-        "answer": "The tablet is taken with water. The medicine may cause headaches.",
-        "contexts": ["Adults take one tablet of 200 mg every six hours with water."],
-    }
-    for strict, score in ((False, 0.5), (True, 0.0)):
-        judge, _ = recorded(verdicts="graded", strict_mode=strict)
-        (found,) = judge.batch(records([datum]))
-        assert found.score == score
+@pytest.mark.parametrize(
+    ("second", "options", "score"),
+    [
+        ("Adults take one tablet every six hours, after a meal.", {}, 0.75),  # (1 + .5) / 2
+        ("Adults take one tablet every six hours, after a meal.", {"verdict_scores": LENIENT}, 1.0),
+        ("The medicine may cause headaches.", {}, 0.5),
+        ("The medicine may cause headaches.", {"strict_mode": True}, 0.0),  # (1 - 1) / 2
+    ],
+)
+def test_verdict_scores_and_strict_mode(recorded, second, options, score):
+    """axion's override of what a verdict is worth, and its strict mode, in which no evidence counts −1."""
+    judge, _ = recorded(verdicts="graded", **options)
+    (found,) = judge.batch(records([{"answer": f"The tablet is taken with water. {second}", "contexts": TABLET}]))
+    assert found.score == score
 
 
 @pytest.mark.parametrize("granularity", ["sentence", "answer"])
