@@ -1,7 +1,6 @@
-"""What a study finds, as frozen data. Terminal, MLflow, card and exported judge are made from it.
+"""What a study finds, as frozen data: its variants, the test, and what is known of the champion.
 
-What a study checks about its champion – comparisons, costs, diagnosis – is in `faith_dspy.optimize.checks`. A
-study.json of another version need not load.
+Terminal, MLflow, card and exported judge are made from it. A study.json of another version need not load.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.optimize.checks import Comparison, CostPoint, Diagnosis
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, StatementAgreement
 from faith_dspy.scoring.evidence import EvidenceAgreement
+from faith_dspy.scoring.statistics import Estimate
 
 Kind = Literal["untuned", "lm", "baseline"]
 
@@ -46,7 +45,7 @@ class PredictionRow(_Result):
 
     id: str
     group: str
-    part: Literal["train", "dev", "test"]
+    part: Literal["dev", "test"] = "dev"
     label: bool
     """Whether people call it faithful."""
     predicted: bool | None
@@ -61,8 +60,6 @@ class PredictionRow(_Result):
     context: tuple[str, ...] = ()
     tags: dict[str, str] = Field(default_factory=dict)
     """Source, domain, language … as the labels file has them, and its ``group``."""
-    annotators: Any = None
-    """Each annotator's label, as given."""
     usage: Usage = Usage()
     """Of judging this answer."""
     extraction: Usage = Usage()
@@ -76,12 +73,14 @@ class VariantResult(_Result):
     kind: Kind
     description: str
     """One line: what the LM is asked, and how replies become verdicts."""
-    params: dict[str, str | int | float | bool]
-    status: Literal["done", "skipped", "failed"] = "done"
+    params: dict[str, str | int] = Field(default_factory=dict)
+    """What it was made of: granularity, instruction, optimizer, LM and seed; empty for a baseline."""
+    status: Literal["done", "skipped"] = "done"
     note: str | None = None
-    """Why it was skipped or failed."""
+    """Why it was skipped."""
     agreement: Agreement | None = None
-    """On answers. Probabilities and thresholds are cross-fitted: no answer is judged by a classifier that saw it."""
+    """On answers. Probabilities and thresholds are cross-fitted, or fitted on train for a baseline: no answer is judged
+    by a classifier that saw it."""
     lm_only: Agreement | None = None
     """The same with a classifier on the LM's probabilities alone, without lexical features."""
     untuned: Agreement | None = None
@@ -103,8 +102,6 @@ class VariantResult(_Result):
     """The same before compiling; empty where nothing was compiled."""
     search: tuple[dict[str, Any], ...] = ()
     """Of each instruction of the bank, where it was searched: ``name, auroc, balanced_accuracy, n``."""
-    learned: tuple[str, ...] = ()
-    """What compiling found, a sentence each."""
     predictions: tuple[PredictionRow, ...] = ()
     """On the devset."""
 
@@ -127,6 +124,149 @@ class TestResult(_Result):
     """On the chunk ids the judge names; None where no label names any."""
     usage: Usage = Usage()
     predictions: tuple[PredictionRow, ...] = ()
+
+
+class Difference(_Result):
+    """A minus B, with its interval."""
+
+    value: float | None = Field(default=None, allow_inf_nan=False)
+    low: float | None = Field(default=None, allow_inf_nan=False)
+    high: float | None = Field(default=None, allow_inf_nan=False)
+    p_value: float | None = Field(default=None, ge=0, le=1)
+    """Two-sided, from the same resamples."""
+    standard_error: float | None = Field(default=None, ge=0)
+    why: str | None = None
+    """Why the value or its interval is None."""
+
+
+class Comparison(_Result):
+    """Judge A against judge B on the same labels."""
+
+    n: int
+    balanced_accuracy: Difference
+    auroc: Difference
+    verdict: Literal["better", "not shown better", "worse"]
+    """By the interval of the difference in balanced accuracy: above 0, across it, below it."""
+    more_labels: int | None
+    """Labels beyond these n to exclude 0, should the difference stay as it is; None when it is excluded, or never will
+    be. With that many the chance to succeed is about one half."""
+    sentence: str
+    p_holm: float | None = Field(default=None, ge=0, le=1)
+    """Of the difference in balanced accuracy, corrected for the comparisons made beside it; None where it is the only
+    or the primary one."""
+
+
+class CostPoint(_Result):
+    """One way to judge: its agreement and its cost per answer."""
+
+    name: str
+    n: int
+    """Answers it was measured on: the champion's modes on train and dev, other variants on dev."""
+    balanced_accuracy: Estimate
+    """Predictions are cross-fitted: to choose by, not agreement with people."""
+    auroc: Estimate
+    lm_share: float
+    """Share of the answers an LM is asked about."""
+    calls: float
+    computed_tokens: float
+    """Prompt tokens that the server computes. Of the answers over one context, the first that the LM is asked about
+    pays for reading it."""
+    output_tokens: float
+    seconds: float
+    ask_about: str = "all"
+    """The option of `JudgeConfig`: every statement, or the weakest uncovered one."""
+    escalates_within: tuple[float, float] | None = None
+    """Of a cascade: probabilities (low, high) of the lexical judge within which the LM is asked. None: no cascade.
+    Equal ends: lexical features alone."""
+    difference: Difference
+    """Mean of balanced accuracy and AUROC minus that of the reference, on the answers both judged; interval of 90 %
+    from resampled groups, so that its lower end is a one-sided bound of 95 %."""
+    cheaper_mode: bool = False
+    """Whether it is the reference with fewer LM calls: a cascade, fewer statements, or lexical features alone."""
+    reference: bool = False
+    """Whether it is what the others are compared with: the champion with the LM asked about everything."""
+    exported: bool = False
+    """Whether it is what the study exports."""
+    cheapest: bool = False
+    """Whether it is the cheapest that is shown to be at most two points worse than the reference."""
+
+    @property
+    def cost(self) -> float:
+        """Tokens per answer, as `VariantResult.cost`: computed prompt tokens plus three times the completion tokens."""
+        return self.computed_tokens + 3 * self.output_tokens
+
+
+class ThresholdChoice(_Result):
+    """A threshold, and what it reaches on the probabilities it was chosen on. Intervals are 95 %."""
+
+    operating_point: str
+    threshold: float = Field(ge=0, le=1)
+    recall_unfaithful: Estimate
+    """Share of the unfaithful answers it stops."""
+    recall_faithful: Estimate
+    """Share of the faithful answers it passes."""
+    note: str | None = None
+    """What so few labels cannot assure."""
+
+
+class CalibrationCheck(_Result):
+    """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
+
+    before: Estimate
+    """Expected calibration error of the LM's own probability of the weakest statement."""
+    after: Estimate
+    """The same of the classifier's probability."""
+
+
+class ShortcutCheck(_Result):
+    """The judge's probability against the answer's length, which is not evidence."""
+
+    alone: dict[str, Estimate]
+    """AUROC of each length feature alone; below 0.5 longer answers are more often unfaithful."""
+    auroc: Estimate
+    """Of the judge's probability, all answers."""
+    within: Estimate
+    """The same over pairs of answers from one third by length: what length cannot explain."""
+
+
+class Ablated(_Result):
+    """The classifier without some of its features, cross-fitted. Differences are the full classifier minus this one,
+    paired on resamples of whole groups."""
+
+    without: str
+    """A feature's name, ``the LM`` or ``lexical features``."""
+    balanced_accuracy: Difference
+    """Above 0: the features help."""
+    auroc: Difference
+    """Above 0: the features help."""
+
+
+class GroupResult(_Result):
+    """One group of test answers."""
+
+    facet: str
+    """What is grouped by: a tag of the labels file, such as ``source``, or ``language``."""
+    name: str
+    n: int
+    agreement: Agreement | None = None
+    """None with too few answers of a label to measure it."""
+
+
+class Diagnosis(_Result):
+    """What is known of the champion beside its agreement. All but ``test`` entries and groups is cross-fitted on train
+    and dev."""
+
+    threshold: ThresholdChoice
+    """For the user's operating point."""
+    review_range: dict[str, str] = Field(default_factory=dict)
+    """What needs review, and how right the judge is otherwise, a sentence each: ``cross-fitted`` and ``test``."""
+    calibration: dict[str, CalibrationCheck] = Field(default_factory=dict)
+    """The LM's own probability against the classifier's: ``cross-fitted`` and ``test``; empty where the LM has none."""
+    shortcuts: ShortcutCheck
+    ablation: tuple[Ablated, ...] = ()
+    """Without the LM, without lexical features, then without each feature, the most missed first."""
+    groups: tuple[GroupResult, ...] = ()
+    """The champion on the testset by source, domain, language …"""
 
 
 class StudySetup(_Result):

@@ -22,14 +22,14 @@ from faith_dspy.optimize.data.parts import Parts, read_parts
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
 from faith_dspy.optimize.options import Options, Tracker, View
 from faith_dspy.optimize.reporting.markdown import card
-from faith_dspy.optimize.results import StudyResult, StudySetup, VariantResult
+from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup, VariantResult
 from faith_dspy.optimize.select.champion import MARGIN, Promotion, choose, promote, test_price
 from faith_dspy.optimize.select.cost import cost_sentences
 from faith_dspy.optimize.select.evaluate import scorable
 from faith_dspy.optimize.select.modes import as_judged_by
 from faith_dspy.optimize.select.plan import Plan, plan
-from faith_dspy.optimize.select.spending import Allowance, Cost
-from faith_dspy.optimize.select.trial import BASELINES, Trial, judge_of, skipped, try_baseline, try_variant
+from faith_dspy.optimize.select.spending import NOTHING, Cost, reserving
+from faith_dspy.optimize.select.trial import Trial, judge_of, skipped, try_baselines, try_variant
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import digest
@@ -38,8 +38,8 @@ from faith_dspy.scoring.annotators import annotator_agreement
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from faith_dspy.lm import Meter
     from faith_dspy.lm.endpoint import LMIdentity
-    from faith_dspy.optimize.checks import Diagnosis
     from faith_dspy.schema import LabelledExample
 
 __all__ = ["Options", "Tracker", "View", "run", "study_id"]
@@ -77,11 +77,11 @@ def _run(
     view.say(parts.sentence)
     with metered(planned.limits) as meter:
         track = tracker(setup)
-        baselines = [try_baseline(name, parts, options.seed) for name in BASELINES]
+        baselines = try_baselines(parts, options.seed)
         for baseline in baselines:
             track.variant(baseline)
-        tried = _try_variants(planned, parts, options, setup, Allowance(meter), view, track)
-        promotion = promote(tried.trials, baselines, parts, options, Allowance(meter), view)
+        tried = _try_variants(planned, parts, options, setup, meter, view, track)
+        promotion = promote(tried.trials, baselines, parts, options, meter, view)
         usage, replayed = meter.usage, meter.replayed
     result = StudyResult(
         **dict(setup) | {"split": setup.split | {"used": setup.split["used"] | {"test": len(promotion.test)}}},
@@ -117,7 +117,7 @@ class _Tried(NamedTuple):
 
 
 def _try_variants(
-    planned: Plan, parts: Parts, options: Options, setup: StudySetup, allowance: Allowance, view: View, track: Tracker
+    planned: Plan, parts: Parts, options: Options, setup: StudySetup, meter: Meter, view: View, track: Tracker
 ) -> _Tried:
     """Try one variant after the other, as long as enough is left to test the best one."""
     trials: dict[str, Trial] = {}
@@ -126,26 +126,22 @@ def _try_variants(
     lm_name = str(setup.lm["name"])
     try:
         for variant in planned.variants:
-            why = None
-            if trials and minutes is not None and allowance.seconds > minutes * 60:
-                why = f"the {minutes:g} minutes for trying variants were over"
-            else:
-                try:
-                    with allowance.reserving(_reserve(trials, len(parts.test))):
-                        trial = try_variant(variant, parts, planned.budget, options, lm_name, view)
-                    trials[variant.name] = trial
-                except ConfigError as exc:
-                    why = str(exc)
-                except LimitReachedError as exc:
-                    if not trials:
-                        raise InputError(
-                            f"{exc} before the untuned judge was measured on the {len(parts.dev)} answers of dev; "
-                            "raise the limit, or give fewer answers with a smaller budget."
-                        ) from exc
-                    why = str(exc)
-            results.append(skipped(variant, why, options, lm_name) if why else trials[variant.name].result)
-            if why:
+            try:
+                if trials and minutes is not None and meter.seconds > minutes * 60:
+                    raise LimitReachedError(f"the {minutes:g} minutes for trying variants were over")
+                with reserving(meter, _reserve(trials, len(parts.test))):
+                    trial = try_variant(variant, parts, planned.budget, options, lm_name, view)
+            except (ConfigError, LimitReachedError) as exc:
+                if isinstance(exc, LimitReachedError) and not trials:
+                    raise InputError(
+                        f"{exc} before the untuned judge was measured on the {len(parts.dev)} answers of dev; "
+                        "raise the limit, or give fewer answers with a smaller budget."
+                    ) from exc
+                results.append(skipped(variant, str(exc), options, lm_name))
                 view.say(f"{variant.name}: skipped, {results[-1].note}")
+            else:
+                trials[variant.name] = trial
+                results.append(trial.result)
             track.variant(results[-1])
     except KeyboardInterrupt:
         if UNTUNED not in trials:
@@ -158,9 +154,9 @@ def _try_variants(
 def _reserve(trials: dict[str, Trial], tested: int) -> Cost:
     """What it would cost to test the best variant so far and the untuned judge."""
     if not trials:
-        return Cost()
-    results = {name: t.result for name, t in trials.items()}
-    return test_price(results, choose(list(results.values())).name).times(tested * MARGIN)
+        return NOTHING
+    best = choose([t.result for t in trials.values()]).name
+    return test_price(trials, best).times(tested * MARGIN)
 
 
 def _diagnose(promotion: Promotion, seed: int, view: View) -> Diagnosis:
@@ -189,22 +185,16 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
     """Write the judge to ``out`` with what was measured of it, and with dev answers that loading it reproduces."""
     tested = result.tested("champion")
     judge = promotion.judge
+    kept = {"study_id", "label_set_hash", "labels_file", "split", "budget", "seed", "finished", "seconds"}
     judge.manifest = {
-        "study_id": result.study_id,
+        **result.model_dump(mode="json", include=kept),
         "variant": result.champion,
-        "label_set_hash": result.label_set_hash,
-        "labels_file": result.labels_file,
+        "operating_point": str(options.operating_point),
         "agreement": tested.agreement.model_dump(mode="json"),
         "untuned_agreement": result.tested("untuned").agreement.model_dump(mode="json"),
-        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
-        "operating_point": str(options.operating_point),
-        "split": result.split,
-        "budget": result.budget,
-        "seed": result.seed,
-        "seconds": round(result.seconds, 1),
-        "usage": tested.usage.model_dump(mode="json"),
         "lexical_baseline_agreement": result.tested("lexical-baseline").agreement.model_dump(mode="json"),
-        "finished": result.finished,
+        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
+        "usage": tested.usage.model_dump(mode="json"),
     }
     judged = [as_judged_by(judge, e) for e in scorable(trial.dev)]
     escalated, settled = ([e for e in judged if bool(e.raw_judgment.escalated) is side] for side in (True, False))

@@ -74,9 +74,8 @@ def import_(
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imported import write_labels
+    from faith_dspy.optimize.data.imported import parse_words, write_labels
     from faith_dspy.optimize.data.tables import import_labels, parse_columns
-    from faith_dspy.optimize.data.votes import parse_words
 
     check_writable(out)
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
@@ -100,8 +99,7 @@ def pull(
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imported import write_labels
-    from faith_dspy.optimize.data.votes import parse_words
+    from faith_dspy.optimize.data.imported import parse_words, write_labels
     from faith_dspy.optimize.tracking.feedback import pull as run
     from faith_dspy.optimize.tracking.store import connect
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from faith_dspy.optimize.checks import ThresholdChoice
+    from faith_dspy.optimize.results import ThresholdChoice
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -13,16 +13,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from faith_dspy.errors import ConfigError, InputError
-from faith_dspy.optimize.checks import ThresholdChoice
+from faith_dspy.optimize.results import ThresholdChoice
 from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores, wilson
+from faith_dspy.scoring.statistics import wilson
 from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.checks import Difference
+    from faith_dspy.optimize.results import Difference
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Bools, Floats
 
@@ -95,11 +95,8 @@ def threshold_for(
       faithful answers.
 
     ``probabilities`` (cross-fitted), ``labels`` (True = faithful) and ``groups`` are of the same answers; answers with
-    None are left out. Intervals resample groups. `InputError` when lengths differ, or without a probability for
-    answers of both labels.
+    None are left out. Intervals resample groups. `InputError` without a probability for answers of both labels.
     """
-    check_labels(labels, probabilities=probabilities, groups=groups)
-    check_scores(probabilities)
     at = [i for i, p in enumerate(probabilities) if p is not None]
     p = np.array([probabilities[i] for i in at], dtype=np.float64)
     y = np.array([bool(labels[i]) for i in at], dtype=bool)
@@ -130,10 +127,8 @@ def threshold_for(
     return ThresholdChoice(
         operating_point=str(operating_point),
         threshold=t,
-        balanced_accuracy=found.balanced_accuracy,
         recall_unfaithful=recall,
         recall_faithful=found.recall_faithful,
-        cost=_mean_cost(y, passed, value, kept, seed) if operating_point.kind == "cost" and value else None,
         note=" ".join(notes) or None,
     )
 
@@ -146,11 +141,6 @@ def _threshold_that_stops(wanted: int, p: Floats, y: Bools) -> float:
         raise InputError(f"got unfaithful answers with the score {low:g}: no threshold stops {wanted} unfaithful ones")
     middle = low + (high - low) / 2
     return middle if middle > low else high
-
-
-def _mean_cost(y: Bools, passed: Bools, ratio: float, groups: Sequence[str], seed: int) -> Estimate:
-    each = np.where(y, ~passed, passed * ratio).astype(np.float64)
-    return bootstrap(lambda w: {"cost": w @ each / w.sum(axis=1)}, len(y), groups, {"cost": ""}, seed=seed)["cost"]
 
 
 def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement, auroc: Difference) -> str:

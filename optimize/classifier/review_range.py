@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faith_dspy.optimize.checks import ReviewRangeCheck
-from faith_dspy.scoring.agreement import measure
-from faith_dspy.scoring.statistics import Estimate, check_labels, wilson
+from faith_dspy.report.numbers import percent
+from faith_dspy.scoring.statistics import wilson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +29,6 @@ def review_range_for(
     a twentieth of all, stay outside on each side; a side with fewer answers is all inside (its bound is 0 or 1).
     Answers whose probability is None are left out.
     """
-    check_labels(labels, probabilities=probabilities)
     known = [(p, y) for p, y in zip(probabilities, labels, strict=True) if p is not None]
     p, y = np.array([p for p, _ in known]), np.array([y for _, y in known], dtype=bool)
     passed, least = p >= threshold, max(5, len(p) // 20)
@@ -60,51 +58,25 @@ def _distance_to_be_sure(beyond: Floats, right: Bools, least: int) -> float | No
     return 0.0 if i == 0 else float(distance[i - 1] + distance[i]) / 2
 
 
-def measure_review_range(
-    review_range: tuple[float, float],
-    threshold: float,
-    probabilities: Sequence[float | None],
-    labels: Sequence[bool],
-    *,
-    groups: Sequence[str] | None = None,
-    seed: int = 0,
-) -> ReviewRangeCheck:
-    """The share of answers inside a review range, and how good the judge is on the others.
+def review_range_sentence(
+    review_range: tuple[float, float], probabilities: Sequence[float | None], labels: Sequence[bool]
+) -> str:
+    """The share of answers inside a review range, and how often the judge is right on the others (Wilson's intervals).
 
     Answers whose probability is None are left out.
     """
-    check_labels(labels, probabilities=probabilities, groups=groups)
-    at = [i for i, p in enumerate(probabilities) if p is not None]
-    p = np.array([probabilities[i] for i in at], dtype=np.float64)
-    y = np.array([bool(labels[i]) for i in at], dtype=bool)
-    inside = (p >= review_range[0]) & (p < review_range[1])
-    rest = np.flatnonzero(~inside)
-    balanced = Estimate(why="every answer goes to a person")
-    if len(rest):
-        kept = [str(at[i]) if groups is None else groups[at[i]] for i in rest]
-        verdicts = (p[rest] >= threshold).tolist()
-        balanced = measure(y[rest].tolist(), verdicts, [None] * len(rest), groups=kept, seed=seed).balanced_accuracy
-    share_inside = float(inside.mean()) if len(p) else 0.0
-    sides = (y[~inside & (p >= threshold)], ~y[~inside & (p < threshold)])
-    passed_right, stopped_right = (wilson(int(right.sum()), len(right)) for right in sides)
-    return ReviewRangeCheck(
-        low=review_range[0],
-        high=review_range[1],
-        sure=SURE,
-        inside=share_inside,
-        passed_right=passed_right,
-        stopped_right=stopped_right,
-        balanced_accuracy=balanced,
-        sentence=_sentence(review_range, share_inside, passed_right, stopped_right),
-    )
-
-
-def _sentence(review_range: tuple[float, float], inside: float, passed_right: Estimate, stopped_right: Estimate) -> str:
-    def percent(e: Estimate) -> str:
-        return f"{e.value:.0%}" + (f" [{e.low:.0%}, {e.high:.0%}]" if e.low is not None and e.high is not None else "")
-
-    sides = (("passed", "faithful", passed_right), ("stopped", "unfaithful", stopped_right))
-    between = f"{inside:.0%} of the answers, those between {review_range[0]:.2f} and {review_range[1]:.2f}"
-    right = [f"{percent(e)} of the {verdict} are {label}" for verdict, label, e in sides if e.value is not None]
-    none = [f"none is {verdict}" for verdict, _, e in sides if e.value is None]
-    return f"{between}. Of the others {' and '.join([*right, *none])}." if right else f"{between}: no other is left."
+    low, high = review_range
+    known = [(p, y) for p, y in zip(probabilities, labels, strict=True) if p is not None]
+    inside = sum(low <= p < high for p, _ in known) / max(1, len(known))
+    text = f"{inside:.0%} of the answers, those between {low:.2f} and {high:.2f}"
+    sides = {
+        ("passed", "faithful"): [y for p, y in known if p >= high],
+        ("stopped", "unfaithful"): [not y for p, y in known if p < low],
+    }
+    if not any(sides.values()):
+        return f"{text}: no other is left."
+    told = [
+        f"{percent(wilson(sum(right), len(right)))} of the {verdict} are {label}" if right else f"none is {verdict}"
+        for (verdict, label), right in sides.items()
+    ]
+    return f"{text}. Of the others {' and '.join(told)}."

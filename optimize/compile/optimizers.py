@@ -2,23 +2,21 @@
 
 It takes a `Task` and returns the stage with its new prompts. It asks verdicts of the judge's LM through
 ``task.student`` only, whose predictions have ``error`` set, and nothing else, where the LM failed; the metric scores
-those 0. It raises `ConfigError` where it cannot run on these labels, and `MissingExtraError` where a package is
-missing, before any call. Whatever else it raises is reported as the proposer's fault if it is in `PROPOSING`.
+those 0. It raises `ConfigError` where it cannot run on these labels. Whatever else it raises is reported as the
+proposer's fault if it is in `PROPOSING`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
-import logging
-from importlib.util import find_spec
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy.adapters import ChatAdapter
 from dspy.teleprompt.gepa import InstructionProposer
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, MissingExtraError
+from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm import MeteredLM, preflight
 from faith_dspy.optimize.compile.examples import balanced, short
 from faith_dspy.optimize.compile.instruction_search import search
@@ -26,7 +24,7 @@ from faith_dspy.optimize.compile.metric import failed
 from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 BOOTSTRAP_FROM = 40
 """Statements that demos are bootstrapped from."""
@@ -68,8 +66,6 @@ def bootstrap(task: Task) -> Compiled[Stage]:
 
 def mipro(task: Task) -> Compiled[Stage]:
     """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE on dev."""
-    if find_spec("optuna") is None:  # MIPROv2 itself finds out after it has paid for bootstrapping and proposals
-        raise MissingExtraError("optuna", "tune", "The optimizer mipro")
     valset = balanced(task.dev, task.effort.compare_on, task.seed)
     candidates = task.effort.candidates + 2  # the first is the seed instruction, the first set of demos is empty
     optimizer = dspy.MIPROv2(
@@ -195,8 +191,9 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
 
     given = task._replace(student=task.student.deepcopy(), metric=counted_metric, proposer=proposer)
     try:
-        # Proposals are long replies in several fields: DSPy's adapter, not the compact one.
-        with dspy.context(adapter=ChatAdapter()), _quiet():
+        # DSPy's optimizers print and log as they go; the study has its own display. Proposals are long replies in
+        # several fields: DSPy's adapter, not the compact one.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), dspy.context(adapter=ChatAdapter()):
             compiled = OPTIMIZERS[name](given)
     except Exception as exc:
         check_lm()
@@ -210,18 +207,3 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
         ) from exc
     check_lm()
     return compiled._replace(asked=asked, failed=without_verdict)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """DSPy's optimizers print and log as they go, some in their constructors; the study has its own display."""
-    loggers = [logging.getLogger(n) for n in ("dspy.evaluate.evaluate", "dspy.teleprompt")]
-    levels = [log.level for log in loggers]
-    for log in loggers:
-        log.setLevel(logging.WARNING)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        for log, level in zip(loggers, levels, strict=True):
-            log.setLevel(level)

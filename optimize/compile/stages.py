@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError, MissingExtraError
+from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.extraction import Extractor, extraction_examples, extraction_metric
 from faith_dspy.optimize.compile.metric import agreement_metric
@@ -58,22 +58,19 @@ def compiled_judge(
 
     notes: list[str] = []
     extraction: Compiled[Stage] | None = None
-    try:
-        with dspy.context(lm=judge.lm):
-            if judge.program.extract is not None and optimizer != "search":  # the bank holds no extraction prompts
-                rows = [extraction_examples(part) for part in (train, dev)]
-                of = [len(part) for part in rows]
-                if min(of) < MIN_EXTRACTIONS:
-                    few = f"{of[0]} answers of train and {of[1]} of dev"
-                    notes.append(f"extraction: as it was, only {few} have people's own statements throughout")
-                else:
-                    less = effort._replace(compare_on=max(2, effort.compare_on // 4))
-                    extraction = compiled(Extractor(judge.program.extract), rows, extraction_metric, less)
-                    notes.append(f"extraction: compiled on {of[0]} answers with people's own statements")
-            rows, note = _verification_rows(judge, optimizer, train, dev)
-            verification = compiled(judge.program.verify, rows, agreement_metric, effort)
-    except MissingExtraError as exc:
-        raise ConfigError(str(exc)) from exc
+    with dspy.context(lm=judge.lm):
+        if judge.program.extract is not None and optimizer != "search":  # the bank holds no extraction prompts
+            rows = [extraction_examples(part) for part in (train, dev)]
+            of = [len(part) for part in rows]
+            if min(of) < MIN_EXTRACTIONS:
+                few = f"{of[0]} answers of train and {of[1]} of dev"
+                notes.append(f"extraction: as it was, only {few} have people's own statements throughout")
+            else:
+                less = effort._replace(compare_on=max(2, effort.compare_on // 4))
+                extraction = compiled(Extractor(judge.program.extract), rows, extraction_metric, less)
+                notes.append(f"extraction: compiled on {of[0]} answers with people's own statements")
+        rows, note = _verification_rows(judge, optimizer, train, dev)
+        verification = compiled(judge.program.verify, rows, agreement_metric, effort)
 
     verifier: Any = verification.result.part
     new = judge.copy(config=judge.config.model_copy(update={"instruction": verifier.instruction}))

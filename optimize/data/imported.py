@@ -1,4 +1,7 @@
-"""Labels that came from elsewhere – another tool's file, people's feedback in MLflow – as lines of a labels file."""
+"""Labels that came from elsewhere – another tool's file, people's feedback in MLflow – as lines of a labels file.
+
+What their words mean, several people's labels of one answer as one, and the file that is written.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import write_file
+from faith_dspy.scoring.annotators import rating, vote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class ImportedLabels(BaseModel, extra="forbid", frozen=True):
@@ -52,3 +58,31 @@ def write_labels(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     if not rows:
         raise InputError(f"there is no labelled answer to write to {path}.")
     write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def parse_words(settings: Iterable[str]) -> dict[str, bool]:
+    """Parse the meaning of label words, written as ``grounded=true``, ``made up=false``."""
+    words = {}
+    for setting in settings:
+        word, equals, truth = (part.strip() for part in setting.rpartition("="))
+        if not equals or not word or truth.lower() not in _TRUTH:
+            raise InputError(f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false.")
+        words[word.casefold()] = _TRUTH[truth.lower()]
+    return words
+
+
+def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
+    """Whether a label means faithful: by ``words``, else as `annotators.vote` reads it; None if neither knows it."""
+    return words.get(str(label).strip().casefold(), vote(label, top))
+
+
+def best_rating(labels: Iterable[Any]) -> float:
+    """The highest rating among labels, at least 1; only that rating means faithful."""
+    return max([1.0, *(r for label in labels if (r := rating(label)) is not None)])
+
+
+def majority(votes: Iterable[bool | None]) -> bool | None:
+    """The label of more than half of the votes that are not None; None at a tie, or without votes."""
+    given = [v for v in votes if v is not None]
+    margin = 2 * sum(given) - len(given)
+    return None if margin == 0 else margin > 0

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, LabelsError, in_short
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
-from faith_dspy.optimize.data.imported import ImportedLabels
-from faith_dspy.optimize.data.votes import best_rating, majority, meaning
+from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.statistics import need
 from faith_dspy.text.sentences import carries_statement, sentences

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import label_set_hash
-from faith_dspy.optimize.checks import Comparison
 from faith_dspy.optimize.monitoring.prevalence import Prevalence, faithful_share
+from faith_dspy.optimize.results import Comparison
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.report.numbers import points
 from faith_dspy.schema import Usage

@@ -9,8 +9,7 @@ from faith_dspy.report.numbers import estimate, number, percent, points
 from faith_dspy.report.tables import Table, table_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.checks import Diagnosis
-    from faith_dspy.optimize.results import StudyResult, VariantResult
+    from faith_dspy.optimize.results import Diagnosis, StudyResult, VariantResult
 
 _VISIBLE = 0.005
 """A weight that is not written as .00."""
@@ -49,7 +48,7 @@ def _diagnosis_in_words(d: Diagnosis) -> list[str]:
         "classifier's."
         for part, c in d.calibration.items()
     ]
-    out += [f"Needs review ({part}): {r.sentence}" for part, r in d.review_range.items()]
+    out += [f"Needs review ({part}): {r}" for part, r in d.review_range.items()]
     alone = ", ".join(f"{name} alone {estimate(e)}" for name, e in s.alone.items())
     out.append(
         f"Length is not evidence: the classifier's AUROC is {estimate(s.auroc)}, among answers of about the same "

@@ -10,8 +10,7 @@ from faith_dspy.scoring.statistics import need
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.checks import CostPoint
-    from faith_dspy.optimize.results import PredictionRow, StudyResult
+    from faith_dspy.optimize.results import CostPoint, PredictionRow, StudyResult
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import InputError
-from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.results import PredictionRow, TestResult
 from faith_dspy.optimize.select.comparison import Side, compare, holm
-from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, loses_at_most_margin
+from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
     agreement,
-    classifier_example,
-    fit,
+    baseline_rows,
+    judge_agreement,
     judged_rows,
     scorable,
-    test_result,
+    usage_of,
     verify,
-    without_lm,
 )
 from faith_dspy.optimize.select.modes import Modes, build_judge, fit_modes
-from faith_dspy.optimize.select.spending import Allowance, Cost
-from faith_dspy.optimize.select.trial import majority_rows
+from faith_dspy.optimize.select.spending import Cost, affords
 from faith_dspy.optimize.select.variants import UNTUNED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.checks import Comparison, CostPoint
+    from faith_dspy.judge import Judge
+    from faith_dspy.lm import Meter
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
-    from faith_dspy.optimize.results import VariantResult
+    from faith_dspy.optimize.results import Comparison, CostPoint, VariantResult
     from faith_dspy.optimize.select.trial import Trial
     from faith_dspy.schema import LabelledExample
 
@@ -77,14 +74,14 @@ def choose(results: Sequence[VariantResult], prefer: str = "agreement", seed: in
     best = min((v for score, v in scored if score >= top - TIE), key=lambda v: v.cost)
     if prefer != "cheapest":
         return best
-    fair = [v for _, v in scored if loses_at_most_margin(difference(v.predictions, best.predictions, seed))]
+    fair = [v for _, v in scored if not_worse(difference(v.predictions, best.predictions, seed))]
     return min([best, *fair], key=lambda v: v.cost)
 
 
-def test_price(results: Mapping[str, VariantResult], name: str) -> Cost:
+def test_price(trials: Mapping[str, Trial], name: str) -> Cost:
     """What it costs to judge one test answer by that variant and by the untuned judge, as dev did."""
-    costs = [Cost.per_answer(results[n].usage, results[n].judged) for n in sorted({name, UNTUNED})]
-    return costs[0].plus(costs[1]) if len(costs) > 1 else costs[0]
+    results = [trials[n].result for n in {name, UNTUNED}]
+    return Cost.sum(Cost.per_answer(r.usage, r.judged) for r in results)
 
 
 def promote(
@@ -92,7 +89,7 @@ def promote(
     baselines: Sequence[VariantResult],
     parts: Parts,
     options: Options,
-    allowance: Allowance,
+    meter: Meter,
     view: View,
 ) -> Promotion:
     """Choose the champion on dev, fit it on train and dev, then test it, the untuned judge and the baselines.
@@ -103,7 +100,7 @@ def promote(
     results = [*baselines, *(t.result for t in trials.values())]
     champion, untuned = trials[choose(results, options.prefer, seed).name], trials[UNTUNED]
     name = champion.result.name
-    train, tested, notes = _affordable({k: t.result for k, t in trials.items()}, champion, parts, allowance)
+    train, tested, notes = _affordable(trials, champion, parts, meter)
 
     with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
         known = [*champion.dev, *verify(champion.judge, train, advance, partial=True)]
@@ -125,9 +122,9 @@ def promote(
         test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
         notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
     found = (
-        test_result("champion", "lm", test, judge, seed),
-        test_result("untuned", "untuned", by_untuned, untuned.judge, seed),
-        *_test_baselines(test, known, modes, seed),
+        _test_judge("champion", test, judge, seed),
+        _test_judge("untuned", by_untuned, untuned.judge, seed),
+        *_test_baselines(test, known, seed),
     )
     return Promotion(
         name=name,
@@ -143,7 +140,7 @@ def promote(
 
 
 def _affordable(
-    results: Mapping[str, VariantResult], champion: Trial, parts: Parts, allowance: Allowance
+    trials: Mapping[str, Trial], champion: Trial, parts: Parts, meter: Meter
 ) -> tuple[list[LabelledExample], list[LabelledExample], tuple[str, ...]]:
     """As much of train and test as the limits still pay for: first the test, then train for the classifier.
 
@@ -151,9 +148,9 @@ def _affordable(
     """
     shown = demo_ids(champion.judge, parts.train)
     train = [e for e in parts.train if e.id not in shown]
-    price = test_price(results, champion.result.name)
+    price = test_price(trials, champion.result.name)
     each = Cost.per_answer(champion.result.usage, champion.result.judged)
-    n = min(len(parts.test), allowance.affords(price.times(MARGIN)))
+    n = min(len(parts.test), affords(meter, price.times(MARGIN)))
     tested = parts.test[:n]
     too_few = len({e.group_key for e in tested}) < MIN_GROUPS or len({e.label for e in tested}) < 2
     if too_few and n < len(parts.test):
@@ -161,7 +158,7 @@ def _affordable(
             f"the limits leave {n} answers to test on, too few to say anything; one costs {price.calls:.0f} calls and "
             f"{price.tokens:.0f} tokens. Raise the limit."
         )
-    rest = min(len(train), allowance.affords(each.times(MARGIN), reserve=price.times(n * MARGIN)))
+    rest = min(len(train), affords(meter, each.times(MARGIN), reserve=price.times(n * MARGIN)))
     notes: tuple[str, ...] = ()
     if n < len(parts.test) or rest < len(train):
         notes = (
@@ -171,30 +168,33 @@ def _affordable(
     return train[:rest], tested, notes
 
 
-def _test_baselines(
-    test: Sequence[JudgedExample], known: Sequence[JudgedExample], modes: Modes, seed: int
-) -> list[TestResult]:
+def _test_judge(
+    name: Literal["champion", "untuned"], judged: Sequence[JudgedExample], judge: Judge, seed: int
+) -> TestResult:
+    found = judge_agreement(judged, judge, seed)
+    assert found.answers is not None  # every answer of a testset is labelled
+    return TestResult(
+        name=name,
+        kind="untuned" if name == "untuned" else "lm",
+        agreement=found.answers,
+        statements=found.statements,
+        evidence=found.evidence,
+        usage=usage_of(judged),
+        predictions=_of_test(judged_rows(judged, judge)),
+    )
+
+
+def _test_baselines(test: Sequence[JudgedExample], known: Sequence[JudgedExample], seed: int) -> list[TestResult]:
     """The baselines, fitted on the labels that the champion's classifier was fitted on."""
-    plain = without_lm(e.example for e in test)
-    lexical_judge = Judge(NO_LM, config=JudgeConfig(), classifier=modes.lexical.fitted.classifier)
-    lexical = judged_rows(plain, lexical_judge, "test")
-    length = fit(scorable(without_lm(e.example for e in known)), "length", seed).classifier
-    by_length = []
-    for row, judged in zip(lexical, plain, strict=True):
-        example = classifier_example(judged)
-        p = length.answer.probability([None] * len(example.statements), example.features)
-        passed = None if p is None else p >= length.threshold
-        by_length.append(row.model_copy(update={"probability": p, "predicted": passed}))
-    majority = [r.model_copy(update={"part": "test"}) for r in majority_rows(plain, [e.example for e in known])]
-
-    def result(name: str, rows: Sequence[PredictionRow]) -> TestResult:
-        return TestResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=tuple(rows))
-
+    found = baseline_rows([e.example for e in test], [e.example for e in known], seed)
     return [
-        result("lexical-baseline", lexical),
-        result("length-baseline", by_length),
-        result("majority-baseline", majority),
+        TestResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
+        for name, rows in found.items()
     ]
+
+
+def _of_test(rows: Sequence[PredictionRow]) -> tuple[PredictionRow, ...]:
+    return tuple(r.model_copy(update={"part": "test"}) for r in rows)
 
 
 def _compare(champion: TestResult, other: TestResult) -> Comparison:

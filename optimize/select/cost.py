@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.optimize.checks import CostPoint, Difference
-from faith_dspy.optimize.select.comparison import NO_DIFFERENCE
+from faith_dspy.optimize.results import CostPoint, Difference
+from faith_dspy.optimize.select.comparison import NO_DIFFERENCE, paired_bootstrap
 from faith_dspy.optimize.select.evaluate import agreement
 from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import need, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.config import JudgeConfig
     from faith_dspy.optimize.results import PredictionRow, VariantResult
+    from faith_dspy.optimize.select.comparison import Metrics
     from faith_dspy.scoring.statistics import Floats
 
 MARGIN = 0.02
@@ -24,7 +24,6 @@ MARGIN = 0.02
 confidence, to lose at most this much."""
 ENOUGH = 50
 """Answers of each label from which on a cheaper mode may be exported in the champion's place."""
-_RESAMPLES = 1000
 
 
 def cost_table(
@@ -42,18 +41,34 @@ def compare_costs(candidates: Sequence[Candidate], reference: str, seed: int = 0
     """All candidates as points, the cheapest first, each compared with the one named ``reference``."""
     standard = next(c for c in candidates if c.name == reference)
     points = [_point(c, standard, seed) for c in candidates]
-    cheapest = min((p for p in points if not_worse(p)), key=lambda p: p.cost)
+    cheapest = min((p for p in points if p.reference or not_worse(p.difference)), key=lambda p: p.cost)
     points.sort(key=lambda p: (p.cost, p.name))
     return tuple(p.model_copy(update={"cheapest": p is cheapest}) for p in points)
 
 
-def not_worse(point: CostPoint) -> bool:
-    """Whether it is shown to be at most `MARGIN` worse than the reference."""
-    return point.reference or loses_at_most_margin(point.difference)
+def _point(candidate: Candidate, standard: Candidate, seed: int) -> CostPoint:
+    rows, n = candidate.rows, max(1, len(candidate.rows))
+    measured, total = agreement(rows, seed), sum((r.usage for r in rows), Usage())
+    return CostPoint(
+        name=candidate.name,
+        n=len(rows),
+        balanced_accuracy=measured.balanced_accuracy,
+        auroc=measured.auroc,
+        lm_share=sum(r.usage.calls > 0 for r in rows) / n,
+        calls=total.calls / n,
+        computed_tokens=total.computed_tokens / n,
+        output_tokens=total.output_tokens / n,
+        seconds=total.seconds / n,
+        cheaper_mode=candidate.cheaper_mode,
+        ask_about=candidate.ask_about,
+        escalates_within=candidate.escalates_within,
+        difference=difference(rows, standard.rows, seed),
+        reference=candidate is standard,
+    )
 
 
-def loses_at_most_margin(difference: Difference) -> bool:
-    """Whether the lower end of the interval is within `MARGIN`."""
+def not_worse(difference: Difference) -> bool:
+    """Whether at most `MARGIN` is lost, by the lower end of the interval."""
     return difference.low is not None and difference.low >= -MARGIN
 
 
@@ -65,7 +80,7 @@ def choose_mode(points: Sequence[CostPoint], labels: Sequence[bool], prefer: str
     of each label (``labels``: of the answers it was measured on), and still with an LM. Of those the cheapest.
     """
     full = next(p for p in points if p.reference)
-    fair = [p for p in points if p.cheaper_mode and not_worse(p)]
+    fair = [p for p in points if p.cheaper_mode and not_worse(p.difference)]
     if prefer != "cheapest":
         enough = min(sum(labels), len(labels) - sum(labels)) >= ENOUGH
         fair = [p for p in fair if enough and p.lm_share and (p.difference.value or 0.0) >= -NO_DIFFERENCE]
@@ -75,53 +90,37 @@ def choose_mode(points: Sequence[CostPoint], labels: Sequence[bool], prefer: str
 def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], seed: int = 0) -> Difference:
     """The figure that variants are chosen by, of the first minus of the second, on the answers both have.
 
-    Both are measured on the same resamples of whole groups; the interval is of 90 %. None where most resamples hold one
-    label only.
+    An interval of 90 %, so that its lower end is a one-sided bound of 95 % (`paired_bootstrap`).
     """
-    need("numpy", "Comparing judges")
-    import numpy as np
-
     both = {r.id for r in rows} & {r.id for r in others}
     order = sorted({(r.group, r.id) for r in rows if r.id in both})
     if not order:
         return Difference(why="no answer was judged by both")
-    resamples = resample_weights(len(order), [g for g, _ in order], _RESAMPLES, seed)
-    drawn = np.concatenate([np.ones((1, len(order))), *resamples])
-    one, other = (_selection_scores([r for r in side if r.id in both], order, drawn) for side in (rows, others))
-    value, *draws = (one - other).tolist()
-    kept = [d for d in draws if not np.isnan(d)]
-    if np.isnan(value):
-        return Difference(why="all these answers have the same label, or none was scored")
-    if len(kept) <= _RESAMPLES / 2:
-        return Difference(value=value, why="no interval: more than half of the resamples have one class only")
-    low, high = np.quantile(kept, [0.05, 0.95]).tolist()
-    return Difference(value=value, low=low, high=high, standard_error=float(np.std(kept, ddof=1)))
+    sides = (_selection_score([r for r in side if r.id in both], order) for side in (rows, others))
+    return paired_bootstrap(*sides, len(order), [g for g, _ in order], level=0.9, n_resamples=1000, seed=seed)[0]
 
 
-def _selection_scores(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]], drawn: Floats) -> Floats:
-    """The mean of balanced accuracy and AUROC, times coverage, per resample; NaN where a label is missing.
-
-    ``drawn``: how often each answer of ``order``, (group, id), was drawn, shape (resamples, answers).
-    """
+def _selection_score(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]]) -> Metrics:
+    """The mean of balanced accuracy and AUROC, times coverage; ``order``: (group, id) of each weighted answer."""
     import numpy as np
 
     place = {key: i for i, key in enumerate(order)}
     scored = [r for r in rows if r.predicted is not None]
-    if not scored:
-        return np.full(len(drawn), np.nan)
-    weights = drawn[:, [place[r.group, r.id] for r in scored]]
+    at = [place[r.group, r.id] for r in scored]
     labels = np.array([r.label for r in scored], dtype=bool)
     passed = np.array([r.predicted for r in scored], dtype=bool)
     ranks = np.array([np.nan if r.probability is None else r.probability for r in scored], dtype=np.float64)
-    found = metric_values(weights, labels, passed, ranks)
-    chosen_by: Floats = (found["balanced_accuracy"] + found["auroc"]) / 2 * weights.sum(axis=1) / drawn.sum(axis=1)
-    return chosen_by
+
+    def metric(w: Floats) -> Sequence[Floats]:
+        found = metric_values(w[:, at], labels, passed, ranks)
+        coverage = w[:, at].sum(axis=1) / w.sum(axis=1)
+        return [(found["balanced_accuracy"] + found["auroc"]) / 2 * coverage]
+
+    return metric
 
 
 def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:
-    """What a reader should take from the table; nothing of an empty one."""
-    if not points:
-        return ()
+    """What a reader should take from the table."""
     full = next(p for p in points if p.reference)
     cheapest = next(p for p in points if p.cheapest)
     sentences = []
@@ -150,25 +149,3 @@ def _points(d: Difference) -> str:
     if d.value is None or d.low is None or d.high is None:
         return f"no interval, {d.why}"
     return f"{100 * d.value:+.1f} points, 90 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"
-
-
-def _point(candidate: Candidate, standard: Candidate, seed: int) -> CostPoint:
-    rows, n = candidate.rows, max(1, len(candidate.rows))
-    measured = agreement(rows, seed)
-    total = sum((r.usage for r in rows), Usage())
-    return CostPoint(
-        name=candidate.name,
-        n=len(rows),
-        balanced_accuracy=measured.balanced_accuracy,
-        auroc=measured.auroc,
-        lm_share=sum(r.usage.calls > 0 for r in rows) / n,
-        calls=total.calls / n,
-        computed_tokens=total.computed_tokens / n,
-        output_tokens=total.output_tokens / n,
-        seconds=total.seconds / n,
-        cheaper_mode=candidate.cheaper_mode,
-        ask_about=candidate.ask_about,
-        escalates_within=candidate.escalates_within,
-        difference=difference(rows, standard.rows, seed),
-        reference=candidate is standard,
-    )

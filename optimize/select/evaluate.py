@@ -12,7 +12,7 @@ from faith_dspy.errors import LimitReachedError
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
 from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
-from faith_dspy.optimize.results import Kind, PredictionRow, StatementRow, TestResult
+from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure, measure_agreement
 from faith_dspy.scoring.matching import statement_labels
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
     from faith_dspy.judge import Judge
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
+
+BASELINES = {
+    "lexical-baseline": "lexical features alone, no LM, fitted on the same labels",
+    "length-baseline": "the answer's length and number of sentences: not evidence",
+    "majority-baseline": "the more frequent label, whatever the answer",
+}
 
 
 class JudgedExample(NamedTuple):
@@ -131,39 +138,45 @@ def judge_agreement(judged: Sequence[JudgedExample], judge: Judge, seed: int) ->
     return measure_agreement([e.example for e in judged], [e.judgment_by(judge) for e in judged], seed=seed)
 
 
-def test_result(name: str, kind: Kind, judged: Sequence[JudgedExample], judge: Judge, seed: int) -> TestResult:
-    """A judge on the testset."""
-    found = judge_agreement(judged, judge, seed)
-    assert found.answers is not None
-    return TestResult(
-        name=name,
-        kind=kind,
-        agreement=found.answers,
-        statements=found.statements,
-        evidence=found.evidence,
-        usage=usage_of(judged),
-        predictions=tuple(judged_rows(judged, judge, "test")),
-    )
-
-
 def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier) -> list[PredictionRow]:
     """Predictions of each answer by a classifier that did not see its group; unscored where it could not be judged.
 
     ``fitted`` was fitted on the `scorable` ones of ``judged``.
     """
-    place = {e.example.id: i for i, e in enumerate(scorable(judged))}
+    answers = zip(scorable(judged), fitted.probabilities, fitted.statement_probabilities, strict=True)
+    known = {e.example.id: (p, confidences) for e, p, confidences in answers}
     rows = []
     for e in judged:
-        i = place.get(e.example.id)
-        p = None if i is None else fitted.probabilities[i]
-        confidences = [None] * len(e.raw_judgment.raw_verdicts) if i is None else fitted.statement_probabilities[i]
-        unscored = e.unscored.unscored.value if e.unscored and e.unscored.unscored else None
-        predicted = None if p is None else p >= fitted.classifier.threshold
-        rows.append(_row(e, p, predicted, confidences, unscored, "dev"))
+        p, confidences = known.get(e.example.id, (None, ()))
+        rows.append(prediction(e, p, None if p is None else p >= fitted.classifier.threshold, confidences))
     return rows
 
 
-def judged_rows(judged: Iterable[JudgedExample], judge: Judge, part: str = "dev") -> list[PredictionRow]:
+def baseline_rows(
+    examples: Sequence[LabelledExample], known: Sequence[LabelledExample], seed: int
+) -> dict[str, list[PredictionRow]]:
+    """Predictions by each of `BASELINES`, fitted on ``known``, on the labels that a judge is fitted on."""
+    judged, learned = without_lm(examples), scorable(without_lm(known))
+    share = sum(bool(e.label) for e in known) / len(known)
+    return {
+        "lexical-baseline": classified_rows(judged, fit(learned, "lexical", seed).classifier),
+        "length-baseline": classified_rows(judged, fit(learned, "length", seed).classifier),
+        "majority-baseline": [prediction(e, share, share >= 0.5) for e in judged],
+    }
+
+
+def classified_rows(judged: Iterable[JudgedExample], classifier: Classifier) -> list[PredictionRow]:
+    """Predictions by a classifier that has not seen these answers."""
+    rows = []
+    for e in judged:
+        seen = classifier_example(e)
+        p = classifier.probability(seen.statements, seen.features)
+        confidences = classifier.statement_probabilities(seen.statements)
+        rows.append(prediction(e, p, None if p is None else p >= classifier.threshold, confidences))
+    return rows
+
+
+def judged_rows(judged: Iterable[JudgedExample], judge: Judge) -> list[PredictionRow]:
     """Predictions by a judge as it stands. Its classifier must not have seen these answers.
 
     ``probability`` is what answers are ranked by (`Judgment.ranking`): AUROC of the untuned judge is measured on the
@@ -172,30 +185,29 @@ def judged_rows(judged: Iterable[JudgedExample], judge: Judge, part: str = "dev"
     rows = []
     for e in judged:
         j = e.judgment_by(judge)
-        last = e._replace(raw_judgment=e.raw_judgment.last)
-        confidences = [s.confidence for s in j.statements] or [None] * len(last.raw_judgment.raw_verdicts)
-        rows.append(_row(last, j.ranking, j.faithful, confidences, j.unscored.value if j.unscored else None, part))
+        last = e._replace(raw_judgment=e.raw_judgment.last, unscored=j if j.unscored else None)
+        rows.append(prediction(last, j.ranking, j.faithful, [s.confidence for s in j.statements]))
     return rows
 
 
-def _row(
+def prediction(
     judged: JudgedExample,
     probability: float | None,
     predicted: bool | None,
-    confidences: Sequence[float | None],
-    unscored: str | None,
-    part: str,
+    confidences: Sequence[float | None] = (),
 ) -> PredictionRow:
+    """A judged answer as a row. ``confidences``: one for each of its statements, or none at all."""
     example, raw = judged.example, judged.raw_judgment
-    labels = statement_labels([v.text for v in raw.raw_verdicts], example)
+    verdicts = raw.raw_verdicts
+    labels = statement_labels([v.text for v in verdicts], example)
+    reason = judged.unscored.unscored if judged.unscored else None
     return PredictionRow(
         id=example.id,
         group=example.group_key,
-        part=part,  # type: ignore[arg-type]  # checked by pydantic
         label=bool(example.label),
         predicted=predicted,
         probability=probability,
-        unscored=unscored,
+        unscored=reason.value if reason else None,
         question=example.question,
         answer=example.answer,
         statements=tuple(
@@ -209,11 +221,10 @@ def _row(
                 error=v.error or None,
                 usage=v.usage if v.usage.calls else None,
             )
-            for v, confidence, label in zip(raw.raw_verdicts, confidences, labels, strict=True)
+            for v, confidence, label in zip(verdicts, confidences or [None] * len(verdicts), labels, strict=True)
         ),
         context=tuple(c.text for c in example.context),
         tags=example.tags | ({"group": example.group} if example.group else {}),
-        annotators=example.annotators,
         usage=raw.usage,
         extraction=raw.extraction,
     )

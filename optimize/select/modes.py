@@ -21,9 +21,8 @@ from faith_dspy.text.context import index_context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.checks import CostPoint
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
-    from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.optimize.results import CostPoint, PredictionRow
 
 SHARES = (0.25, 0.5, 0.75)
 """Shares of the answers that a cascade escalates: those that the lexical judge is least sure of."""

@@ -32,19 +32,16 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
-from faith_dspy.optimize.compile.task import Effort
 from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_OWN = {"name", "optimizer", "description", "lm", "api_base", "seed"}
+    from collections.abc import Iterable, Sequence
 
 
 class Plan(NamedTuple):
@@ -55,41 +52,81 @@ class Plan(NamedTuple):
     limits: Limits
 
 
-class _Sizes(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Sizes(BaseModel, extra="forbid"):
     train: int | None = Field(default=None, ge=1)
     dev: int | None = Field(default=None, ge=1)
     test: int | None = Field(default=None, ge=1)
     words: int | None = Field(default=None, ge=1)
 
 
-class _Effort(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Effort(BaseModel, extra="forbid"):
     demos: int | None = Field(default=None, ge=1)
     candidates: int | None = Field(default=None, ge=1)
     compare_on: int | None = Field(default=None, ge=4)
 
 
-class _Limits(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Limits(BaseModel, extra="forbid"):
     calls: int | None = Field(default=None, ge=1)
     tokens: int | None = Field(default=None, ge=1)
     dollars: float | None = Field(default=None, gt=0)
     minutes: float | None = Field(default=None, gt=0)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Variant(BaseModel, extra="allow"):
+    """Whatever is not a field here is an option of `JudgeConfig`."""
 
+    name: str = Field(min_length=1)
+    optimizer: str | None = None
+    description: str = ""
+    lm: list[str] = []
+    api_base: str | None = None
+    seed: list[int] = []
+
+    @field_validator("lm", "seed", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
+
+    @field_validator("optimizer")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value not in (None, "none", *OPTIMIZERS):
+            raise ValueError(f"there is no such optimizer; there are none, {', '.join(OPTIMIZERS)}")
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _declared_once(self) -> _Variant:
+        declares = bool(self.model_extra) or "optimizer" in self.model_fields_set
+        if self.name in VARIANTS and declares:
+            raise ValueError(f"there is a variant {self.name!r} already; give one with options of its own another name")
+        if self.name not in VARIANTS and not declares:
+            raise ValueError(
+                f"there is no variant {self.name!r}, and it declares nothing; there are {', '.join(VARIANTS)}"
+            )
+        return self
+
+    def variants(self, seeds: Sequence[int]) -> list[Variant]:
+        """One for each LM and seed; ``seeds`` where it has none of its own."""
+        options, seeds = self.model_extra or {}, self.seed or seeds
+        told = {**options, **({"optimizer": self.optimizer} if self.optimizer else {})}
+        description = self.description or ", ".join(f"{k} {v}" for k, v in told.items())
+        base = VARIANTS.get(self.name) or Variant(
+            self.name, JudgeConfig.make(**options), self.optimizer, description
+        )
+        out = []
+        for lm, seed in product(self.lm or [None], seeds or [None]):
+            suffix = (f"@{lm}" if len(self.lm) > 1 else "") + (f"#{seed}" if len(seeds) > 1 else "")
+            out.append(base._replace(name=self.name + suffix, lm=lm, api_base=self.api_base, seed=seed))
+        return out
+
+
+class _File(BaseModel, extra="forbid"):
     budget: str | None = None
-    seeds: list[int] = Field(default_factory=list)
+    seeds: list[int] = []
     sizes: _Sizes = _Sizes()
     effort: _Effort = _Effort()
     limits: _Limits = _Limits()
-    variants: list[dict[str, Any]] = Field(min_length=1)
+    variants: list[_Variant] = Field(min_length=1)
 
 
 def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits | None = None) -> Plan:
@@ -107,7 +144,7 @@ def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits |
         raise ConfigError(
             f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)"
         )
-    return Plan(base, _untuned_first([VARIANTS[n] for n in names]), given)
+    return Plan(base, _untuned_first(VARIANTS[n] for n in names), given)
 
 
 def named(variants: str | Path | Sequence[str]) -> tuple[str, ...] | Path:
@@ -124,75 +161,33 @@ def named(variants: str | Path | Sequence[str]) -> tuple[str, ...] | Path:
 
 def _read(path: Path, budget_name: str, given: Limits) -> Plan:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        file = _File.model_validate(document)
+        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        made = [v for declared in file.variants for v in declared.variants(file.seeds)]
+        base = budget(file.budget or budget_name)
     except OSError as exc:
         raise InputError(f"{path}: cannot be read ({exc.strerror}); expected a TOML file of variants.") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise InputError(f"{path}: is not TOML ({exc}).") from exc
     except ValidationError as exc:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in exc.errors())
         raise InputError(f"{path}: {problems}. Sections are: {', '.join(_File.model_fields)}.") from exc
-    base = budget(file.budget or budget_name)
-    sizes = file.sizes.model_dump(exclude_none=True)
-    if sizes and "words" not in sizes:
-        sizes["words"] = BUDGETS["thorough"].words  # sizes that were asked for are not cut again
-    effort = Effort(**(base.effort._asdict() | file.effort.model_dump(exclude_none=True)))
-    made = [v for row in file.variants for v in _variants(row, file.seeds, path)]
+    except ConfigError as exc:
+        raise InputError(f"{path}: {exc}") from exc
+    except ValueError as exc:
+        raise InputError(f"{path}: is not TOML ({exc}).") from exc
     names = [v.name for v in made]
     if double := [n for n in names if names.count(n) > 1]:
         raise InputError(f"{path}: two variants are called {double[0]!r}; give each a name of its own.")
-    wanted = file.limits
-    seconds = None if wanted.minutes is None else wanted.minutes * 60
-    declared = Limits(calls=wanted.calls, tokens=wanted.tokens, dollars=wanted.dollars, seconds=seconds)
-    limits = Limits(**{k: v if (v := getattr(given, k)) is not None else getattr(declared, k) for k in vars(declared)})
+    sizes = file.sizes.model_dump(exclude_none=True)
+    if sizes:
+        sizes.setdefault("words", BUDGETS["thorough"].words)  # sizes that were asked for are not cut again
+    effort = base.effort._replace(**file.effort.model_dump(exclude_none=True))
+    declared = file.limits.model_dump(exclude_none=True)
+    if "minutes" in declared:
+        declared["seconds"] = 60 * declared.pop("minutes")
+    limits = Limits(**declared | {k: v for k, v in vars(given).items() if v is not None})
     # A file says itself what is tried: the time a budget gives to trying variants does not apply.
     return Plan(base._replace(**sizes, effort=effort, minutes=None), _untuned_first(made), limits)
 
 
-def _variants(row: dict[str, Any], seeds: Sequence[int], path: Path) -> list[Variant]:
-    """One declared variant, once per LM and seed."""
-    name = row.get("name")
-    if not isinstance(name, str) or not name:
-        raise InputError(f"{path}: a variant has no name: {row}.")
-    options = {k: v for k, v in row.items() if k not in _OWN}
-    known = VARIANTS.get(name)
-    if known is not None and (options or "optimizer" in row):
-        raise InputError(f"{path}: there is a variant {name!r} already; give one with options of its own another name.")
-    if known is None and not options and "optimizer" not in row:
-        raise InputError(
-            f"{path}: there is no variant {name!r}, and it declares nothing; there are {', '.join(VARIANTS)}."
-        )
-    optimizer = row.get("optimizer")
-    if optimizer == "none":
-        optimizer = None
-    if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise InputError(f"{path}: {name} has the optimizer {optimizer!r}; there are none, {', '.join(OPTIMIZERS)}.")
-    try:
-        base = known or Variant(name, JudgeConfig.make(**options), optimizer, str(row.get("description") or _say(row)))
-    except ConfigError as exc:
-        raise InputError(f"{path}: {name}: {exc}") from exc
-    lms, own_seeds = _several(row.get("lm")), _several(row.get("seed")) or list(seeds)
-    out = []
-    for lm, seed in product(lms or [None], own_seeds or [None]):
-        if lm is not None and not isinstance(lm, str):
-            raise InputError(f"{path}: {name} has the lm {lm!r}, expected a model string or a list of them.")
-        if seed is not None and not isinstance(seed, int):
-            raise InputError(f"{path}: {name} has the seed {seed!r}, expected a whole number or a list of them.")
-        suffix = (f"@{lm}" if len(lms) > 1 else "") + (f"#{seed}" if len(own_seeds) > 1 else "")
-        out.append(base._replace(name=name + suffix, lm=lm, api_base=row.get("api_base"), seed=seed))
-    return out
-
-
-def _several(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list) else [value]
-
-
-def _say(row: dict[str, Any]) -> str:
-    return ", ".join(f"{k} {v}" for k, v in row.items() if k not in {"name", "lm", "api_base", "seed"})
-
-
-def _untuned_first(variants: list[Variant]) -> list[Variant]:
-    rest = [v for v in dict.fromkeys(v.name for v in variants) if v != UNTUNED]
-    by_name = {v.name: v for v in variants}
-    return [VARIANTS[UNTUNED], *(by_name[n] for n in rest)]
+def _untuned_first(variants: Iterable[Variant]) -> list[Variant]:
+    by_name = {UNTUNED: VARIANTS[UNTUNED]} | {v.name: v for v in variants if v.name != UNTUNED}
+    return list(by_name.values())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.lm import Limits, metered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from faith_dspy.lm import Meter
     from faith_dspy.schema import Usage
@@ -28,80 +28,60 @@ class Cost(NamedTuple):
     @classmethod
     def per_answer(cls, usage: Usage, answers: int) -> Cost:
         """The mean of so many answers."""
-        n = max(1, answers)
         tokens = usage.computed_tokens + usage.output_tokens
-        return cls(usage.calls / n, tokens / n, (usage.dollars or 0.0) / n, usage.seconds / n)
+        return cls(usage.calls, tokens, usage.dollars or 0.0, usage.seconds).times(1 / max(1, answers))
 
     def times(self, n: float) -> Cost:
         """Of n of them."""
         return Cost(*(v * n for v in self))
 
-    def plus(self, other: Cost) -> Cost:
-        """Both."""
-        return Cost(*(a + b for a, b in zip(self, other, strict=True)))
+    @classmethod
+    def sum(cls, costs: Iterable[Cost]) -> Cost:
+        """All of them."""
+        return cls(*map(sum, zip(*costs, strict=True)))
 
 
-class Allowance:
-    """The limits of a study, less what its meter has counted against them."""
+NOTHING = Cost()
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter, self.limits = meter, meter.limits
 
-    @property
-    def seconds(self) -> float:
-        """How long the study has taken."""
-        return self._meter.seconds
+def left(meter: Meter, reserve: Cost = NOTHING) -> Limits:
+    """What may still be spent of the meter's limits when ``reserve`` is kept back; None stays no limit."""
+    spent, kept = meter.spent, reserve._asdict()
+    rest: dict[str, Any] = {
+        name: max(0.0, limit - spent[name] - kept[name])
+        for name, limit in vars(meter.limits).items()
+        if limit is not None
+    }
+    return Limits(**rest | {name: int(rest[name]) for name in ("calls", "tokens") if name in rest})
 
-    def left(self, reserve: Cost | None = None) -> Limits:
-        """What may still be spent when ``reserve`` is kept back; nothing left is 0, None is no limit."""
-        spent, kept = self._meter.spent, reserve or Cost()
 
-        def rest(name: str) -> float | None:
-            limit = getattr(self.limits, name)
-            return None if limit is None else max(0.0, limit - spent[name] - getattr(kept, name))
+def affords(meter: Meter, price: Cost, reserve: Cost = NOTHING) -> int:
+    """How many answers at that price can still be paid for, the clock left aside; `PLENTY` without a limit."""
+    rest = left(meter, reserve)
+    counts = [
+        int(amount / each)
+        for amount, each in zip((rest.calls, rest.tokens, rest.dollars), price, strict=False)
+        if amount is not None and each > 0
+    ]
+    return min(counts, default=PLENTY)
 
-        calls, token = rest("calls"), rest("tokens")
-        return Limits(
-            calls=None if calls is None else int(calls),
-            tokens=None if token is None else int(token),
-            dollars=rest("dollars"),
-            seconds=rest("seconds"),
-        )
 
-    def affords(self, price: Cost, reserve: Cost | None = None) -> int:
-        """How many answers at that price can still be paid for, the clock left aside; `PLENTY` without a limit."""
-        left = self.left(reserve)
-        counts = [
-            int(amount / each)
-            for amount, each in zip((left.calls, left.tokens, left.dollars), price[:3], strict=True)
-            if amount is not None and each > 0
-        ]
-        return min(counts, default=PLENTY)
+@contextmanager
+def reserving(meter: Meter, reserve: Cost) -> Iterator[None]:
+    """Work that may spend what is left beyond ``reserve``; ends in `LimitReachedError` when that is spent.
 
-    @contextmanager
-    def reserving(self, reserve: Cost) -> Iterator[None]:
-        """Work that may spend what is left beyond ``reserve``; ends in `LimitReachedError` when that is spent.
-
-        Optimizers take a refused call for a failed one: what they make of it does not count as a result.
-        """
-        if not self.limits:
+    Optimizers take a refused call for a failed one: what they make of it does not count as a result.
+    """
+    before = meter.refused
+    with metered(left(meter, reserve)) as work:
+        failure = None
+        try:
             yield
-            return
-        before = self._meter.refused
-        with metered(self.left(reserve)) as meter:
-            try:
-                yield
-            except LimitReachedError:
-                raise LimitReachedError(self._reason(meter, reserve)) from None
-            except Exception as exc:
-                if meter.reached:
-                    raise LimitReachedError(self._reason(meter, reserve)) from exc
+        except Exception as exc:
+            if not (work.refused or meter.refused > before):
                 raise
-            if meter.refused or self._meter.refused > before:
-                raise LimitReachedError(self._reason(meter, reserve))
-
-    def _reason(self, meter: Meter, reserve: Cost) -> str:
-        which = self.limits.describe(meter.reached or "calls")
-        if not any(reserve):
-            return f"the limit of {which} is reached"
-        return f"the rest of the limit of {which} is kept to test the champion"
+            failure = exc
+        if work.refused or meter.refused > before:
+            which = meter.limits.describe(work.reached or "calls")
+            rest = f"the rest of the limit of {which} is kept to test the champion"
+            raise LimitReachedError(rest if any(reserve) else f"the limit of {which} is reached") from failure

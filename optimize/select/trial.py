@@ -10,17 +10,18 @@ from faith_dspy.judge import Judge
 from faith_dspy.lm import make_lm, metered
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
-from faith_dspy.optimize.results import PredictionRow, VariantResult
+from faith_dspy.optimize.results import VariantResult
 from faith_dspy.optimize.select.evaluate import (
+    BASELINES,
     JudgedExample,
     agreement,
+    baseline_rows,
     cross_fitted_rows,
     fit,
     judge_agreement,
     scorable,
     usage_of,
     verify,
-    without_lm,
 )
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 
@@ -30,15 +31,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
-    from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.agreement import Agreement
-
-BASELINES = {
-    "lexical-baseline": ("lexical", "lexical features alone, no LM, fitted on the same labels"),
-    "length-baseline": ("length", "the answer's length and number of sentences: not evidence"),
-    "majority-baseline": ("majority", "the more frequent label, whatever the answer"),
-}
-
+    from faith_dspy.optimize.results import PredictionRow
 
 class Trial(NamedTuple):
     """A variant that was tried."""
@@ -55,19 +48,18 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
     Raises `ConfigError` when it cannot be compiled on these labels, `LimitReachedError` when a limit is reached, and
     `InputError` when no classifier can be fitted on its replies.
     """
-    judge = judge_of(variant, options)
+    judge, seed = judge_of(variant, options), options.seed
     compiled: dict[str, Any] = {}
     if variant.optimizer:
         judge, compiled = _compile(judge, variant, variant.optimizer, parts, budget, options, view)
     with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
         dev = verify(judge, parts.dev, advance)
-    seed = options.seed
     fitted = _fit(dev, "both", seed)
     as_it_stands = judge_agreement(dev, judge, seed)
-    result = _measured(
-        _named(variant, judge, options, lm_name),
-        cross_fitted_rows(dev, fitted),
-        seed,
+    result = VariantResult(
+        **_described(variant, judge.config.instruction, options, lm_name),
+        **_measured(cross_fitted_rows(dev, fitted), seed),
+        **compiled,
         lm_only=agreement(cross_fitted_rows(dev, _fit(dev, "lm", seed)), seed),
         untuned=as_it_stands.answers if variant.name == UNTUNED else None,
         statements=as_it_stands.statements,
@@ -75,41 +67,21 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
         usage=usage_of(dev),
         judged=len(dev),
         prompts=prompts_of(judge),
-        **compiled,
     )
     return Trial(result, judge, dev)
 
 
 def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> VariantResult:
     """A variant that was not tried, and the reason."""
-    note = " ".join(why.split()).rstrip(".")
-    named = _named(variant, judge_of(variant, options), options, lm_name)
-    return named.model_copy(update={"status": "skipped", "note": note})
+    described = _described(variant, variant.config.instruction, options, lm_name)
+    return VariantResult(**described, status="skipped", note=" ".join(why.split()).rstrip("."))
 
 
-def try_baseline(name: str, parts: Parts, seed: int) -> VariantResult:
-    """A baseline on the devset: what needs no LM, on the same labels."""
-    which, description = BASELINES[name]
-    named = VariantResult(name=name, kind="baseline", description=description, params={"classifier": which})
-    dev = without_lm(parts.dev)
-    if which == "majority":
-        return _measured(named, majority_rows(dev, parts.train), seed)
-    return _measured(named, cross_fitted_rows(dev, _fit(dev, which, seed)), seed)
-
-
-def majority_rows(judged: Sequence[JudgedExample], known: Sequence[LabelledExample]) -> list[PredictionRow]:
-    """Every answer judged as most of the known ones are labelled."""
-    share = sum(bool(e.label) for e in known) / len(known)
+def try_baselines(parts: Parts, seed: int) -> list[VariantResult]:
+    """The baselines fitted on train, on the devset."""
     return [
-        PredictionRow(
-            id=e.example.id,
-            group=e.example.group_key,
-            part="dev",
-            label=bool(e.example.label),
-            predicted=share >= 0.5,
-            probability=share,
-        )
-        for e in judged
+        VariantResult(name=name, kind="baseline", description=BASELINES[name], **_measured(rows, seed))
+        for name, rows in baseline_rows(parts.dev, parts.train, seed).items()
     ]
 
 
@@ -120,19 +92,19 @@ def judge_of(variant: Variant, options: Options) -> Judge:
     return Judge(variant.lm, api_base=variant.api_base, config=variant.config)
 
 
-def _named(variant: Variant, judge: Judge, options: Options, lm_name: str) -> VariantResult:
-    return VariantResult(
-        name=variant.name,
-        kind="untuned" if variant.name == UNTUNED else "lm",
-        description=variant.description,
-        params={
+def _described(variant: Variant, instruction: str, options: Options, lm_name: str) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "kind": "untuned" if variant.name == UNTUNED else "lm",
+        "description": variant.description,
+        "params": {
             "granularity": variant.config.granularity.value,
-            "instruction": judge.config.instruction,
+            "instruction": instruction,
             "optimizer": variant.optimizer or "none",
             "lm": variant.lm or lm_name,
             "seed": _seed(variant, options),
         },
-    )
+    }
 
 
 def _compile(
@@ -140,11 +112,9 @@ def _compile(
 ) -> tuple[Judge, dict[str, Any]]:
     """A judge with the compiled prompts, and the fields of a `VariantResult` that say what was found."""
     effort = budget.effort
-    proposer = options.reflection_lm if optimizer in PROPOSING else None
-    with (
-        metered() as meter,
-        view.task(f"{variant.name}: compiling", (effort.candidates + 3) * effort.compare_on) as advance,
-    ):
+    proposer = make_lm(options.reflection_lm) if options.reflection_lm and optimizer in PROPOSING else None
+    total = (effort.candidates + 3) * effort.compare_on
+    with metered() as meter, view.task(f"{variant.name}: compiling", total) as advance:
         compiled = compiled_judge(
             judge,
             optimizer,
@@ -153,19 +123,14 @@ def _compile(
             effort,
             _seed(variant, options),
             advance=advance,
-            proposer=make_lm(proposer) if proposer else None,
+            proposer=proposer,
         )
-    learned = compiled.notes
-    if compiled.failed:
-        learned += (f"the LM failed in {compiled.failed} of {compiled.asked} calls of compiling",)
-    for note in learned:
+    for note in compiled.notes:
         view.say(f"{variant.name}: {note}")
-    return compiled.result, {
-        "seed_prompts": prompts_of(judge),
-        "compile_usage": meter.usage,
-        "search": compiled.search,
-        "learned": learned,
-    }
+    if compiled.failed:
+        view.say(f"{variant.name}: the LM failed in {compiled.failed} of {compiled.asked} calls of compiling")
+    found = {"seed_prompts": prompts_of(judge), "compile_usage": meter.usage, "search": compiled.search}
+    return compiled.result, found
 
 
 def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:
@@ -180,16 +145,11 @@ def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifie
         raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
 
 
-def _measured(named: VariantResult, rows: Sequence[PredictionRow], seed: int, **found: Any) -> VariantResult:
-    measured = agreement(rows, seed)
-    score = _selection_score(measured)
-    update = {"predictions": tuple(rows), "agreement": measured, "selection_score": score, **found}
-    return named.model_copy(update=update)
-
-
-def _selection_score(a: Agreement) -> float | None:
+def _measured(rows: Sequence[PredictionRow], seed: int) -> dict[str, Any]:
+    a = agreement(rows, seed)
     values = [v for v in (a.balanced_accuracy.value, a.auroc.value) if v is not None]
-    return sum(values) / 2 * a.coverage if len(values) == 2 else None
+    score = sum(values) / 2 * a.coverage if len(values) == 2 else None
+    return {"predictions": tuple(rows), "agreement": a, "selection_score": score}
 
 
 def _seed(variant: Variant, options: Options) -> int:

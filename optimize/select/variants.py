@@ -41,45 +41,23 @@ class Budget(NamedTuple):
     """No variant is begun after so many minutes; champion, untuned and test are finished all the same."""
 
 
-def _config(granularity: str, **options: object) -> JudgeConfig:
-    return JudgeConfig.make(granularity=granularity, **options)
+def _variant(name: str, granularity: str, optimizer: str | None, description: str, **options: object) -> Variant:
+    return Variant(name, JudgeConfig.make(granularity=granularity, **options), optimizer, description)
 
 
 VARIANTS: dict[str, Variant] = {
     v.name: v
     for v in (
-        Variant(UNTUNED, _config("answer"), None, "whole answer, one verdict"),
-        Variant("sentence", _config("sentence"), None, "each sentence as written"),
-        Variant(
-            "answer-focus",
-            _config("answer", focus=5),
-            None,
-            "whole answer, by the sentences of the context that share its words",
-        ),
-        Variant("statement", _config("statement"), None, "statements the LM extracts, each verified"),
-        Variant("sentence-few-shot", _config("sentence"), "labelled", "each sentence, with labelled examples shown"),
-        Variant(
-            "sentence-bootstrap",
-            _config("sentence"),
-            "bootstrap",
-            "each sentence, with examples found by bootstrapping and random search",
-        ),
-        Variant(
-            "sentence-search",
-            _config("sentence"),
-            "search",
-            "each sentence, asked as agrees best of the bank of instructions",
-        ),
-        Variant("sentence-mipro", _config("sentence"), "mipro", "each sentence, instruction and examples by MIPROv2"),
-        Variant(
-            "sentence-gepa", _config("sentence"), "gepa", "each sentence, instruction rewritten from feedback by GEPA"
-        ),
-        Variant(
-            "statement-few-shot",
-            _config("statement"),
-            "labelled",
-            "statements the LM extracts, with labelled examples of both stages shown",
-        ),
+        _variant(UNTUNED, "answer", None, "whole answer, one verdict"),
+        _variant("sentence", "sentence", None, "each sentence as written"),
+        _variant("answer-focus", "answer", None, "whole answer, by the context sentences closest to it", focus=5),
+        _variant("statement", "statement", None, "statements the LM extracts, each verified"),
+        _variant("sentence-few-shot", "sentence", "labelled", "each sentence, with labelled examples shown"),
+        _variant("sentence-bootstrap", "sentence", "bootstrap", "each sentence, with bootstrapped examples shown"),
+        _variant("sentence-search", "sentence", "search", "each sentence, by the best instruction of the bank"),
+        _variant("sentence-mipro", "sentence", "mipro", "each sentence, instruction and examples by MIPROv2"),
+        _variant("sentence-gepa", "sentence", "gepa", "each sentence, instruction rewritten from feedback by GEPA"),
+        _variant("statement-few-shot", "statement", "labelled", "extracted statements, examples of both stages shown"),
     )
 }
 

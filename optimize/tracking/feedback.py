@@ -11,8 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.integrations.mlflow_traces import expectations, record_of_trace
-from faith_dspy.optimize.data.imported import ImportedLabels
-from faith_dspy.optimize.data.votes import best_rating, majority, meaning
+from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.optimize.tracking.store import mlflow_errors
 from faith_dspy.optimize.tracking.traces import trace_infos
 from faith_dspy.schema import Verdict

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.data.votes import majority, meaning
+from faith_dspy.optimize.data.imported import majority, meaning
 from faith_dspy.optimize.tracking.feedback import FILE, NAME, TAG
 from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
 from faith_dspy.optimize.tracking.traces import new_trace, trace_infos

@@ -11,8 +11,7 @@ from faith_dspy.optimize.select.comparison import Side, compare, holm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.checks import Comparison
-    from faith_dspy.optimize.results import PredictionRow, StudyResult
+    from faith_dspy.optimize.results import Comparison, PredictionRow, StudyResult
 
 METRICS = {"balanced_accuracy": "balanced accuracy", "auroc": "AUROC", "cohen_kappa": "Cohen's κ"}
 _SIDE_BY_SIDE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faith_dspy.optimize.checks import CostPoint, Difference
+from faith_dspy.optimize.results import CostPoint, Difference
 from faith_dspy.scoring.statistics import Estimate
 
 GOOD = Estimate(value=0.8, low=0.7, high=0.9)

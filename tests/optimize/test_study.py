@@ -93,34 +93,26 @@ class Record:
         return ""
 
 
-def options(server: Any, out: Path, **more: Any) -> Options:
-    """A quick study at that endpoint."""
-    return Options(lm="openai/tiny", api_base=server.base, budget="quick", out=out, **more)
+def studied(tmp_path: Path, server: Any, *names: str, view: Any = None, **more: Any) -> Any:
+    """A quick study of these variants at that endpoint, or of those of ``variants``."""
+    given = {"lm": "openai/tiny", "api_base": server.base, "out": tmp_path / "judge", "variants": names, **more}
+    return run(labels(tmp_path / "l.jsonl"), Options(**given), view or Quiet(), tracker=Record)
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, chat_server):
-    """Labels go in; a judge comes out that another process can load, with its agreement beside the others."""
+    """Labels go in; a judge comes out that another process can load, with its agreement beside the others.
+
+    It knows the labels it was tuned on, so that `agree` on them is told apart from agreement with people.
+    """
     server = chat_server(says=knowing)
-    result = run(
-        labels(tmp_path / "l.jsonl"),
-        options(server, tmp_path / "judge", variants=("sentence", "sentence-few-shot")),
-        Quiet(),
-        tracker=Record,
-    )
-    assert [v.name for v in result.variants] == [
-        "lexical-baseline", "length-baseline", "majority-baseline", "answer", "sentence", "sentence-few-shot",
-    ]  # fmt: skip
-    assert [t.name for t in result.test] == [
-        "champion",
-        "untuned",
-        "lexical-baseline",
-        "length-baseline",
-        "majority-baseline",
-    ]
-    majority = result.tested("majority-baseline").agreement
-    assert majority.balanced_accuracy.value == 0.5
+    result = studied(tmp_path, server, "sentence", "sentence-few-shot")
+    baselines = ["lexical-baseline", "length-baseline", "majority-baseline"]
+    assert [v.name for v in result.variants] == [*baselines, "answer", "sentence", "sentence-few-shot"]
+    assert [t.name for t in result.test] == ["champion", "untuned", *baselines]
+    assert result.tested("majority-baseline").agreement.balanced_accuracy.value == 0.5
     assert all(t.agreement.n == 12 for t in result.test)
     judge = load_judge(tmp_path / "judge", api_base=server.base)
+    assert judge.manifest["label_set_hash"] == label_set_hash(read_labels(tmp_path / "l.jsonl"))
     row = result.tested("champion").predictions[0]
     example = next(e for e in load(tmp_path / "l.jsonl") if e.id == row.id)
     r = judge(example.question, list(example.context), example.answer)
@@ -130,39 +122,30 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, ch
 def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(tmp_path, chat_server):
     """No test context reaches the LM before promotion, and only champion and untuned ever see them."""
     server = chat_server(says=knowing)
-    test_cities = [c for i, c in enumerate(CITIES) if i % 3 == 2]
-    view = Quiet()
-    asked_when: list[tuple[str, int]] = []
-    real = view.task
+    opened: dict[str, int] = {}
 
-    def task(what: str, total: int) -> Any:
-        asked_when.append((what, len(server.requests)))
-        return real(what, total)
+    class Watching(Quiet):
+        def task(self, what: str, total: int) -> Any:
+            name, _, stage = what.rpartition(": ")
+            if stage == "test":
+                opened[name] = len(server.requests)
+            return super().task(what, total)
 
-    view.task = task  # type: ignore[method-assign]
-    tried = options(server, tmp_path / "j", variants=("sentence",))
-    result = run(labels(tmp_path / "l.jsonl"), tried, view, tracker=Record)
-    opened = min(n for what, n in asked_when if what.endswith(": test"))
+    result = studied(tmp_path, server, "sentence", view=Watching())
     about_test = [
-        i for i, r in enumerate(server.requests) if any(f"of {c}" in r["messages"][-1]["content"] for c in test_cities)
+        i
+        for i, r in enumerate(server.requests)
+        if any(f"of {city}" in r["messages"][-1]["content"] for city in CITIES[2::3])
     ]
-    assert about_test
-    assert min(about_test) >= opened
-    opened_for = {what.removesuffix(": test") for what, _ in asked_when if what.endswith(": test")}
-    assert opened_for == {result.champion, "answer"}
+    assert min(about_test) >= min(opened.values())
+    assert set(opened) == {result.champion, "answer"}
 
 
-def test_labels_without_parts_are_split_by_context(tmp_path, chat_server):
+def test_labels_without_parts_are_split_by_context(tmp_path):
     """A plain labels file gets its parts from its contexts."""
-    server = chat_server(says=knowing)
-    result = run(
-        labels(tmp_path / "l.jsonl", parts=False),
-        options(server, tmp_path / "j", variants=("answer",)),
-        Quiet(),
-        tracker=Record,
-    )
-    assert result.split["fixed"] is False
-    assert sum(result.split["used"].values()) == 36
+    report = read_parts(labels(tmp_path / "l.jsonl", parts=False), None, [99, 99, 99], 9999, 0).report
+    assert report["fixed"] is False
+    assert sum(report["used"].values()) == 36
 
 
 def test_parts_of_the_file_that_are_not_used_are_named(tmp_path):
@@ -192,59 +175,37 @@ def test_a_small_sample_holds_both_labels_in_three_groups():
     assert len(sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
 
 
-def test_the_judge_knows_the_labels_it_was_tuned_on(tmp_path, chat_server):
-    """`agree` on the very labels file is told apart from agreement with people."""
-    server = chat_server(says=knowing)
-    path = labels(tmp_path / "l.jsonl")
-    run(path, options(server, tmp_path / "j", variants=("answer",)), Quiet(), tracker=Record)
-    assert load_judge(tmp_path / "j").manifest["label_set_hash"] == label_set_hash(read_labels(path))
-
-
-def test_another_label_is_another_study(tmp_path, chat_server):
-    """The study's id changes with the labels, so that no old result is taken for a new one."""
-    server = chat_server(says=knowing)
-    path = labels(tmp_path / "l.jsonl")
-    ids = []
-    for _ in range(2):
-        found = run(path, options(server, tmp_path / "j", variants=("answer",)), Quiet(), tracker=Record)
-        ids.append(found.study_id)
-        rows = path.read_text().splitlines()
-        changed = json.loads(rows[0])
-        changed["statements"][0]["verdict"] = "contradictory"
-        path.write_text("\n".join([json.dumps(changed), *rows[1:]]) + "\n")
-    assert ids[0] != ids[1]
-
-
-def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server):
-    """Nothing is asked, and the message says what to do."""
-    server = chat_server()
-    server.close()
+def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server, monkeypatch):
+    """The judge's or the one that proposes instructions: nothing is asked, and the message says what to do."""
+    server, dead = chat_server(says=knowing), chat_server()
+    dead.close()
     with pytest.raises(LMUnavailableError, match="running"):
-        run(labels(tmp_path / "l.jsonl"), options(server, tmp_path / "j"), Quiet(), tracker=Record)
+        studied(tmp_path, dead, "sentence")
+    monkeypatch.setenv("OPENAI_API_BASE", dead.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(LMUnavailableError, match="connection refused"):
+        studied(tmp_path, server, "sentence", "sentence-gepa", reflection_lm="openai/big")
 
 
-def test_a_test_file_that_shares_contexts_is_refused(tmp_path, chat_server):
+def test_a_test_file_that_shares_contexts_is_refused(tmp_path):
     """A judge is never tested on contexts it was tuned on."""
     path = labels(tmp_path / "l.jsonl")
     with pytest.raises(InputError, match="same context"):
-        run(path, options(chat_server(), tmp_path / "j"), Quiet(), test=path, tracker=Record)
+        run(path, Options(out=tmp_path / "j"), Quiet(), test=path, tracker=Record)
 
 
 def test_unknown_variants_and_budgets_are_named(tmp_path, chat_server):
     """The message lists what there is."""
-    path = labels(tmp_path / "l.jsonl")
     with pytest.raises(ConfigError, match="sentence-few-shot"):
-        run(path, options(chat_server(), tmp_path / "j", variants=("nope",)), Quiet(), tracker=Record)
+        studied(tmp_path, chat_server(), "nope")
     with pytest.raises(ConfigError, match="thorough"):
-        run(path, Options(budget="nope"), Quiet(), tracker=Record)
+        studied(tmp_path, chat_server(), budget="nope")
 
 
 def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_path, chat_server):
     """Answer and sentence on dev are 12 + 24 calls, the champion's test 12 or 36: few-shot's 24 do not fit in 70."""
     server = chat_server(says=knowing)
-    names = ("sentence", "sentence-few-shot")
-    limited = options(server, tmp_path / "j", variants=names, limits=Limits(calls=70))
-    result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
+    result = studied(tmp_path, server, "sentence", "sentence-few-shot", limits=Limits(calls=70))
     assert len(server.requests) <= 70, result.champion
     left_out = result.variant("sentence-few-shot")
     assert (left_out.status, "70 calls" in (left_out.note or "")) == ("skipped", True)
@@ -255,26 +216,22 @@ def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_pat
 def test_a_limit_leaves_train_out_before_it_cuts_the_test(tmp_path, chat_server):
     """Both variants cost 36 calls on dev, the test of sentence and untuned 36: of 80 few are left for train."""
     server = chat_server(says=knowing)
-    limited = options(server, tmp_path / "j", variants=("sentence",), limits=Limits(calls=80))
-    result = run(labels(tmp_path / "l.jsonl"), limited, Quiet(), tracker=Record)
+    result = studied(tmp_path, server, "sentence", limits=Limits(calls=80))
     assert len(server.requests) <= 80
     if result.champion == "sentence":
         assert result.test[0].agreement.n == 12
         assert "of train" in result.notes[0]
 
 
-def test_a_limit_too_small_for_the_baseline_says_so(tmp_path, chat_server):
+def test_a_limit_too_small_for_the_untuned_judge_says_so(tmp_path, chat_server):
     """There is nothing to export, and the message says what to raise."""
-    few = options(chat_server(says=knowing), tmp_path / "j", limits=Limits(calls=3))
     with pytest.raises(InputError, match="raise the limit"):
-        run(labels(tmp_path / "l.jsonl"), few, Quiet(), tracker=Record)
+        studied(tmp_path, chat_server(says=knowing), limits=Limits(calls=3))
 
 
 def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
     """A proposer that answers nonsense: DSPy's error of many lines would break the table on the run's page."""
-    tried = options(chat_server(says=knowing), tmp_path / "j", variants=("sentence-gepa",))
-    result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
-    skipped = result.variant("sentence-gepa")
+    skipped = studied(tmp_path, chat_server(says=knowing), "sentence-gepa").variant("sentence-gepa")
     assert skipped.status == "skipped"
     assert "cannot run here" in skipped.note
     assert "\n" not in skipped.note
@@ -283,10 +240,8 @@ def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
 
 def test_an_operating_point_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
     """The verdict compares balanced accuracy, which such a threshold is not for."""
-    tried = options(
-        chat_server(says=knowing), tmp_path / "j", variants=("answer",), operating_point=OperatingPoint.parse("cost=3")
-    )
-    result = run(labels(tmp_path / "l.jsonl"), tried, Quiet(), tracker=Record)
+    point = OperatingPoint.parse("cost=3")
+    result = studied(tmp_path, chat_server(says=knowing), "answer", operating_point=point)
     told = next(note for note in result.notes if "cost=3" in note)
     found = result.tested("champion").agreement
     each = (3 * found.confusion["unfaithful_passed"] + found.confusion["faithful_failed"]) / 12
@@ -307,8 +262,7 @@ def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server
         api_base = "{second.base}"
         seed = 5
     """)
-    result = run(labels(tmp_path / "l.jsonl"), options(first, tmp_path / "j", variants=plan), Quiet(), tracker=Record)
-    other = result.variant("other")
+    other = studied(tmp_path, first, variants=plan).variant("other")
     assert (other.params["lm"], other.params["seed"]) == ("openai/tiny", 5)
     assert len(second.requests) > 12
 
@@ -368,33 +322,12 @@ def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
 
 def test_a_study_searches_the_bank_and_exports_what_it_chose(tmp_path, chat_server):
     """The judge's config names the instruction that is asked; what was found is said."""
-    server = chat_server(says=knowing)
-    view = Quiet()
-    result = run(
-        labels(tmp_path / "l.jsonl"),
-        options(server, tmp_path / "j", variants=("sentence-search", "statement-few-shot")),
-        view,
-        tracker=Record,
-    )
+    server, view = chat_server(says=knowing), Quiet()
+    result = studied(tmp_path, server, "sentence-search", "statement-few-shot", view=view)
     assert any("instructions tried" in line for line in view.lines)
     assert {v.status for v in result.variants} == {"done"}
-    judge = load_judge(tmp_path / "j", api_base=server.base)
+    judge = load_judge(tmp_path / "judge", api_base=server.base)
     assert judge.program.verify.instruction == judge.config.instruction
-
-
-def test_a_reflection_lm_that_is_not_there_ends_the_study(tmp_path, chat_server, monkeypatch):
-    """Where it is: the judged LM is there."""
-    server, dead = chat_server(says=knowing), chat_server()
-    dead.close()
-    monkeypatch.setenv("OPENAI_API_BASE", dead.base)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with pytest.raises(LMUnavailableError, match="connection refused"):
-        run(
-            labels(tmp_path / "l.jsonl"),
-            options(server, tmp_path / "j", variants=("sentence", "sentence-gepa"), reflection_lm="openai/big"),
-            Quiet(),
-            tracker=Record,
-        )
 
 
 @pytest.mark.lm

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.arrays import ClassifierExample
+from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample
 from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
 from faith_dspy.optimize.classifier.logistic import platt_scaling, soft_minimum
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
@@ -161,3 +161,24 @@ def test_platt_scaling_finds_the_shift() -> None:
     slope, shift = platt_scaling(np.zeros(40), np.array([1.0] * 30 + [0.0] * 10))
     assert slope == pytest.approx(1.0)
     assert 1 / (1 + math.exp(-shift)) == pytest.approx(0.75, abs=0.03)
+
+
+def test_the_lm_has_the_prior_weight_of_three_lexical_features() -> None:
+    """3 for the LM; 1 for lexical features, in their direction."""
+    rows = [ClassifierExample(statements=[{"lm": 1.0, "novel_run": 1.0}], label=True, group="g")]
+    assert ClassifierData(rows, ("lm", "novel_run", "admits_gap"), ()).prior_directions == [3, -1, 1]
+
+
+def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
+    """Forty answers, an LM that separates far better than features that repeat each other: it weighs most."""
+    rng = random.Random(0)
+    rows = []
+    for i in range(40):
+        side = 1 if i % 2 else -1
+        novelty = rng.gauss(-side * 0.15, 1)
+        features = {name: novelty + rng.gauss(0, 0.5) for name in CLASSIFIER_FEATURES if name != "admits_gap"}
+        rows.append(ClassifierExample([{**features, "lm": rng.gauss(side, 1)}], side > 0, str(i)))
+    classifier = fit_classifier(rows).classifier.statement
+    assert classifier is not None
+    weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
+    assert weights.pop("lm") > sum(weights.values())

@@ -38,30 +38,31 @@ def test_examples_number_peoples_statements_by_the_sentence_they_come_from():
     assert gold().sentences == ["A has a harbour and a tall tower."]
 
 
-def test_statements_that_are_just_the_sentences_teach_nothing():
+@pytest.mark.parametrize(
+    ("answer", "statement"),
+    [("A is big.", "A is big."), ("Arlen is big. Its tower leans to the west.", "Arlen is a big town.")],
+)
+def test_statements_that_are_just_the_sentences_teach_nothing(answer, statement):
     """Nor do those that leave a sentence without one."""
-    same = parse_example(
-        {"context": ["c"], "answer": "A is big.", "statements": [{"text": "A is big.", "verdict": "no_evidence"}]}
-    )
-    part = parse_example(
-        {
-            "context": ["c"],
-            "answer": "Arlen is big. Its tower leans to the west.",
-            "statements": [{"text": "Arlen is a big town.", "verdict": "no_evidence"}],
-        }
-    )
-    assert extraction_examples([same, part]) == []
+    statements = [{"text": statement, "verdict": "no_evidence"}]
+    assert extraction_examples([parse_example({"context": ["c"], "answer": answer, "statements": statements})]) == []
 
 
-def test_people_s_own_statements_score_1():
-    """Coverage 1 and fidelity 1."""
-    assert extraction_metric(gold(), dspy.Prediction(statements=gold().statements)) == 1.0
-
-
-def test_one_invented_statement_of_three_costs_a_third_of_fidelity():
-    """Coverage 1, fidelity ⅔: harmonic mean 2·⅔ / (5/3) = .8."""
-    lines = [*gold().statements, "1 Tourists adore elephants."]
-    assert extraction_metric(gold(), dspy.Prediction(statements=lines)) == pytest.approx(0.8)
+@pytest.mark.parametrize(
+    ("lines", "score"),
+    [
+        (["1 A has a harbour.", "1 A has a tall tower."], 1.0),
+        # One invented of three: coverage 1, fidelity 2/3, harmonic mean 2 · 2/3 / (5/3).
+        (["1 A has a harbour.", "1 A has a tall tower.", "1 Tourists adore elephants."], 0.8),
+        ([], 0.0),
+        (["1 none"], 0.0),
+        (None, 0.0),
+    ],
+)
+def test_extraction_is_scored_by_coverage_and_fidelity(lines, score):
+    """Their harmonic mean; without a statement, or where the call failed, 0."""
+    assert extraction_metric(gold(), dspy.Prediction(statements=lines)) == pytest.approx(score)
+    assert extraction_metric(gold(), dspy.Prediction(error="down")) == 0.0
 
 
 def test_a_statement_left_out_costs_coverage_and_feedback_names_it():
@@ -69,13 +70,6 @@ def test_a_statement_left_out_costs_coverage_and_feedback_names_it():
     found = extraction_metric(gold(), dspy.Prediction(statements=["1 A has a harbour."]), pred_name="extract")
     assert found.score < 0.8
     assert "Missing: A has a tall tower." in found.feedback
-
-
-@pytest.mark.parametrize("nothing", [[], ["1 none"], None])
-def test_no_statements_score_0(nothing):
-    """A failed call as well."""
-    assert extraction_metric(gold(), dspy.Prediction(statements=nothing)) == 0.0
-    assert extraction_metric(gold(), dspy.Prediction(error="down")) == 0.0
 
 
 def lm(splits: Any) -> Any:
@@ -110,6 +104,8 @@ def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
     assert {len(d.statements) for d in judge.program.extract.demos} == {2}
     assert {d.verdict for d in judge.program.verify.predict.demos} == {"Yes", "No"}
     assert any("compiled on 4 answers" in note for note in found.notes)
+    shown = {d.sentences[0][0] for d in judge.program.extract.demos}  # they measure nothing any more
+    assert demo_ids(judge, parts[0]) >= {e.id for e in parts[0] if e.answer[0] in shown}
     judge.save(tmp_path / "judge")
     for j in (judge, load_judge(tmp_path / "judge", lm=judge.lm)):
         r = j(context=["Z has a harbour."], answer="Z has a harbour and a tall tower.")
@@ -117,15 +113,6 @@ def test_each_stage_gets_demos_of_its_own(chat_server, tmp_path):
             ("Z has a harbour.", True),
             ("Z has a tall tower.", False),
         ]
-
-
-def test_answers_shown_as_demos_of_extraction_are_known(chat_server):
-    """They measure nothing any more."""
-    server = chat_server(says=lm(lambda asked: True))
-    parts = [answer(c) for c in CITIES[:4]], [answer(c) for c in CITIES[4:]]
-    judge = compiled(server, VARIANTS["statement-few-shot"], parts).result
-    shown = {d.sentences[0][0] for d in judge.program.extract.demos}
-    assert demo_ids(judge, parts[0]) >= {e.id for e in parts[0] if e.answer[0] in shown}
 
 
 def test_where_only_answers_are_labelled_extraction_stays_as_it_was(chat_server):

@@ -32,28 +32,14 @@ def test_the_score_is_the_weighted_probability_of_the_persons_verdict():
 
 
 def test_a_reply_without_a_label_is_no_verdict():
-    """It scores 0 for either label, is no demo, and the feedback says so."""
-    nothing = dspy.Prediction(verdict=None)
-    for gold in examples():
-        assert agreement_metric(gold, nothing) == 0
-        assert agreement_metric(gold, nothing, trace=[]) is False
-    assert "label" in agreement_metric(examples()[0], nothing, pred_name="predict").feedback
-
-
-def test_feedback_tells_what_people_said_and_why():
-    """A reflecting LM reads the person's verdict and reason."""
-    e = parse_example(
-        {
-            "context": ["c"],
-            "answer": "It is free.",
-            "statements": [{"text": "It is free.", "verdict": "contradictory", "reason": "A ticket is 4 crowns."}],
-        }
-    )
-    gold = statement_examples([e], STATEMENT, "supported")[0]
-    found = agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=0.7), pred_name="predict")
-    assert found.score == pytest.approx(0.3)
-    assert "A ticket is 4 crowns." in found.feedback
-    assert found.feedback.startswith("Wrong")
+    """It scores 0 for either label, as a wrong verdict does, is no demo, and the feedback says so."""
+    for nothing in (dspy.Prediction(verdict=None), dspy.Prediction(error="down"), None):
+        assert failed(nothing)
+        for gold in examples():
+            assert agreement_metric(gold, nothing) == 0
+            assert agreement_metric(gold, nothing, trace=[]) is False
+        assert "label" in agreement_metric(examples()[0], nothing, pred_name="predict").feedback
+    assert not failed(dspy.Prediction(verdict="Yes", probability=1.0))
 
 
 def graded(verdict: str, instruction: str = "graded", ids: list[int] | None = None) -> dspy.Example:
@@ -109,20 +95,16 @@ def test_evidence_counts_a_fifth_where_both_name_it():
     assert agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=1.0)) == pytest.approx(0.5)
 
 
-def test_feedback_quotes_the_persons_verdict_and_evidence():
-    """And tells the finer verdict where there is one."""
-    text = agreement_metric(
-        graded("contradictory", ids=[1]), dspy.Prediction(verdict="fully"), pred_name="predict"
-    ).feedback
+def test_feedback_tells_what_people_said_and_why():
+    """A reflecting LM reads the person's verdict, the finer one too, their reason and their evidence."""
+    statement = {"text": "It is free.", "verdict": "contradictory", "reason": "A ticket is 4 crowns."}
+    e = parse_example({"context": ["a", "b"], "answer": "It is free.", "statements": [statement]})
+    gold = statement_examples([e], STATEMENT, "supported")[0]
+    found = agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=0.7), pred_name="predict")
+    assert found.score == pytest.approx(0.3)
+    assert "A ticket is 4 crowns." in found.feedback
+    assert found.feedback.startswith("Wrong")
+    named = graded("contradictory", ids=[1])
+    text = agreement_metric(named, dspy.Prediction(verdict="fully"), pred_name="predict").feedback
     assert "(contradictory)" in text
     assert "passage 1: b" in text
-
-
-def test_a_failure_is_told_from_a_wrong_verdict():
-    """Both score 0; only one has no verdict."""
-    wrong = dspy.Prediction(verdict="Yes", probability=1.0)
-    gold = graded("no_evidence", "supported")
-    assert agreement_metric(gold, wrong) == agreement_metric(gold, dspy.Prediction(error="down")) == 0
-    assert not failed(wrong)
-    assert failed(dspy.Prediction(error="down"))
-    assert failed(None)

@@ -152,8 +152,6 @@ def support(judge: Judge, statement: str) -> float:
 @pytest.mark.parametrize("variant", ["sentence-mipro", "sentence-gepa"])
 def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, compiling, tmp_path):
     """The proposer gets the proposals only, the judged LM the verdicts only; saved and loaded it judges the same."""
-    if variant == "sentence-mipro":
-        pytest.importorskip("optuna")
     judge, compiled, judged, proposing = compiling(variant)
     assert "honestly" in judge.program.verify.predict.signature.instructions
     assert support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
@@ -206,20 +204,9 @@ def no_lm_stays():
 @pytest.mark.parametrize("name", ["mipro", "gepa"])
 def test_a_proposer_that_cannot_keep_to_the_form_ends_the_variant(name, chat_server):
     """A reply without the fields asked for is never taken for an instruction."""
-    if name == "mipro":
-        pytest.importorskip("optuna")
     given = task(chat_server(says=verdicts()), proposer=make_lm("openai/tiny", api_base=chat_server(says="?").base))
     with pytest.raises(ConfigError, match="search"):
         compile_stage(name, given)
-
-
-def test_without_optuna_mipro_says_so_before_any_call(chat_server, monkeypatch):
-    """DSPy itself finds out after paying for demos and proposals."""
-    monkeypatch.setattr("faith_dspy.optimize.compile.optimizers.find_spec", lambda name: None)
-    server = chat_server(says=verdicts())
-    with pytest.raises(Exception, match=r"optuna.*faith_dspy\[tune\]"):
-        compile_stage("mipro", task(server))
-    assert server.requests == []
 
 
 @pytest.mark.parametrize("variant", ["sentence-few-shot", "sentence-bootstrap"])

@@ -11,8 +11,7 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.diagnostics.perturbations import PERTURBATIONS
-from faith_dspy.optimize.diagnostics.stress import stress
+from faith_dspy.optimize.diagnostics.stress import PERTURBATIONS, stress
 
 if TYPE_CHECKING:
     from pathlib import Path

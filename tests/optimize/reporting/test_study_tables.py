@@ -7,21 +7,22 @@ from typing import Any
 from rich.console import Console
 
 from faith_dspy.optimize import results
-from faith_dspy.optimize.checks import (
+from faith_dspy.optimize.diagnostics.diagnosis import by_group
+from faith_dspy.optimize.reporting.markdown import card, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
+from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
+from faith_dspy.optimize.results import (
     Ablated,
     CalibrationCheck,
     CostPoint,
     Diagnosis,
     Difference,
-    ReviewRangeCheck,
+    PredictionRow,
     ShortcutCheck,
+    StudyResult,
     ThresholdChoice,
+    VariantResult,
 )
-from faith_dspy.optimize.diagnostics.groups import by_group
-from faith_dspy.optimize.reporting.markdown import card, study_markdown, variant_markdown
-from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
-from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.tracking.studies import compare_studies
 from faith_dspy.optimize.tracking.studies_tables import studies_tables
@@ -61,11 +62,10 @@ def agreement(part: tuple[PredictionRow, ...]) -> Any:
 def diagnosis(part: tuple[PredictionRow, ...]) -> Diagnosis:
     """Everything a diagnosis can hold."""
     return Diagnosis(
-        threshold=ThresholdChoice(operating_point="balanced", threshold=0.4, balanced_accuracy=SOME,
+        threshold=ThresholdChoice(operating_point="balanced", threshold=0.4,
                                   recall_unfaithful=SOME, recall_faithful=SOME),
-        review_range={"test": ReviewRangeCheck(low=0.3, high=0.5, sure=0.9, inside=0.2, passed_right=SOME,
-                                               stopped_right=SOME, balanced_accuracy=SOME, sentence="20% of them.")},
-        calibration={"test": CalibrationCheck(n=40, before=SOME, after=SOME)},
+        review_range={"test": "20% of them."},
+        calibration={"test": CalibrationCheck(before=SOME, after=SOME)},
         shortcuts=ShortcutCheck(alone={"words": SOME}, auroc=SOME, within=SOME),
         ablation=(Ablated(without="novel_words", balanced_accuracy=LOST, auroc=LOST),),
         groups=by_group(part),

@@ -54,11 +54,11 @@ def modes(every: Classifier | None = None, weakest: Classifier | None = None) ->
 
 
 def chosen(points: Any, known: Any = MANY, prefer: str = "agreement") -> str:
-    """Name of the form that is exported."""
+    """Name of the mode that is exported."""
     return choose_mode(points, known, prefer).name
 
 
-def test_words_come_first_where_that_is_as_good():
+def test_lexical_features_come_first_where_that_is_as_good():
     """Half is a tie and not two points worse; a quarter is not a tie; lexical features alone take no LM's place."""
     assert chosen([ALONE, QUARTER, HALF, FULL]) == HALF.name
     assert chosen([ALONE, QUARTER, FULL]) == FULL.name
@@ -74,7 +74,7 @@ def test_few_labels_change_nothing():
 
 
 def test_who_prefers_the_cheapest_gets_it():
-    """Lexical features alone, where they are not shown to be worse; another variant is not among the forms."""
+    """Lexical features alone, where they are not shown to be worse; another variant is not among the modes."""
     assert chosen([ALONE, QUARTER, HALF, FULL], [], "cheapest") == ALONE.name
     worse = ALONE.model_copy(update={"difference": ALONE.difference.model_copy(update={"low": -0.03})})
     other = point("answer", computed_tokens=1.0)
@@ -135,8 +135,8 @@ def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
     assert [f.verdict.is_supported for f in found.raw_verdicts] == [True, True, False]
     assert [f.probability is None for f in found.raw_verdicts] == [False, True, False]
     assert (found.usage.calls, found.usage.computed_tokens) == (1, 40)
-    form = point("w", lm_share=0.9, cheaper_mode=True, ask_about="weakest")
-    weakest = build_judge(judge, form, modes(weakest=WORDS))
+    mode = point("w", lm_share=0.9, cheaper_mode=True, ask_about="weakest")
+    weakest = build_judge(judge, mode, modes(weakest=WORDS))
     assert (weakest.config.ask_about, weakest.classifier, len(server.requests)) == ("weakest", WORDS, 3)
     again = verify(weakest, [example(answer)])[0].raw_judgment
     assert [v.verdict for v in again.raw_verdicts] == [v.verdict for v in found.raw_verdicts]
@@ -174,8 +174,8 @@ def study(many, server, out, **more):
     ("options", "asked_about"),
     [({}, {"all", "weakest"}), ({"ask_about": "weakest"}, {"weakest"}), ({"verification": "joint"}, {"all"})],
 )
-def test_forms_ask_about_no_more_than_the_variant(many, chat_server, options, asked_about):
-    """A variant of the weakest has no form that asks about more; one joint reply says nothing of a single statement."""
+def test_modes_ask_about_no_more_than_the_variant(many, chat_server, options, asked_about):
+    """A variant of the weakest has no mode that asks about more; one joint reply says nothing of a single statement."""
     server = chat_server(says=knowing)
     judge = Judge("openai/tiny", api_base=server.base, granularity="sentence", **options)
     found = cost_table("v", judge.config, fit_modes(verify(judge, read_labels(many)[:54]), 0), [])
@@ -183,12 +183,11 @@ def test_forms_ask_about_no_more_than_the_variant(many, chat_server, options, as
     assert [p.ask_about for p in found if p.reference] == [judge.config.ask_about]
 
 
-def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, tmp_path):
-    """The frontier has a point per form; the exported chain asks on test only what words leave open, and loads."""
+def test_a_study_exports_a_cascade_where_it_is_as_good(many, chat_server, tmp_path):
+    """The table has a row per mode; the exported judge asks on test only where features are unsure, and loads."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j")
-    forms = [p for p in result.costs if p.escalates_within is not None]
-    assert [p.lm_share for p in forms if not p.lm_share] == [0.0]
+    assert [p.lm_share for p in result.costs if p.escalates_within is not None].count(0.0) == 1
     assert [p.computed_tokens for p in result.costs] == sorted(p.computed_tokens for p in result.costs)
     exported = next(p for p in result.costs if p.exported)
     assert 0 < exported.lm_share < 1
@@ -211,7 +210,7 @@ def test_a_study_exports_words_first_where_they_are_as_good(many, chat_server, t
     assert meter.replayed == meter.usage.calls  # the test paid for them
 
 
-def test_a_study_that_prefers_the_cheapest_exports_words_alone(many, chat_server, tmp_path):
+def test_a_study_that_prefers_the_cheapest_exports_lexical_features_alone(many, chat_server, tmp_path):
     """Nothing with an LM is better here: the judge makes no call on test, and says so."""
     server = chat_server(says=knowing)
     result = study(many, server, tmp_path / "j", prefer="cheapest")

@@ -18,20 +18,16 @@ def declared(tmp_path, text: str):
     return path
 
 
-def test_a_budget_alone_tries_its_own_variants_the_baseline_first():
-    """Nothing else is said: the budget's variants, no limits."""
+def test_a_budget_tries_its_own_variants_the_untuned_judge_first():
+    """Whatever is asked for, the untuned judge is among them; nothing is limited that nobody limited."""
     made = plan("standard")
     assert tuple(v.name for v in made.variants) == BUDGETS["standard"].variants
     assert made.variants[0].name == "answer"
     assert not made.limits
-
-
-def test_the_baseline_is_always_among_the_variants_and_first():
-    """Whatever is asked for."""
     assert [v.name for v in plan("quick", ["sentence", "answer"]).variants] == ["answer", "sentence"]
 
 
-def test_a_file_declares_dials_optimizer_sizes_effort_and_limits(tmp_path):
+def test_a_file_declares_options_optimizer_sizes_effort_and_limits(tmp_path):
     """What it does not say comes from its budget."""
     made = plan(
         "quick",
@@ -92,10 +88,10 @@ def test_limits_given_on_the_command_line_go_before_the_files(tmp_path):
         ("[[variants]]\nname = 'x'\noptimizer = 'magic'\ngranularity = 'answer'", "bootstrap"),
         ("[[variants]]\nname = 'sentence'\ngranularity = 'answer'", "another name"),
         ("[[variants]]\nname = 'sentence'\n[[variants]]\nname = 'sentence'", "two variants"),
-        ("[[variants]]\nname = 'sentence'\nseed = 'one'", "whole number"),
+        ("[[variants]]\nname = 'sentence'\nseed = 'one'", "variants.0.seed.0: Input should be a valid integer"),
         ("[sizes]\ndev = 0\n[[variants]]\nname = 'sentence'", "sizes.dev"),
         ("[limit]\ncalls = 1\n[[variants]]\nname = 'sentence'", "Sections are"),
-        ("[[variants]]\ngranularity = 'answer'", "has no name"),
+        ("[[variants]]\ngranularity = 'answer'", "variants.0.name: Field required"),
     ],
 )
 def test_a_fault_in_the_file_is_named(tmp_path, text, said):
@@ -106,16 +102,14 @@ def test_a_fault_in_the_file_is_named(tmp_path, text, said):
     assert "plan.toml" in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    """No traceback."""
+def test_what_is_not_there_is_named(tmp_path):
+    """A file; a variant, with the way to declare others; a budget."""
     with pytest.raises(InputError, match=r"no\.toml"):
         plan("quick", tmp_path / "no.toml")
-
-
-def test_unknown_names_are_answered_with_those_there_are():
-    """And with the way to declare others."""
-    with pytest.raises(ConfigError, match="toml"):
+    with pytest.raises(ConfigError, match=r"'nope'; .*NAME\.toml"):
         plan("quick", ["nope"])
+    with pytest.raises(ConfigError, match="no budget 'nope'; there are quick"):
+        plan("nope")
 
 
 def test_variants_are_a_list_a_text_or_a_file():

@@ -6,7 +6,7 @@ import pytest
 
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.lm import Limits, make_lm, metered
-from faith_dspy.optimize.select.spending import PLENTY, Allowance, Cost
+from faith_dspy.optimize.select.spending import NOTHING, PLENTY, Cost, affords, left, reserving
 from faith_dspy.schema import Usage
 
 
@@ -21,16 +21,11 @@ def test_the_scarcest_limit_says_how_many_answers_are_affordable(chat_server):
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
     with metered(Limits(calls=20, tokens=405)) as meter:
         lm("a")
-        allowance = Allowance(meter)
-        assert allowance.left() == Limits(calls=19, tokens=360)
-        assert allowance.affords(Cost(calls=2, tokens=90)) == 4
-        assert allowance.affords(Cost(calls=2, tokens=90), reserve=Cost(calls=16)) == 1
-
-
-def test_without_limits_there_is_plenty():
-    """Nothing is cut."""
-    with metered() as meter:
-        assert Allowance(meter).affords(Cost(calls=2)) == PLENTY
+        assert left(meter) == Limits(calls=19, tokens=360)
+        assert affords(meter, Cost(calls=2, tokens=90)) == 4
+        assert affords(meter, Cost(calls=2, tokens=90), reserve=Cost(calls=16)) == 1
+    with metered() as unlimited:
+        assert affords(unlimited, Cost(calls=2)) == PLENTY
 
 
 def test_work_stops_where_what_is_kept_back_begins(chat_server):
@@ -38,33 +33,19 @@ def test_work_stops_where_what_is_kept_back_begins(chat_server):
     server = chat_server(says="Yes")
     lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
     with metered(Limits(calls=5)) as meter:
-        allowance = Allowance(meter)
-        with pytest.raises(LimitReachedError, match="5 calls"), allowance.reserving(Cost(calls=3)):
+        with pytest.raises(LimitReachedError, match="5 calls"), reserving(meter, Cost(calls=3)):
             [lm(text) for text in "abcd"]
         assert len(server.requests) == 2
-        assert allowance.left().calls == 3
+        assert left(meter).calls == 3
         lm("e")
     assert len(server.requests) == 3
 
 
-def test_a_limit_of_which_nothing_is_kept_back_is_said_to_be_reached(chat_server):
-    """Before there is a champion to test, no call is refused for its sake."""
-    lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
-    with metered(Limits(calls=1)) as meter:
-        with (
-            pytest.raises(LimitReachedError, match="the limit of 1 calls is reached"),
-            Allowance(meter).reserving(Cost()),
-        ):
-            [lm(text) for text in "ab"]
-        with (
-            pytest.raises(LimitReachedError, match="kept to test the champion"),
-            Allowance(meter).reserving(Cost(calls=1)),
-        ):
-            lm("c")
-
-
 def test_a_refused_call_that_was_swallowed_is_found(chat_server):
-    """Optimizers take any error for a bad candidate; what they make of a limit is no result."""
+    """Optimizers take any error for a bad candidate; what they make of a limit is no result.
+
+    Before there is a champion to test, nothing is kept back: the limit is reached.
+    """
     lm = make_lm("openai/tiny", api_base=chat_server(says="Yes").base, num_retries=0)
 
     def swallow() -> None:
@@ -72,5 +53,7 @@ def test_a_refused_call_that_was_swallowed_is_found(chat_server):
             with contextlib.suppress(LimitReachedError):
                 lm(text)
 
-    with metered(Limits(calls=1)) as meter, pytest.raises(LimitReachedError), Allowance(meter).reserving(Cost()):
-        swallow()
+    with metered(Limits(calls=1)) as meter:
+        for reserve, said in ((NOTHING, "limit of 1 calls is reached"), (Cost(calls=1), "kept to test the champion")):
+            with pytest.raises(LimitReachedError, match=said), reserving(meter, reserve):
+                swallow()

@@ -7,8 +7,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.checks import Comparison, Difference, McNemar
-from faith_dspy.optimize.results import PredictionRow, StudyResult
+from faith_dspy.optimize.results import Comparison, Difference, PredictionRow, StudyResult
 from faith_dspy.optimize.tracking.registry import Promotion, decide_promotion, register, rollback
 from faith_dspy.optimize.tracking.store import client_of, connect
 from faith_dspy.scoring.agreement import measure
@@ -30,7 +29,6 @@ def study(study_id: str, probabilities: list[float], verdict: str = "better", fi
         n=40,
         balanced_accuracy=Difference(),
         auroc=Difference(),
-        mcnemar=McNemar(only_a_right=0, only_b_right=0, p_value=1),
         verdict=verdict,  # type: ignore[arg-type]
         more_labels=None,
         sentence=".",
