@@ -20,7 +20,7 @@ from faith_dspy.optimize.select.evaluate import (
     usage_of,
     verify,
 )
-from faith_dspy.optimize.select.modes import Modes, build_judge, fit_modes
+from faith_dspy.optimize.select.modes import build_judge, fit_modes
 from faith_dspy.optimize.select.spending import Cost, affords
 from faith_dspy.optimize.select.variants import UNTUNED
 
