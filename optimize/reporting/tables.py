@@ -119,9 +119,7 @@ def verdict(result: StudyResult) -> Table:
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
     if result.diagnosis is not None:
-        notes += [
-            f"Needs review, on test: {r}" for p, r in result.diagnosis.review_range.items() if p == "test"
-        ]
+        notes += [f"Needs review, on test: {r}" for p, r in result.diagnosis.review_range.items() if p == "test"]
     if result.registered:
         notes.append(result.registered)
     return Table("Verdict", notes=tuple(notes))

@@ -77,8 +77,8 @@ def differences(
     if len(set(labels)) < 2:
         same = Difference(why=f"all answers are labelled {'faithful' if all(labels) else 'unfaithful'}")
         return same, same
-    metrics = (_all_answers(labels, side) for side in (a, b))
-    balanced, auroc = paired_bootstrap(*metrics, len(labels), groups, n_resamples=n_resamples, seed=seed)
+    both = _all_answers(labels, a), _all_answers(labels, b)
+    balanced, auroc = paired_bootstrap(*both, len(labels), groups, n_resamples=n_resamples, seed=seed)
     for name, side in (("A", a), ("B", b)):
         if all(s is None for s in side.scores):
             auroc = Difference(why=f"judge {name} gives no scores")

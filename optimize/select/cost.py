@@ -96,8 +96,9 @@ def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], s
     order = sorted({(r.group, r.id) for r in rows if r.id in both})
     if not order:
         return Difference(why="no answer was judged by both")
-    sides = (_selection_score([r for r in side if r.id in both], order) for side in (rows, others))
-    return paired_bootstrap(*sides, len(order), [g for g, _ in order], level=0.9, n_resamples=1000, seed=seed)[0]
+    one, other = (_selection_score([r for r in side if r.id in both], order) for side in (rows, others))
+    groups = [group for group, _ in order]
+    return paired_bootstrap(one, other, len(order), groups, level=0.9, n_resamples=1000, seed=seed)[0]
 
 
 def _selection_score(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]]) -> Metrics:

@@ -78,9 +78,9 @@ class _Variant(BaseModel, extra="allow"):
     name: str = Field(min_length=1)
     optimizer: str | None = None
     description: str = ""
-    lm: list[str] = []
+    lm: list[str | None] = Field(default=[None], min_length=1)
     api_base: str | None = None
-    seed: list[int] = []
+    seed: list[int | None] = []
 
     @field_validator("lm", "seed", mode="before")
     @classmethod
@@ -105,16 +105,14 @@ class _Variant(BaseModel, extra="allow"):
             )
         return self
 
-    def variants(self, seeds: Sequence[int]) -> list[Variant]:
+    def variants(self, seeds: Sequence[int | None]) -> list[Variant]:
         """One for each LM and seed; ``seeds`` where it has none of its own."""
         options, seeds = self.model_extra or {}, self.seed or seeds
         told = {**options, **({"optimizer": self.optimizer} if self.optimizer else {})}
         description = self.description or ", ".join(f"{k} {v}" for k, v in told.items())
-        base = VARIANTS.get(self.name) or Variant(
-            self.name, JudgeConfig.make(**options), self.optimizer, description
-        )
+        base = VARIANTS.get(self.name) or Variant(self.name, JudgeConfig.make(**options), self.optimizer, description)
         out = []
-        for lm, seed in product(self.lm or [None], seeds or [None]):
+        for lm, seed in product(self.lm, seeds):
             suffix = (f"@{lm}" if len(self.lm) > 1 else "") + (f"#{seed}" if len(seeds) > 1 else "")
             out.append(base._replace(name=self.name + suffix, lm=lm, api_base=self.api_base, seed=seed))
         return out
@@ -122,7 +120,7 @@ class _Variant(BaseModel, extra="allow"):
 
 class _File(BaseModel, extra="forbid"):
     budget: str | None = None
-    seeds: list[int] = []
+    seeds: list[int | None] = Field(default=[None], min_length=1)
     sizes: _Sizes = _Sizes()
     effort: _Effort = _Effort()
     limits: _Limits = _Limits()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.options import Options, View
     from faith_dspy.optimize.results import PredictionRow
 
+
 class Trial(NamedTuple):
     """A variant that was tried."""
 

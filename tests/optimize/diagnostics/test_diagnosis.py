@@ -73,9 +73,7 @@ def row(i: int, label: bool, predicted: bool | None, **more: Any) -> PredictionR
     """An answer of six words, alone in its group, that the judge is fairly sure about."""
     p = None if predicted is None else 0.8 if predicted else 0.2
     fields = {"answer": "The cat sat on the mat.", "context": ["The cat sat on the mat all day."], **more}
-    return PredictionRow(
-        id=f"a{i}", group=f"g{i}", label=label, predicted=predicted, probability=p, **fields
-    )
+    return PredictionRow(id=f"a{i}", group=f"g{i}", label=label, predicted=predicted, probability=p, **fields)
 
 
 def rows(source: str, start: int, right: int, n: int = 20, **more: Any) -> list[PredictionRow]:
