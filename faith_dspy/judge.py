@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, in_short
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
 from faith_dspy.io.inputs import by_context, check_input, check_record
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
@@ -40,7 +40,8 @@ class Judge:
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked; the judge needs a ``classifier``
-    of lexical features alone. Other keywords are options of `JudgeConfig`.
+    of lexical features alone. ``timeout``: seconds a call of the LM may take, its retries included (300 unless given,
+    900 for an embedded model). Other keywords are options of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one is unsure, or an LM, asked with the same options. An
     answer is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned,
@@ -57,6 +58,7 @@ class Judge:
         classifier: Classifier | None = None,
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
+        timeout: float | None = None,
         **options: Any,
     ) -> None:
         if config is not None and options:
@@ -65,7 +67,8 @@ class Judge:
         self.classifier = classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for an untuned judge."""
-        self._given, self._api_base, self._api_key = lm, api_base, api_key
+        self._given = lm
+        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
         if not self.asks_lm:
             stage = classifier.statement if classifier else None
             if stage is None or "lm" in stage.names:
@@ -93,7 +96,7 @@ class Judge:
         from faith_dspy.lm import MeteredLM, make_lm
 
         if isinstance(self._given, str):
-            return make_lm(self._given, api_base=self._api_base, api_key=self._api_key)
+            return make_lm(self._given, **self._endpoint)
         return MeteredLM.adopt(self._given)
 
     @property
@@ -229,11 +232,17 @@ class Judge:
     ) -> list[Judgment]:
         """One judgment per record, in their order.
 
-        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache.
+        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
+        the endpoint dies, those not judged by then come back unscored.
         """
         records = list(records)
         order = by_context(records)
-        judged = dict(zip(order, self.stream((records[i] for i in order), num_threads), strict=True))
+        judged: dict[int, Judgment] = {}
+        try:
+            for i, judgment in zip(order, self.stream((records[i] for i in order), num_threads), strict=True):
+                judged[i] = judgment
+        except LMUnavailableError as exc:
+            judged = dict.fromkeys(order, unscored(Unscored.LM_FAILED, str(exc), RawJudgment())) | judged
         return [judged[i] for i in range(len(records))]
 
     def stream(
@@ -243,7 +252,8 @@ class Judge:
 
         At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
         cannot be judged, or an `InputError` in its place, comes back unscored, as does one that the LM failed on; the
-        run goes on. Closing the stream, or Ctrl-C, begins no further LM call and waits for none.
+        run goes on. Closing the stream, or Ctrl-C, begins no further LM call and waits for none. Raises
+        `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
         """
         return self._in_order(self._judge_record, records, num_threads)
 
@@ -275,12 +285,12 @@ class Judge:
         return self._in_order(verify, examples, num_threads)
 
     def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
-        from faith_dspy.lm import Meter, metered
+        from faith_dspy.lm.meter import MAX_FAILURES, Meter, metered
 
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
             raise ConfigError(f"num_threads is {num_threads!r}, expected a whole number from 1, or None.")
         self.ready()  # before any thread; an option that it refuses is no fault of a record
-        meter = Meter()
+        meter = Meter(max_failures=MAX_FAILURES)
 
         def metered_work(item: _In) -> _Out:
             with metered(meter=meter):
@@ -313,7 +323,7 @@ class Judge:
         The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
         kept = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
-        new = type(self)(self._given, api_base=self._api_base, api_key=self._api_key, **(kept | changes))
+        new = type(self)(self._given, **self._endpoint, **(kept | changes))
         if "lm" in vars(self):
             new.lm = self.lm
         if "program" in vars(self) and new.config.program_options == self.config.program_options:

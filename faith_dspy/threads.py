@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future
 from functools import cache, partial
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
+_CALL = "faith_dspy call"
+"""Name of the threads of `within`."""
 MAX_AWAITED = 64
 """Calls of `run_in_thread` that run at the same time in a process; more wait for their turn."""
 
@@ -28,8 +31,8 @@ class DaemonThreads:
     `ThreadPoolExecutor` joins its threads at exit, so that Ctrl-C would wait for every call in flight.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size, self._started = size, 0
+    def __init__(self, size: int, name: str = "faith_dspy") -> None:
+        self._size, self._name, self._started = size, name, 0
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
 
     def submit(self, work: Callable[[], _Out]) -> Future[_Out]:
@@ -38,7 +41,7 @@ class DaemonThreads:
         self._queue.put((future, partial(contextvars.copy_context().run, work)))
         if self._started < self._size:
             self._started += 1
-            threading.Thread(target=self._run, daemon=True, name="faith_dspy").start()
+            threading.Thread(target=self._run, daemon=True, name=self._name).start()
         return future
 
     def stop(self) -> None:
@@ -90,6 +93,23 @@ def map_in_order(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
         for future in waiting:
             future.cancel()
         pool.stop()
+
+
+def within(seconds: float, work: Callable[[], _Out]) -> _Out:
+    """The result of ``work`` on a thread of its own. `TimeoutError` after so many seconds: then it runs on unheeded."""
+    thread = DaemonThreads(1, _CALL)
+    future = thread.submit(work)
+    thread.stop()
+    return future.result(seconds)
+
+
+def wait_for_calls(seconds: float) -> None:
+    """Return as soon as no work of `within` is left, after so many seconds at most."""
+    ends = time.monotonic() + seconds
+    while calls := [thread for thread in threading.enumerate() if thread.name == _CALL]:
+        if (left := ends - time.monotonic()) <= 0:
+            return
+        calls[0].join(left)
 
 
 async def run_in_thread(work: Callable[[], _Out]) -> _Out:

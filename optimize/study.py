@@ -16,6 +16,7 @@ from faith_dspy.errors import ConfigError, InputError, LimitReachedError
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.lm import identity, make_lm, metered, preflight
+from faith_dspy.lm.meter import MAX_FAILURES
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.parts import Parts, read_parts
@@ -75,7 +76,7 @@ def _run(
     parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
     setup = _set_up(labels, options, planned, parts)
     view.say(parts.sentence)
-    with metered(planned.limits) as meter:
+    with metered(planned.limits, max_failures=MAX_FAILURES) as meter:
         track = tracker(setup)
         baselines = try_baselines(parts, options.seed)
         for baseline in baselines:

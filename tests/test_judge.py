@@ -244,3 +244,20 @@ def test_who_looks_on_holds_nobody_up(judge_at):
     assert time.monotonic() - started < 3
     assert [f.statements[0].text for f in found] == [record(i)["answer"] for i in range(16)]
     assert len(server.requests) == 16
+
+
+def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
+    """Five answers are judged, then the endpoint fails: 20 failed calls, and no more; a stream of them raises."""
+
+    def say(asked):
+        number = int(server.statement(asked).split()[2])
+        return "Yes" if number <= 5 else {"status": 500, "text": "gone"}
+
+    judge, server = judge_at(says=say)
+    records = [record(i) for i in range(1, 101)]
+    found = judge.batch(records, num_threads=1)
+    assert [j.unscored for j in found] == [None] * 5 + ["lm_failed"] * 95
+    assert len(server.requests) == 25
+    with pytest.raises(LMUnavailableError, match="20 calls in a row failed"):
+        list(judge.stream(records[5:], num_threads=4))
+    assert len(server.requests) <= 25 + 20 + 3

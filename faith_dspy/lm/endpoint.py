@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +21,8 @@ _TIMEOUT = 10.0
 """Seconds an endpoint has to list its models."""
 _SHOWN = 8
 """Names listed in a message."""
+_PAUSE = 0.5
+"""Seconds before an endpoint that did not answer is asked once more."""
 
 
 class LMIdentity(BaseModel):
@@ -72,12 +76,19 @@ def from_environment(model: str, name: str) -> str | None:
 
 
 def preflight(lm: MeteredLM) -> None:
-    """Find out before any work whether the LM answers, at the cost of one token at most.
+    """Find out before any work whether the LM answers, at the cost of one token at most; in two attempts.
 
     Raises LMUnavailableError if its endpoint cannot be reached, refuses the key, or does not have the model.
     """
+    with suppress(LMUnavailableError):
+        return _ask(lm)
+    time.sleep(_PAUSE)
+    return _ask(lm)
+
+
+def _ask(lm: MeteredLM) -> None:
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
-    listed = _list_models(lm, base) if base and isinstance(lm.engine, str) else set()
+    listed, llama_cpp = _list_models(lm, base) if base and isinstance(lm.engine, str) else (set(), False)
     if lm.model.split("/", 1)[-1] in listed:
         return
     # Reasoning models refuse small limits; the Responses API wants 16 at least.
@@ -85,16 +96,18 @@ def preflight(lm: MeteredLM) -> None:
     limit: dict[str, Any] = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": few}
     try:
         lm.copy(num_retries=0)("Say yes.", cache=False, **limit)
+        if not llama_cpp:
+            return
+        # The judge would be filed under a model that it never asked.
+        why = "is not what answers: llama.cpp takes any name for the model it has"
     except Exception as exc:  # noqa: BLE001  # whatever fails here, no work should start
-        has = f" The endpoint has {', '.join(sorted(listed)[:_SHOWN])}." if listed else ""
-        raise LMUnavailableError(
-            f"{lm.model} does not answer: {redact(str(getattr(exc, 'message', None) or exc), lm)}.{has} "
-            "Check the model's name, its key and the address."
-        ) from None
+        why = f"does not answer: {redact(str(getattr(exc, 'message', None) or exc), lm)}"
+    has = f" The endpoint has {', '.join(sorted(listed)[:_SHOWN])}." if listed else ""
+    raise LMUnavailableError(f"{lm.model} {why}.{has} Check the model's name, its key and the address.")
 
 
-def _list_models(lm: MeteredLM, base: str) -> set[str]:
-    """The endpoint's models; empty if it is there but does not list them."""
+def _list_models(lm: MeteredLM, base: str) -> tuple[set[str], bool]:
+    """The endpoint's models, empty if it is there but does not list them; and whether it is llama.cpp."""
     import httpx
 
     key = lm.kwargs.get("api_key")
@@ -108,9 +121,10 @@ def _list_models(lm: MeteredLM, base: str) -> set[str]:
         ) from None
     try:
         models = reply.raise_for_status().json()["data"]
-        return {n for m in models for n in (m["id"], *(m.get("aliases") or ()), m["id"].removesuffix(":latest"))}
+        names = {n for m in models for n in (m["id"], *(m.get("aliases") or ()), m["id"].removesuffix(":latest"))}
+        return names, any(m.get("owned_by") == "llamacpp" for m in models)
     except (httpx.HTTPStatusError, ValueError, KeyError, TypeError, AttributeError):
-        return set()
+        return set(), False
 
 
 def redact(text: str, lm: MeteredLM) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def make_lm(
     api_key: str | None = None,
     num_ctx: int | None = None,
     cache: bool = True,
+    timeout: float | None = None,
     **kwargs: Any,
 ) -> MeteredLM:
     """The LM a model string stands for.
@@ -37,13 +39,18 @@ def make_lm(
     ``ollama_chat/llama3``…), with `api_base` for your own endpoints.
 
     `num_ctx` is the context window in tokens; it is sent to Ollama only. `cache`: whether to use DSPy's cache of
-    replies, in which endpoints are kept apart. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, if the
-    model takes one.
+    replies, in which endpoints are kept apart. `timeout`: seconds a call may take, its retries included; 300 unless
+    given, 900 for an embedded model. `kwargs` go to `MeteredLM` (`max_wait`: seconds between two attempts at most) and
+    `dspy.LM`; the temperature is 0 unless given, if the model takes one.
 
     Raises ModelFileError, MissingExtraError, ConfigError. Does not contact the endpoint: see `preflight`.
     """
     # Without this the first call, even to the embedded model, asks the network for a list of prices.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    if timeout is not None:
+        if not 0 < timeout < math.inf:
+            raise ConfigError(f"timeout is {timeout}; expected a positive number of seconds, such as 60.")
+        kwargs["timeout"] = timeout
     if is_local(model):
         if api_base or api_key:
             raise ConfigError(f"{model!r} is served in this process: it takes no api_base and no api_key.")

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dspy
+from dspy.utils.exceptions import LMAuthError, LMBillingError, is_retryable_lm_error
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError
+from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short
+from faith_dspy.lm.endpoint import redact
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _METERS = "faith_dspy_meters"
 """Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
+MAX_FAILURES = 20
+"""Calls that fail in a row, each after its retries, before a study or a batch takes the endpoint for dead."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Limits:
 class Call:
     """One call of an LM; the LM fills in what it cost."""
 
+    lm: Any
     one_token: bool = False
     """Whether one token is all that was asked for."""
     usage: Usage = field(default_factory=lambda: Usage(calls=1))
@@ -62,10 +67,16 @@ class Meter:
     replies from DSPy's cache count with the tokens that they carry and zero seconds. ``paid``: without those replies,
     ``replayed`` of them. ``failed``: calls that raised, which no other count includes. ``refused``: calls that were not
     made because a limit was reached.
+
+    ``max_failures``: after so many calls in a row to which the endpoint had no answer (no connection, a time-out, a
+    status of 5xx, a key that is refused), no further one is made: each raises `LMUnavailableError`.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, max_failures: int | None = None) -> None:
         self.limits = limits or Limits()
+        self.max_failures = max_failures
+        self._failing = 0  # calls in a row
+        self._failure = ""
         self.usage = self.paid = Usage()
         self.replayed = self.failed = self.refused = 0
         self._in_flight = 0
@@ -106,6 +117,12 @@ class Meter:
     def counting(self, call: Call) -> Iterator[None]:
         """Count the call made in the block. Raises `LimitReachedError` instead when a limit is reached."""
         with self._lock:
+            if self.max_failures is not None and self._failing >= self.max_failures:
+                self.refused += 1
+                raise LMUnavailableError(
+                    f"{self._failing} calls in a row failed, the last with: {self._failure}. No further one is made. "
+                    "Check the endpoint and run again; what was answered is kept."
+                )
             reached = self.reached
             if self._stopped or reached:
                 self.refused += 1
@@ -120,12 +137,18 @@ class Meter:
             # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
             with self._lock:
                 self.failed += not isinstance(exc, FaithDspyError)
+                if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
+                    self._failing += 1
+                    self._failure = redact(in_short(exc), call.lm)
+                elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
+                    self._failing = 0
             raise
         else:
             with self._lock:
                 self.usage += call.usage
                 self.replayed += call.replayed
                 if not call.replayed:
+                    self._failing = 0
                     self.paid += call.usage
         finally:
             with self._lock:
@@ -133,15 +156,18 @@ class Meter:
 
 
 @contextmanager
-def metered(limits: Limits | None = None, *, meter: Meter | None = None, **settings: Any) -> Iterator[Meter]:
+def metered(
+    limits: Limits | None = None, *, meter: Meter | None = None, max_failures: int | None = None, **settings: Any
+) -> Iterator[Meter]:
     """Count all calls of `MeteredLM`s inside the block, in DSPy's threads and asyncio's tasks too. Blocks nest.
 
-    With ``limits``, a call beyond them raises `LimitReachedError` instead of being made. ``meter`` is an existing one
-    to go on with, e.g. shared by several threads. ``settings`` are those of `dspy.context`, for the same block.
+    With ``limits``, a call beyond them raises `LimitReachedError` instead of being made. ``max_failures`` is that of
+    `Meter`. ``meter`` is an existing one to go on with, e.g. shared by several threads. ``settings`` are those of
+    `dspy.context`, for the same block.
 
     As for `dspy.context`, a plain `ThreadPoolExecutor` needs `contextvars.copy_context().run`.
     """
-    meter = meter or Meter(limits)
+    meter = meter or Meter(limits, max_failures)
     with dspy.context(**settings, **{_METERS: (*open_meters(), meter)}):
         yield meter
 

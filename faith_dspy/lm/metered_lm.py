@@ -1,28 +1,36 @@
-"""A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache."""
+"""The one place that calls an LM: counts, retries and ends its calls, and keeps endpoints apart in DSPy's cache."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import logging
+import random
 import time
 import warnings
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dspy
-from dspy.utils.exceptions import ContextWindowExceededError
+from dspy.utils.exceptions import ContextWindowExceededError, LMTimeoutError, is_retryable_lm_error
 
 from faith_dspy.lm.meter import Call, open_meters
 from faith_dspy.schema import Usage
+from faith_dspy.threads import run_in_thread, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HISTORY = 64
 """Calls that an LM keeps in its history, each with its whole prompt."""
+TIMEOUT = 300.0
+"""Seconds that a call may take with its retries, unless the LM has a ``timeout`` of its own."""
+MAX_WAIT = 30.0
+"""Seconds between two attempts at most, whatever ``Retry-After`` says."""
+_jitter = random.Random()  # of our own: a call must not move the random numbers of the caller
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,23 @@ class Endpoint:
 
 _current: ContextVar[Call | None] = ContextVar("faith_dspy_lm_call", default=None)
 """The call that runs in this thread or task."""
+_last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
+"""The last call of this thread or task."""
 
 
 class MeteredLM(dspy.LM):
-    """A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache."""
+    """A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache.
 
-    def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
+    A call ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries included, even while bytes trickle in:
+    the request is abandoned then. Before a retry it waits 1, 2, 4 … seconds, or as long as ``Retry-After`` says, but
+    at most ``max_wait``, plus up to a second by chance.
+    """
+
+    def __init__(
+        self, model: str, *args: Any, endpoint: Endpoint | None = None, max_wait: float = MAX_WAIT, **kwargs: Any
+    ) -> None:
         self.endpoint = endpoint or Endpoint()
+        self.max_wait = max_wait
         super().__init__(model, *args, **kwargs)
         # DSPy imports LiteLLM at the first call that needs it; threads that begin together would find it half-imported.
         # Asking for a capability imports it now, and only if this LM needs it.
@@ -67,15 +85,55 @@ class MeteredLM(dspy.LM):
             settings["max_tokens"] = settings.pop("max_completion_tokens")
         return cls(**settings)
 
+    @property
+    def num_retries(self) -> int:
+        """0 for DSPy, whose retries wait as long as ``Retry-After`` says. What is set here is `retries`."""
+        return 0
+
+    @num_retries.setter
+    def num_retries(self, number: int) -> None:
+        self.retries = number
+
+    def dump_state(self) -> dict[str, Any]:
+        """As `dspy.LM`."""
+        return super().dump_state() | {"num_retries": self.retries}
+
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted."""
+        """As `dspy.LM`, counted, and ended in time."""
+        ask = partial(super().__call__, prompt, messages=messages, **self._salted(kwargs))
+        if dspy.settings.send_stream is not None:  # which DSPy feeds from this very thread
+            with self._counted(kwargs):
+                return ask()
+        given = kwargs.get("timeout", self.kwargs.get("timeout"))
+        seconds = given if isinstance(given, int | float) else TIMEOUT
+        ends = time.monotonic() + seconds
         with self._counted(kwargs):
-            return super().__call__(prompt, messages=messages, **self._salted(kwargs))
+            for attempt in range(self.retries + 1):
+                try:
+                    return within(max(0.0, ends - time.monotonic()), ask)
+                except TimeoutError:
+                    raise LMTimeoutError(f"no whole reply within {seconds:g} seconds", model=self.model) from None
+                except dspy.LMError as exc:
+                    wait = self._wait(exc, attempt)
+                    if attempt == self.retries or not is_retryable_lm_error(exc) or time.monotonic() + wait >= ends:
+                        raise
+                time.sleep(wait)
+        raise AssertionError  # the last attempt returns or raises
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted."""
-        with self._counted(kwargs):
-            return await super().acall(prompt, messages=messages, **self._salted(kwargs))
+        """As a call, without blocking the event loop. All loops share the pool of connections and the cache's keys."""
+        return await run_in_thread(partial(self, prompt, messages=messages, **kwargs))
+
+    def _wait(self, failure: dspy.LMError, attempt: int) -> float:
+        """Seconds before the next attempt."""
+        asked = failure.retry_after
+        wait = min(2.0**attempt if asked is None else asked, self.max_wait)
+        return wait + _jitter.random() * min(wait, 1.0)
+
+    def replayed(self) -> bool:
+        """Whether DSPy's cache gave the last reply in this thread or task."""
+        call = _last.get()
+        return call is not None and call.lm is self and call.replayed
 
     @property
     def supports_response_schema(self) -> bool:
@@ -104,8 +162,9 @@ class MeteredLM(dspy.LM):
 
     @contextmanager
     def _counted(self, kwargs: dict[str, Any]) -> Iterator[None]:
-        call = Call(one_token=kwargs.get("max_tokens", self.kwargs.get("max_tokens")) == 1)
+        call = Call(self, one_token=kwargs.get("max_tokens", self.kwargs.get("max_tokens")) == 1)
         token = _current.set(call)
+        _last.set(call)
         try:
             with ExitStack() as stack:
                 for meter in open_meters():

@@ -6,11 +6,13 @@ import atexit
 import os
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
 from faith_dspy.lm.download import resolve
+from faith_dspy.threads import wait_for_calls
 
 if TYPE_CHECKING:
     from faith_dspy.lm.files import ModelFile
@@ -24,6 +26,8 @@ _SLOTS = 1
 _HTTP_THREADS = 64
 # Prefixes of other documents that are kept, so that alternating between a few does not read them anew.
 _PREFIX_CACHE_MIB = 1024
+# llama.cpp may crash if it is dropped while it answers; a call for one token takes a second or two.
+_LAST_CALLS = 5.0
 
 _running: dict[tuple[str, int], EmbeddedServer] = {}
 _lock = threading.Lock()
@@ -98,11 +102,21 @@ def start(file: ModelFile, *, num_ctx: int = DEFAULT_CONTEXT, port: int = 0) -> 
     return EmbeddedServer(handle.listening_address, file, num_ctx, handle)
 
 
-@atexit.register
 def stop_all() -> None:
-    """Stop every server this process started through `serve`."""
-    while _running:
-        _running.popitem()[1].stop()
+    """Stop every server this process started through `serve`, after the calls in flight, or 5 seconds."""
+    with _lock:  # one that is just starting is waited for, and stopped too
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C ends the waiting, not the stopping
+            if _running:
+                wait_for_calls(_LAST_CALLS)
+        while _running:
+            _running.popitem()[1].stop()
+
+
+@atexit.register
+def _stop_for_good() -> None:
+    """Stop all, and let no daemon thread start another, which the end of the process would find running."""
+    stop_all()
+    _lock.acquire()
 
 
 def serve_forever(model: str = "local", port: int = 8080) -> None:

@@ -10,17 +10,34 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from dspy.adapters import ChatAdapter
+from dspy.utils.exceptions import AdapterParseError
 
-from faith_dspy.program.replies import from_json, from_lines, read_fields, write_reply
+from faith_dspy.lm.metered_lm import MeteredLM
+from faith_dspy.program.replies import (
+    from_json,
+    from_lines,
+    read_fields,
+    read_reply,
+    split_reasoning,
+    tokens_of,
+    write_reply,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dspy import Signature
+
+
+MAX_REPLY = 1_000_000
+"""Characters of a reply; a longer one is not what was asked for, and not read."""
+MAX_REPLAYS = 20
+"""Replies to one question that DSPy's cache may hold and that cannot be read, before the last of them counts."""
 
 
 class CompactAdapter(ChatAdapter):
@@ -32,6 +49,32 @@ class CompactAdapter(ChatAdapter):
     def __init__(self, *, structured: bool = False) -> None:
         super().__init__(use_json_adapter_fallback=False)
         self.structured = structured
+
+    def __call__(
+        self,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+        signature: type[Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        """As DSPy's adapters. What its cache holds and cannot be read is asked for again.
+
+        DSPy keeps each reply as it comes and has no public way to drop one. So a kept reply that cannot be read is
+        passed over, and the question asked under the cache key of another rollout, where a good reply stays.
+        """
+        known = lm_kwargs.get("rollout_id", getattr(lm, "kwargs", {}).get("rollout_id")) or 0
+        for again in range(MAX_REPLAYS):
+            rollout = {"rollout_id": known + again * 1_000_000} if again else {}
+            try:
+                values = super().__call__(lm, {**lm_kwargs, **rollout}, signature, demos, inputs)
+            except AdapterParseError:  # empty
+                if not _replayed(lm) or again == MAX_REPLAYS - 1:
+                    raise
+                continue
+            if not _replayed(lm) or all(_is_read(signature, value, is_sampled(lm)) for value in values):
+                break
+        return values
 
     def format(
         self, signature: type[Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
@@ -91,12 +134,37 @@ class CompactAdapter(ChatAdapter):
         label's offset in the reply.
         """
         entry = _entry(signature)
+        if len(completion) > MAX_REPLY:
+            completion = ""
         if entry is None:
             return read_fields(_fields(signature), completion)
         fields = {name: kind for name, kind in entry.items() if name != "statement"}
         found = list(from_json(fields, completion)) or list(from_lines(fields, completion))
-        numbers = [e["statement"] for e in found]
-        return {"verdicts": [e for e in found if numbers.count(e["statement"]) == 1]}
+        times = Counter(e["statement"] for e in found)
+        return {"verdicts": [e for e in found if times[e["statement"]] == 1]}
+
+
+def is_sampled(lm: Any) -> bool:
+    """Whether the LM draws its tokens by chance."""
+    return bool(getattr(lm, "kwargs", {}).get("temperature"))
+
+
+def _replayed(lm: Any) -> bool:
+    return isinstance(lm, MeteredLM) and lm.replayed()
+
+
+def _is_read(signature: type[Signature], value: Mapping[str, Any], sampled: bool) -> bool:
+    """Whether a reply says what was asked for, in a form that can be read."""
+    if "statements" in value:
+        return any(re.match(r"\W*\d", line) for line in value["statements"])
+    entry = _entry(signature) or _fields(signature)
+    if "verdict" not in entry:
+        return True
+    tokens, labels = tokens_of(value.get("logprobs")), get_args(entry["verdict"])
+    if next(iter(signature.output_fields)) == "reason":
+        value = {**value, "label_at": split_reasoning(tokens.text)[1]}
+    replies = [read_reply(tokens, e, labels, sampled=sampled) for e in value.get("verdicts", [value])]
+    return any(r.label is not None for r in replies) and all(r.is_sound for r in replies)
 
 
 def response_format(signature: type[Signature]) -> dict[str, Any]:

@@ -8,14 +8,33 @@ from __future__ import annotations
 import json
 import math
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from bisect import bisect_right
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MIN_LABEL_MASS = 0.01
 """Labels that together have less probability than this were not answered at all."""
+MAX_LOGPROB = 1e-3
+"""Log-probabilities above it are none; servers round theirs."""
+MAX_LABEL = 64
+"""Characters of a reply's first word that are looked at."""
+
+
+class Reply(NamedTuple):
+    """What one reply, or several samples taken together, says about a statement."""
+
+    label: str | None
+    probabilities: dict[str, float] | None = None
+    """Of each label; None if the LM gives none."""
+    chunk_ids: tuple[int, ...] = ()
+    quotes: tuple[str, ...] = ()
+    reason: str | None = None
+    is_sound: bool = True
+    """False if its log-probabilities are impossible, or contradict its label."""
 
 
 def write_reply(outputs: Mapping[str, Any]) -> str:
@@ -38,9 +57,13 @@ def write_reply(outputs: Mapping[str, Any]) -> str:
     return text.strip()
 
 
-_VERDICT = re.compile(r"^\W*(?:verdict|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
-_WHY = re.compile(r"^\W*(?:why|reason|reasoning|explanation)\W*:\s*", re.IGNORECASE | re.MULTILINE)
-_QUOTED = re.compile(r"^\W*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE)
+# What leads a line, `[^\w\n]*`, ends with it: else many blank lines would take time quadratic in their number.
+_VERDICT = re.compile(r"^[^\w\n]*(?:verdict|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
+_WHY = re.compile(r"^[^\w\n]*(?:why|reason|reasoning|explanation)\W*:\s*", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(r"^[^\w\n]*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_ENTRY = re.compile(r"^(?:[^\S\n]|[\-*\[(])*(\d{1,3})[\]).:*]+\s+", re.MULTILINE)
+# A JSON object without others inside; outside its strings nothing is escaped.
+_OBJECT = re.compile(r'\{(?:[^{}"\\]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
 _IDS = re.compile(r"\[([\d,\s]*)\]")
 
 
@@ -87,7 +110,7 @@ def split_reasoning(completion: str) -> tuple[int, int]:
 
 def from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
     """Entries of ``1. Yes`` and the lines that belong to each."""
-    starts = list(re.finditer(r"^[\s\-*\[(]*(\d{1,3})[\]).:*]+\s+", completion, re.MULTILINE))
+    starts = list(_ENTRY.finditer(completion))
     for match, after in zip(starts, [*starts[1:], None], strict=False):  # one longer when there are none
         block = completion[match.end() : after.start() if after else len(completion)]
         entry = read_fields(fields, block)
@@ -96,23 +119,19 @@ def from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str,
 
 def from_json(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
     """Entries of a JSON reply, also of one that was cut off, or wrapped in something else."""
-    position = 0
-    while (start := completion.find("{", position)) >= 0:
-        position = start + 1
+    for found in _OBJECT.finditer(completion):
         try:
-            value, length = json.JSONDecoder().raw_decode(completion[start:])
-        except ValueError:
+            value = json.loads(found[0])
+        except (ValueError, RecursionError):
             continue
-        if not isinstance(value, dict) or "statement" not in value or "verdict" not in value:
+        if "statement" not in value or "verdict" not in value:
             continue
-        position = start + length
-        raw = completion[start:position]
-        verdict = re.search(r'"verdict"\s*:\s*"', raw)
+        verdict = re.search(r'"verdict"\s*:\s*"', found[0])
         number = str(value["statement"]).strip()
-        if not verdict or not number.isdecimal():
+        if not verdict or not number.isdecimal() or len(number) > 3:
             continue
         entry = {name: _as(kind, value.get(name)) for name, kind in fields.items()}
-        yield {"statement": int(number), **entry, "label_at": start + verdict.end()}
+        yield {"statement": int(number), **entry, "label_at": found.start() + verdict.end()}
 
 
 def _as(kind: Any, value: Any) -> Any:
@@ -141,7 +160,7 @@ def read_label(reply: str, labels: Iterable[str]) -> str | None:
 
     None when there is none, or when more than one fits.
     """
-    word = re.sub(r"[\W_]+$", "", next(iter(_plain(reply).split()), ""))
+    word = re.sub(r"[\W_]+$", "", next(iter(_plain(reply).split(None, 1)), "")[:MAX_LABEL])
     exact = [label for label in labels if _plain(label) == word]
     fits = exact or [label for label in labels if word and _plain(label).startswith(word)]
     return fits[0] if len(fits) == 1 else None
@@ -154,45 +173,83 @@ def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, 
     """Probability of each label from the alternatives of the reply's first token.
 
     ``top``: objects or mappings with ``token`` and ``logprob`` (natural log). Tokens are pooled by the label they begin
-    (" yes", "Yes", "YES"); the result sums to 1. None when the labels share less than `MIN_LABEL_MASS`.
+    (" yes", "Yes", "YES"); the result sums to 1. None when the labels share less than `MIN_LABEL_MASS`, or a
+    log-probability is none.
     """
     labels = tuple(labels)
     mass = dict.fromkeys(labels, 0.0)
     for entry in map(_mapping, top):
-        label = _begun(entry["token"], labels)
+        if not is_logprob(entry.get("logprob")):
+            return None
+        label = _begun(str(entry.get("token"))[:MAX_LABEL], labels)
         if label is not None:
             mass[label] += math.exp(entry["logprob"])
     total = sum(mass.values())
     return {label: m / total for label, m in mass.items()} if total >= MIN_LABEL_MASS else None
 
 
-def token_alternatives(content: Iterable[Any], at: int | None = None) -> list[Any]:
-    """Alternatives of a reply's first token, or of the one that holds the first letter from character ``at`` on.
+def is_logprob(value: Any) -> bool:
+    """Whether a value can be the natural logarithm of a probability."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= MAX_LOGPROB  # NaN is not
 
-    ``content``: OpenAI's list of tokens with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings.
+
+class Tokens(list[Any]):
+    """A reply's tokens: OpenAI's, with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings."""
+
+    @cached_property
+    def text(self) -> str:
+        """The reply that they make up."""
+        return b"".join(map(_bytes, self)).decode(errors="replace")
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where each token ends, in bytes."""
+        return list(accumulate(len(_bytes(token)) for token in self))
+
+
+def tokens_of(logprobs: Any) -> Tokens:
+    """A reply's tokens from what the LM gave as its ``logprobs``; empty if it gave none."""
+    content = _mapping(logprobs).get("content")
+    return Tokens(content if isinstance(content, list | tuple) else ())
+
+
+def read_reply(tokens: Tokens, fields: Mapping[str, Any], labels: Iterable[str], *, sampled: bool = False) -> Reply:
+    """One verdict of a reply, from its parsed ``fields`` and its ``tokens``.
+
+    With token probabilities the likeliest label counts. A reply that was not ``sampled`` writes the likeliest token:
+    one that begins another label than the one written contradicts itself, and has no label.
     """
-    tokens = list(map(_mapping, content))
-    if at is None:
-        return list(tokens[0].get("top_logprobs") or []) if tokens else []
-    text = token_text(tokens)
-    letter = re.compile(r"[^\W_]").search(text, at)
-    wanted = len(text[: letter.start() if letter else None].encode())
-    position = 0
-    for token in tokens:
-        position += len(_bytes(token))
-        if position > wanted:
-            return list(token.get("top_logprobs") or [])
-    return []
+    at, label = fields.get("label_at"), fields.get("verdict")
+    top = [_mapping(t) for t in token_alternatives(tokens, at)]
+    probabilities = label_probabilities(top, labels)
+    is_sound = all(is_logprob(t.get("logprob")) for t in top)
+    if is_sound and top and label is not None and not sampled:
+        likeliest = max(top, key=lambda t: float(t["logprob"]))
+        is_sound = _begun(str(likeliest.get("token"))[:MAX_LABEL], tuple(labels)) in (None, label)
+        label = label if is_sound else None
+    if at is not None and (label is None or not (probabilities or {}).get(label)):
+        probabilities = None  # the token there does not begin the label that was read
+    if not is_sound:
+        probabilities = None
+    if probabilities:
+        label = max(probabilities, key=lambda name: probabilities[name])
+    ids, quotes = (tuple(fields.get(name) or ()) for name in ("supporting_chunk_ids", "quotes"))
+    return Reply(label, probabilities, ids, quotes, fields.get("reason"), is_sound)
 
 
-def token_text(content: Iterable[Any]) -> str:
-    """The reply that these tokens make up."""
-    return b"".join(_bytes(_mapping(t)) for t in content).decode(errors="replace")
+def token_alternatives(tokens: Tokens, at: int | None = None) -> list[Any]:
+    """Alternatives of a reply's first token, or of the one that holds the first letter from character ``at`` on."""
+    index = 0
+    if at is not None:
+        letter = re.compile(r"[^\W_]").search(tokens.text, at)
+        index = bisect_right(tokens.ends, len(tokens.text[: letter.start() if letter else None].encode()))
+    return list(_mapping(tokens[index]).get("top_logprobs") or []) if index < len(tokens) else []
 
 
 def _mapping(token: Any) -> Mapping[str, Any]:
-    return token if isinstance(token, dict) else vars(token)
+    return token if isinstance(token, dict) else getattr(token, "__dict__", {})
 
 
-def _bytes(token: Mapping[str, Any]) -> bytes:
-    return bytes(token["bytes"]) if token.get("bytes") else str(token["token"]).encode()
+def _bytes(token: Any) -> bytes:
+    fields = _mapping(token)
+    return bytes(fields["bytes"]) if fields.get("bytes") else str(fields.get("token", "")).encode()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.endpoint import redact
-from faith_dspy.program.adapter import CompactAdapter, response_format
-from faith_dspy.program.replies import label_probabilities, split_reasoning, token_alternatives, token_text
+from faith_dspy.program.adapter import CompactAdapter, is_sampled, response_format
+from faith_dspy.program.replies import Reply, read_reply, split_reasoning, tokens_of
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.scoring.classifier import to_logit, to_probability
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from faith_dspy.config import JudgeConfig
     from faith_dspy.program.signatures import Instruction
@@ -27,20 +27,11 @@ QUOTE_TOKENS = 80
 REASON_TOKENS = {"none": 0, "after": 100, "before": 200}
 ENTRY_TOKENS = 40  # room for the names and brackets around one verdict in JSON
 TEMPERATURE = 0.7  # of repeated samples
+MAX_WITHOUT = 3  # replies in a row without token probabilities before they are no longer asked for
+ASKED_AGAIN = 50  # of the replies after that, every so many-th is asked for them once more
 LABEL_LOGIT = 2.0  # log-odds that stand for a label without a probability (p = .88)
 
 log = logging.getLogger(__name__)
-
-
-class Reply(NamedTuple):
-    """What one reply, or several samples taken together, says about a statement."""
-
-    label: str | None
-    probabilities: dict[str, float] | None = None
-    """Of each label; None if the LM gives none."""
-    chunk_ids: tuple[int, ...] = ()
-    quotes: tuple[str, ...] = ()
-    reason: str | None = None
 
 
 Replies = list[Reply | None]
@@ -55,40 +46,46 @@ class LabelCaller:
         self.samples: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
         """A number per sample; None for a single reply that is not sampled."""
         self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
-        self.gives_probabilities: bool | None = None
-        """None until the first call."""
+        self.without = 0
+        """Replies in a row without token probabilities."""
 
     def call(
         self, predict: dspy.Predict, tokens: int, sample: int | None, inputs: dict[str, Any], **config: Any
     ) -> dspy.Prediction:
-        """Ask for token probabilities, or for the label alone if the LM refuses them or has never given any.
+        """Ask for token probabilities, or for the label alone while the LM refuses them or gives none.
 
-        Raises `ConfigError` with ``confidence="probability"`` if there are none.
+        Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies.
         """
         plain = {"max_tokens": max(tokens, LABEL_TOKENS), **config}
         if sample is not None:
             return predict(**inputs, config=plain | _sampling(sample))
-        if self.confidence == "none" or self.gives_probabilities is False:
+        if self.confidence == "none":
             return predict(**inputs, config=plain)
-        prediction = None
+        demanded = self.confidence == "probability"
+        if self.without >= MAX_WITHOUT and (self.without + 1) % ASKED_AGAIN and not demanded:
+            self.without += 1
+            return predict(**inputs, config=plain)
+        prediction, before = None, self.without
         try:
             wanted = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **config}
             prediction = predict(**inputs, config=wanted)
         except Exception as exc:
-            if "logprob" not in str(exc).lower():
+            if not isinstance(exc, dspy.LMError) or "logprob" not in str(exc).lower():
                 raise
-            log.info("the LM gives no token probabilities; going on with labels alone")
-            self.gives_probabilities = False
+            self.without = max(MAX_WITHOUT, before + 1)
         else:
-            # One reply without them means little from an LM that has given them before, else that it has none.
-            self.gives_probabilities = bool(_tokens(prediction)) or self.gives_probabilities or False
-        if self.confidence == "probability" and not self.gives_probabilities:
+            self.without = 0 if tokens_of(prediction.get("logprobs")) else before + 1
+        if demanded and self.without >= MAX_WITHOUT:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
+        if demanded and self.without:
+            return self.call(predict, tokens, sample, inputs, **config | {"rollout_id": self.without})
+        if before < MAX_WITHOUT <= self.without:
+            log.warning("the LM gives no token probabilities; going on with labels alone")
         # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
-        if prediction is not None and (_tokens(prediction) or tokens > 1):
+        if prediction is not None and (not self.without or tokens > 1):
             return prediction
         return predict(**inputs, config=plain)
 
@@ -152,10 +149,12 @@ class Verifier(dspy.Module):
 
     def _ask(self, sample: int | None, inputs: dict[str, Any]) -> Reply:
         prediction = self.caller.call(self.predict, self.tokens, sample, inputs)
+        tokens = tokens_of(prediction.get("logprobs"))
+        labels = INSTRUCTIONS[self.instruction].labels
         fields = dict(prediction.items())
         if self.reasons_first:
-            fields["label_at"] = split_reasoning(token_text(_tokens(prediction)))[1]
-        reply = read_reply(prediction, fields, INSTRUCTIONS[self.instruction])
+            fields["label_at"] = split_reasoning(tokens.text)[1]
+        reply = read_reply(tokens, fields, labels, sampled=is_sampled(dspy.settings.lm))
         prediction["verdict"] = reply.label  # DSPy's optimizers make demos of it
         return reply
 
@@ -183,10 +182,11 @@ class JointVerifier(dspy.Module):
                 why = redact(in_short(exc), dspy.settings.lm)
                 log.warning("joint verification failed (%s); asking statement by statement", why)
                 continue
+            told, sampled = tokens_of(prediction.get("logprobs")), is_sampled(dspy.settings.lm)
             for entry in prediction.verdicts:
-                reply = read_reply(prediction, entry, INSTRUCTIONS[self.instruction])
-                if 1 <= entry["statement"] <= len(statements) and reply.label is not None:
-                    replies[entry["statement"] - 1][i] = reply
+                if 1 <= entry["statement"] <= len(statements):
+                    reply = read_reply(told, entry, INSTRUCTIONS[self.instruction].labels, sampled=sampled)
+                    replies[entry["statement"] - 1][i] = reply if reply.label is not None else None
         return replies
 
     def _call(self, tokens: int, sample: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
@@ -195,25 +195,6 @@ class JointVerifier(dspy.Module):
         with dspy.context(adapter=CompactAdapter(structured=True)):
             schema = response_format(self.predict.signature)
             return self.caller.call(self.predict, tokens, sample, inputs, response_format=schema)
-
-
-def _tokens(prediction: dspy.Prediction) -> list[Any]:
-    """The reply's tokens with their probabilities; empty if the LM gives none."""
-    logprobs = getattr(prediction, "logprobs", None)
-    content = logprobs.get("content") if isinstance(logprobs, dict) else getattr(logprobs, "content", None)
-    return list(content or [])
-
-
-def read_reply(prediction: dspy.Prediction, fields: Mapping[str, Any], instruction: Instruction) -> Reply:
-    """One verdict of a reply, from its parsed ``fields``. With token probabilities the likeliest label counts."""
-    at, label = fields.get("label_at"), fields.get("verdict")
-    probabilities = label_probabilities(token_alternatives(_tokens(prediction), at), instruction.labels)
-    if at is not None and (label is None or not (probabilities or {}).get(label)):
-        probabilities = None  # the token there does not begin the label that was read
-    if probabilities:
-        label = max(probabilities, key=lambda name: probabilities[name])
-    ids, quotes = (tuple(fields.get(name) or ()) for name in ("supporting_chunk_ids", "quotes"))
-    return Reply(label, probabilities, ids, quotes, fields.get("reason"))
 
 
 def pool_samples(replies: Sequence[Reply], instruction: Instruction) -> Reply:

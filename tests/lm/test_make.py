@@ -208,6 +208,31 @@ def test_preflight_missing_key(monkeypatch):
         preflight(make_lm("openai/gpt-4o-mini"))
 
 
+def test_preflight_is_tried_twice(chat_server):
+    """One failure is no dead endpoint: what answers the second time is there."""
+    failures = [{"status": 500, "text": "starting"}]
+    server = chat_server(says=lambda _: failures.pop() if failures else "Yes")
+    server.lists = False
+    preflight(make_lm("openai/tiny", api_base=server.base))
+    assert len(server.requests) == 2
+
+
+def test_preflight_of_llama_cpp_under_another_name(chat_server):
+    """A llama.cpp server answers under any name: one that it does not list is refused, with those it does."""
+    server = chat_server(models=[{"id": "small.gguf", "owned_by": "llamacpp"}])
+    server.unlisted = {"large"}
+    with pytest.raises(LMUnavailableError, match=r"openai/large is not what answers: .* has small\.gguf\."):
+        preflight(make_lm("openai/large", api_base=server.base))
+    preflight(make_lm("openai/small.gguf", api_base=server.base))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_a_time_that_is_none(timeout):
+    """A call cannot be given no time, or all of it."""
+    with pytest.raises(ConfigError, match="expected a positive number of seconds"):
+        make_lm("openai/tiny", timeout=timeout)
+
+
 def test_preflight_server_error(chat_server):
     """An endpoint that fails says so in its own words."""
     server = chat_server(models=[])

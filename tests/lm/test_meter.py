@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import logging
@@ -11,7 +12,7 @@ import dspy
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
-from faith_dspy.errors import ConfigError, LimitReachedError
+from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
 from faith_dspy.lm import Limits, MeteredLM, make_lm, metered
 from faith_dspy.schema import Usage
 
@@ -373,3 +374,22 @@ def test_an_unknown_price_makes_the_sum_unknown():
     known, unknown = Usage(calls=1, dollars=2.0), Usage(calls=1)
     assert (known + unknown).dollars is None
     assert (Usage() + known + Usage(calls=1, dollars=0.5)).dollars == 2.5
+
+
+def test_a_dead_endpoint_is_not_asked_for_ever(chat_server):
+    """After three calls in a row without an answer the fourth is not made; one that is answered, or refused, counts as
+    a sign of life; a reply from the cache does not."""
+    server = chat_server(says="Yes")
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    lm("kept")
+    with metered(max_failures=3) as meter:
+        for status in (500, 500, 400, 503, 429, 200, 500, 500):
+            server.status = status
+            with contextlib.nullcontext() if status == 200 else pytest.raises(dspy.LMError):
+                lm(f"question {meter.spent['calls']}")
+        assert lm("kept") == ["Yes"]
+        with pytest.raises(dspy.LMError):
+            lm("the third in a row")
+        with pytest.raises(LMUnavailableError, match=r"3 calls in a row failed, the last with: LMServerError: .* no"):
+            lm("not asked")
+    assert (len(server.requests), meter.refused) == (10, 1)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+import time
+from functools import partial
 from pathlib import Path
 
 import dspy
@@ -12,6 +15,7 @@ from dspy.utils.exceptions import ContextWindowExceededError
 from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
 from faith_dspy.lm import identity, make_lm, metered, preflight, server
 from faith_dspy.lm.files import EMBEDDED, ModelFile, models_dir
+from faith_dspy.threads import within
 
 DOCUMENT = "The bridge was opened in 1932 and is 503 metres long. It has eight lanes. " * 6
 
@@ -55,6 +59,43 @@ def test_window_must_be_positive(tmp_path):
     """A context window of no tokens is refused."""
     with pytest.raises(ConfigError, match="positive number of tokens"):
         server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64), num_ctx=0)
+
+
+def test_calls_end_before_their_server(monkeypatch):
+    """At the end llama.cpp is dropped when the calls in flight are done, and none is left that asks it."""
+    happened = []
+
+    class Handle:
+        def __del__(self):
+            happened.append("dropped")
+
+    def call():
+        time.sleep(0.3)
+        happened.append("answered")
+
+    running = server.EmbeddedServer("http://127.0.0.1:1", ModelFile(Path("x.gguf"), "0" * 64), 1, Handle())
+    monkeypatch.setitem(server._running, ("0" * 64, 1), running)
+    caller = threading.Thread(target=within, args=(9, call))
+    caller.start()
+    time.sleep(0.1)
+    server.stop_all()
+    caller.join()
+    assert happened == ["answered", "dropped"]
+    assert server._running == {}
+
+
+def test_a_call_that_hangs_does_not_keep_its_server(monkeypatch):
+    """Calls in flight are waited for so long and no longer."""
+    monkeypatch.setattr(server, "_LAST_CALLS", 0.2)
+    running = server.EmbeddedServer("http://127.0.0.1:1", ModelFile(Path("x.gguf"), "0" * 64), 1, object())
+    monkeypatch.setitem(server._running, ("0" * 64, 1), running)
+    release = threading.Event()
+    with pytest.raises(TimeoutError):
+        within(0.01, partial(release.wait, 20))
+    started = time.monotonic()
+    server.stop_all()
+    release.set()
+    assert (running.handle, time.monotonic() - started < 5) == (None, True)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from faith_dspy import JudgeConfig
@@ -138,3 +140,37 @@ def test_every_seed_instruction_asks_for_its_labels(name):
     asked = instruction.text.rpartition("\n\n")[2]
     assert all(label in asked for label in instruction.labels)
     assert instruction.labels.keys() == instruction.verdicts.keys()
+
+
+HOSTILE = {
+    "blank lines": "\n" * 100_000,
+    "braces": "{" * 100_000,
+    "objects": '{"a":' * 20_000,
+    "strings": '{"\\' * 30_000,
+    "escapes": '{ \\"' * 30_000,
+    "brackets": "[1," * 30_000,
+    "marks": "Yes" + "!" * 100_000 + "x",
+    "numbers": "1. Yes\n" * 15_000,
+    "verdicts": "Verdict\n" * 15_000,
+    "quotes": "Quote" + "'" * 100_000,
+}
+
+
+@pytest.mark.parametrize("reply", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "options",
+    [{"cite": True, "quote": True, "reasoning": "after"}, {"reasoning": "before"}, {"verification": "joint"}],
+    ids=["after", "before", "joint"],
+)
+def test_parsing_takes_no_longer_than_the_reply_is_long(options, reply):
+    """A hundred thousand characters of whatever an LM may write are read in a second or two."""
+    signature = signature_of(JudgeConfig(**options), joint="verification" in options)
+    started = time.process_time()
+    CompactAdapter().parse(signature, reply)
+    assert time.process_time() - started < 3
+
+
+def test_a_reply_without_end_is_not_read():
+    """Of ten million characters not even the label at their beginning counts."""
+    found = CompactAdapter().parse(signature_of(JudgeConfig()), "Yes" + " so" * 4_000_000)
+    assert found["verdict"] is None

@@ -276,7 +276,7 @@ def test_the_weakest_statement_alone_is_asked_about(judge_at, verification):
 @pytest.mark.parametrize(("p", "escalated"), [(0.55, True), (0.45, True), (0.05, False), (0.95, False)])
 def test_the_weakest_statement_ranks_the_answer(judge_at, p, escalated):
     """An untuned judge ranks by the one probability it has, and escalates by it."""
-    judge, _ = judge_at(says={"text": "Yes", "top": {"Yes": p, "No": 1 - p}}, ask_about="weakest")
+    judge, _ = judge_at(says={"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}, ask_about="weakest")
     found = judge(context=["The kettle is blue."], answer="The kettle is red. Seven dragons guard the kettle.")
     assert found.ranking == pytest.approx(p)
     assert judge.should_escalate(found) is escalated

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.program.replies import (
+    Tokens,
     label_probabilities,
     read_label,
+    read_reply,
     split_reasoning,
     token_alternatives,
-    token_text,
 )
 from faith_dspy.program.signatures import INSTRUCTIONS
 
@@ -92,7 +93,33 @@ def test_where_thoughts_end(reply, thoughts, rest):
 def test_the_token_at_a_place():
     """Offsets count characters, tokens may hold half of one: the token that has the first letter from there on."""
     pieces = [b"\xe6\xb0", b"\xb4. ", b'"', b" Yes", b"!"]
-    content = [{"token": "?", "bytes": list(p), "top_logprobs": [i]} for i, p in enumerate(pieces)]
-    assert token_text(content) == '水. " Yes!'
-    assert token_alternatives(content) == [0]
-    assert [token_alternatives(content, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
+    tokens = Tokens({"token": "?", "bytes": list(p), "top_logprobs": [i]} for i, p in enumerate(pieces))
+    assert tokens.text == '水. " Yes!'
+    assert token_alternatives(tokens) == [0]
+    assert [token_alternatives(tokens, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
+
+
+def one_token(**logprobs):
+    """A reply of one token, with these log-probabilities."""
+    return Tokens([{"token": "Yes", "top_logprobs": [{"token": t, "logprob": p} for t, p in logprobs.items()]}])
+
+
+@pytest.mark.parametrize("impossible", [0.7, math.nan, math.inf, "-0.1", None, True])
+def test_what_is_no_log_probability(impossible):
+    """A reply with a log-probability above 0, or that is no number, keeps its label and has no probability."""
+    found = read_reply(one_token(Yes=-0.1, No=impossible), {"verdict": "Yes"}, YES_NO)
+    assert (found.label, found.probabilities, found.is_sound) == ("Yes", None, False)
+
+
+def test_log_probabilities_at_their_ends():
+    """Zero, with what rounding adds, is certainty, and minus infinity is none: both are log-probabilities."""
+    found = read_reply(one_token(Yes=1e-6, No=-math.inf), {"verdict": "Yes"}, YES_NO)
+    assert (found.probabilities, found.is_sound) == ({"Yes": 1.0, "No": 0.0}, True)
+
+
+def test_a_label_that_contradicts_its_text():
+    """A written “Yes” whose likeliest token is “No” is no label, unless tokens were drawn by chance."""
+    tokens = one_token(No=math.log(0.9), Yes=math.log(0.1))
+    assert read_reply(tokens, {"verdict": "Yes"}, YES_NO)[:2] == (None, None)
+    assert read_reply(tokens, {"verdict": "Yes"}, YES_NO, sampled=True).label == "No"
+    assert read_reply(tokens, {"verdict": "No"}, YES_NO).label == "No"
