@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 from dspy.utils.exceptions import LMAuthError, LMBillingError, is_retryable_lm_error
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short
-from faith_dspy.lm.endpoint import redact
+from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class Meter:
             if self.max_failures is not None and self._failing >= self.max_failures:
                 self.refused += 1
                 raise LMUnavailableError(
-                    f"{self._failing} calls in a row failed, the last with: {self._failure}. No further one is made. "
+                    f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
                     "Check the endpoint and run again; what was answered is kept."
                 )
             reached = self.reached
@@ -139,7 +138,7 @@ class Meter:
                 self.failed += not isinstance(exc, FaithDspyError)
                 if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
                     self._failing += 1
-                    self._failure = redact(in_short(exc), call.lm)
+                    self._failure = type(exc).__name__  # its message may quote the key
                 elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
                     self._failing = 0
             raise

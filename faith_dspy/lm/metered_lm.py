@@ -96,7 +96,8 @@ class MeteredLM(dspy.LM):
 
     def dump_state(self) -> dict[str, Any]:
         """As `dspy.LM`."""
-        return super().dump_state() | {"num_retries": self.retries}
+        state: dict[str, Any] = super().dump_state()
+        return state | {"num_retries": self.retries}
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted, and ended in time."""

@@ -63,6 +63,7 @@ class CompactAdapter(ChatAdapter):
         DSPy keeps each reply as it comes and has no public way to drop one. So a kept reply that cannot be read is
         passed over, and the question asked under the cache key of another rollout, where a good reply stays.
         """
+        values: list[dict[str, Any]] = []
         known = lm_kwargs.get("rollout_id", getattr(lm, "kwargs", {}).get("rollout_id")) or 0
         for again in range(MAX_REPLAYS):
             rollout = {"rollout_id": known + again * 1_000_000} if again else {}

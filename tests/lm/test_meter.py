@@ -390,6 +390,6 @@ def test_a_dead_endpoint_is_not_asked_for_ever(chat_server):
         assert lm("kept") == ["Yes"]
         with pytest.raises(dspy.LMError):
             lm("the third in a row")
-        with pytest.raises(LMUnavailableError, match=r"3 calls in a row failed, the last with: LMServerError: .* no"):
+        with pytest.raises(LMUnavailableError, match=r"3 calls in a row failed, the last with LMServerError"):
             lm("not asked")
     assert (len(server.requests), meter.refused) == (10, 1)
