@@ -15,7 +15,7 @@ from faith_dspy.io.labels import read_labels
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
-SETS = ("quickstart",)
+SETS = ("assistants", "quickstart")
 """Each is a folder: CARD.md and NAME.jsonl."""
 
 

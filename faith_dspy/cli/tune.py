@@ -13,7 +13,7 @@ from faith_dspy.cli.study import print_study, study_json
 
 def tune(
     labels: Annotated[
-        str, typer.Argument(help="Labels file, one JSON object a line; or 'quickstart', the set that is shipped.")
+        str, typer.Argument(help="Labels file, one JSON object a line; or a shipped set: quickstart, assistants.")
     ],
     test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
     lm: LM = "local",

@@ -1,0 +1,1 @@
+"""Answers like an assistant's, labelled twice; see CARD.md."""
