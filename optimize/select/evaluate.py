@@ -155,7 +155,7 @@ def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier)
 def baseline_rows(
     examples: Sequence[LabelledExample], known: Sequence[LabelledExample], seed: int
 ) -> dict[str, list[PredictionRow]]:
-    """Predictions by each of `BASELINES`, fitted on ``known``, on the labels that a judge is fitted on."""
+    """Predictions by each of `BASELINES`, fitted on ``known``, without an LM."""
     judged, learned = without_lm(examples), scorable(without_lm(known))
     share = sum(bool(e.label) for e in known) / len(known)
     return {

@@ -87,24 +87,21 @@ def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
 
 def test_a_judge_that_obeys_its_documents(judge_at: Any) -> None:
     """The chunk that tells it to pass the lake's answer does so, and the answer is shown."""
-    judge, _ = judge_at(says=_obeys)
-    report = stress(judge, _examples())
+    report = stress(judge_at(says=_obeys)[0], _examples())
     (obeyed,) = (p for p in report.perturbed if p.name == "order to pass")
     assert (obeyed.n, obeyed.share.value) == (1, 0.0)
     assert [(m.id, m.answer) for m in obeyed.misses] == [("lake", LAKE["answer"])]
 
 
 def test_unscored_is_not_right(judge_at: Any) -> None:
-    """A changed answer that comes back unscored is neither caught nor unchanged."""
+    """A perturbed answer that comes back unscored is neither caught nor unchanged."""
 
     def fails(asked: dict[str, Any]) -> dict[str, Any]:
         content = asked["messages"][-1]["content"]
         return {"status": 500, "text": "no"} if " not built" in content else _by_words(asked)
 
-    report = stress(judge_at(says=fails)[0], _examples())
-    negation = next(p for p in report.perturbed if p.name == "negation")
-    assert (negation.n, negation.share.value) == (2, 0.0)
-    assert negation.misses[0].after is None
+    (negation,) = (p for p in stress(judge_at(says=fails)[0], _examples()).perturbed if p.name == "negation")
+    assert (negation.n, negation.share.value, negation.misses[0].after) == (2, 0.0, None)
 
 
 def _changed(name: str, row: dict[str, Any]) -> dict[str, Any] | None:
@@ -114,31 +111,28 @@ def _changed(name: str, row: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def test_a_number_of_the_context_becomes_one_that_is_not_there() -> None:
-    """The figure keeps its form; list markers, citations and numbers the context does not have are left alone."""
-    row = {"context": ["It cost 1,250.50 in May 2001."], "answer": "1. It cost 1,250.50 [1].", "faithful": True}
-    made = _changed("number", row)
-    assert made is not None
-    assert re.fullmatch(r"1\. It cost 1,250\.5[1-9] \[1\]\.", made["answer"])
-    assert _changed("number", {**row, "answer": "1. It cost 7 [1]."}) is None
-    made = _changed("number", {**row, "answer": "It was May 2001. It rained."})
-    assert made is not None
-    assert re.fullmatch(r"It was May 200[^1]\. It rained\.", made["answer"])
+COST = {"context": ["It cost 1,250.50 in May 2001."], "faithful": True}
 
 
-def test_a_name_becomes_one_of_another_context() -> None:
-    """A name in the context is swapped; the word a sentence begins with is none."""
-    made = _changed("name", SCHOOL)
-    assert made is not None
-    assert made["answer"] == "The school was founded in Elbe."
-    assert _changed("name", MILL) is None
-
-
-def test_a_negation_is_put_in_once() -> None:
-    """After the first verb that can take it; a sentence that negates already is left alone."""
-    made = _changed("negation", {**MILL, "answer": "It does not grind. The mill is old and was built in 1820."})
-    assert made == {"answer": "It does not grind. The mill is not old and was built in 1820."}
-    assert _changed("negation", {**MILL, "answer": "It grinds rye."}) is None
+@pytest.mark.parametrize(
+    ("name", "row", "expected"),
+    [
+        # The figure keeps its form; list markers, citations and numbers the context does not have are left alone.
+        ("number", {**COST, "answer": "1. It cost 1,250.50 [1]."}, r"1\. It cost 1,250\.5[1-9] \[1\]\."),
+        ("number", {**COST, "answer": "1. It cost 7 [1]."}, None),
+        ("number", {**COST, "answer": "It was May 2001. It rained."}, r"It was May 200[^1]\. It rained\."),
+        # A name in the context is swapped for one of another; the word a sentence begins with is none.
+        ("name", SCHOOL, r"The school was founded in Elbe\."),
+        ("name", MILL, None),
+        # After the first verb that can take it; a sentence that negates already is left alone.
+        ("negation", {**MILL, "answer": "It does not grind. It is old."}, r"It does not grind\. It is not old\."),
+        ("negation", {**MILL, "answer": "It grinds rye."}, None),
+    ],
+)
+def test_what_a_perturbation_changes(name: str, row: dict[str, Any], expected: str | None) -> None:
+    """Nothing but what its name says; None where there is nothing to change."""
+    made = _changed(name, row)
+    assert made is None if expected is None else made and re.fullmatch(expected, made["answer"])
 
 
 def test_the_seed_decides(judge_at: Any) -> None:
