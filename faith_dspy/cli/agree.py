@@ -122,7 +122,7 @@ def agree(
         document["traffic"] = report.prevalence.model_dump(mode="json")
         tables.append(traffic_table(report.prevalence))
     if run is not None:
-        fields = {"at", "compared", "compared_at", "new_version", "flips", "shifts"}
+        fields = {"at", "changes", "new_version", "flips"}
         document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
         tables += drift_tables(report)
     if as_json:

@@ -128,7 +128,7 @@ def push(
     Example: faith-dspy labels push labels.jsonl --experiment review
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.optimize.tracking.review import push as run
+    from faith_dspy.optimize.tracking.feedback import push as run
     from faith_dspy.optimize.tracking.store import connect
 
     examples = read_labels(labels, require_label=False)

@@ -58,9 +58,8 @@ def compare(
 
     Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
     """
+    from faith_dspy.optimize.reporting.studies import compare_studies, studies_tables
     from faith_dspy.optimize.tracking.archive import last_studies, read_study
-    from faith_dspy.optimize.tracking.studies import compare_studies
-    from faith_dspy.optimize.tracking.studies_tables import studies_tables
 
     found = [read_study(s, tracking_uri) for s in sources or ()]
     if experiment is not None:

@@ -1,10 +1,12 @@
-"""A table of plain strings, and how it looks in the terminal and in Markdown.
+"""A table of plain strings, and how it looks in the terminal, in Markdown and as CSV.
 
 Whoever has something to show makes tables; nobody formats a number twice.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -112,3 +114,10 @@ def markdown(tables: Iterable[Table], level: int = 2) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+
+
+def csv_text(table: Table) -> str:
+    """Its columns and rows as CSV, which MLflow's pages show as a table."""
+    out = io.StringIO()
+    csv.writer(out).writerows([table.columns, *table.rows])
+    return out.getvalue()

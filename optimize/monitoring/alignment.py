@@ -46,10 +46,10 @@ def align(
     api_key: str | None = None,
     **options: Any,
 ) -> tuple[Judge, StudyResult]:
-    """Tune a judge on the human assessments called ``name``.
+    """Tune a judge on the human assessments called ``name``, and return it with the study.
 
-    The feedback becomes labels (`labels_of`), and `faith_dspy.optimize.tune` runs a study on them, which splits them
-    into train, dev and test.
+    The feedback becomes labels (`labels_of`), and `faith_dspy.optimize.tune` runs a study on them, which tests the
+    judge on answers that no part of tuning has seen.
 
     Args:
         traces: with human feedback.
@@ -58,9 +58,6 @@ def align(
         out: folder for the judge, default ``judges/<name>``.
         api_base, api_key: of the LM.
         options: what `tune` takes besides: ``lm, budget, seed, operating_point, tracking_uri`` …
-
-    Returns:
-        The judge, and the study with its agreement on answers that no part of tuning has seen.
 
     Raises:
         InputError: too few traces have feedback that can be used.
@@ -79,8 +76,7 @@ def align(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{file_name}.jsonl"
         write_labels(labels.rows, path)
-        place = Path("judges") / file_name if out is None else Path(out)
-        study = tune(path, out=place, api_base=api_base, api_key=api_key, **options)
+        study = tune(path, out=out or Path("judges", file_name), api_base=api_base, api_key=api_key, **options)
     if len(labels.rows) < labels.n:
         study = study.model_copy(update={"notes": (*study.notes, f"Of the feedback: {labels.sentence}")})
     return load_judge(study.judge_dir, api_base=api_base, api_key=api_key), study

@@ -13,17 +13,18 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.monitoring.drift import DriftReport
-from faith_dspy.optimize.tracking.metrics import ALL, MAIN, agreement_metrics, usage_metrics
+from faith_dspy.optimize.monitoring.tables import drift_tables, flips_table
+from faith_dspy.optimize.tracking.metrics import result_metrics, usage_metrics
 from faith_dspy.optimize.tracking.store import DESCRIPTION, log_batch, mlflow_errors
-from faith_dspy.optimize.tracking.study_run import csv_text
 from faith_dspy.report.numbers import estimate
+from faith_dspy.report.tables import Table, csv_text, markdown
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.tracking.store import Store
 
 _KEY = "faith_dspy.drift"
-_WORDS = {True: "faithful", False: "unfaithful", None: "unscored"}
+_MAX_TAG = 5000  # characters MLflow keeps
 
 
 class DriftRun:
@@ -35,9 +36,6 @@ class DriftRun:
 
     def __init__(self, store: Store, judge: str, labels_file: str, label_set_hash: str) -> None:
         self._store, self._client = store, store.client
-        self.steps = 0
-        self.earlier: tuple[DriftReport, ...] = ()
-        """The first report and the last; one, or none, where there are no more."""
         key = digest([judge, label_set_hash])
         with mlflow_errors(store.uri, "give the run"):
             found = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
@@ -57,13 +55,16 @@ class DriftRun:
             files = sorted(f.path for f in self._client.list_artifacts(self.run_id, "history"))
             self.steps = len(files)
             self.earlier = tuple(self._read(f) for f in dict.fromkeys([*files[:1], *files[-1:]]))
+            """The first report and the last; one, or none, where there are no more."""
 
     def log(self, report: DriftReport) -> None:
         """Record a report; `FaithDspyError` when the store does not take it."""
-        tags = {DESCRIPTION: report_markdown(report, self.steps)[:5000]}
-        tags["alarms"] = "; ".join(report.alarms)[:5000] or "none"
+        tags = {
+            DESCRIPTION: self._description(report)[:_MAX_TAG],
+            "alarms": "; ".join(report.alarms)[:_MAX_TAG] or "none",
+        }
         with mlflow_errors(self._store.uri, "take this report"):
-            self._client.log_text(self.run_id, _flips_csv(report), "flips.csv")
+            self._client.log_text(self.run_id, csv_text(flips_table(report.flips)), "flips.csv")
             log_batch(self._client, self.run_id, _metrics(report), tags=tags, step=self.steps)
             # Last: a report that is recorded by half is no step.
             self._client.log_text(self.run_id, report.model_dump_json(), f"history/{self.steps:06d}.json")
@@ -79,36 +80,24 @@ class DriftRun:
                 f"({str(exc).splitlines()[0]}). Delete the run to begin anew."
             ) from exc
 
-
-def report_markdown(report: DriftReport, step: int) -> str:
-    """The report in Markdown, alarms first."""
-    a = report.agreement.answers
-    found = f"balanced accuracy {estimate(a.balanced_accuracy)} on {a.n} answers, {a.coverage:.0%} scored" if a else "–"
-    lines = [*(f"- **Alarm:** {alarm}" for alarm in report.alarms)] or ["No alarm."]
-    lines += ["", f"{report.at}, report {step + 1}: {found}."]
-    lines += [f"- {sentence}" for sentence in report.changes]
-    return "\n".join([*lines, "", "Verdicts that flipped: `flips.csv` under *Artifacts*."])
+    def _description(self, report: DriftReport) -> str:
+        """The report in Markdown, alarms first."""
+        a = report.agreement.answers
+        assert a is not None  # else there is no report
+        found = f"Balanced accuracy {estimate(a.balanced_accuracy)} on {a.n} answers, {a.coverage:.0%} scored."
+        alarms = Table("Alarms", notes=report.alarms or ("None.",))
+        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
+        return markdown([alarms, latest, *drift_tables(report)], level=3)
 
 
 def _metrics(report: DriftReport) -> dict[str, float | None]:
-    a = report.agreement
     scores = [v.score for v in report.verdicts if v.score is not None]
-    out = {
-        **agreement_metrics("anchor", a.answers, ALL),
-        **agreement_metrics("anchor/statements", a.statements, (*MAIN, "weighted_kappa")),
-        **agreement_metrics("anchor/evidence", a.evidence, ("precision", "recall", "f1")),
+    return {
+        **result_metrics("anchor", report.agreement),
         "anchor/mean_score": sum(scores) / len(scores) if scores else None,
         "alarms": len(report.alarms),
-        "flips": len(report.flips) if report.compared else None,
+        "flips": len(report.flips) if report.changes else None,
         "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
         **usage_metrics("cost", report.usage, len(report.verdicts)),
+        **{f"shift/anchor_since_{c.since}": c.distance for c in report.changes},
     }
-    return out | {f"shift/anchor_since_{s.since}": s.distance for s in report.shifts}
-
-
-def _flips_csv(report: DriftReport) -> str:
-    rows = [
-        ["yes" if f.now == f.label else "NO", _WORDS[f.label], _WORDS[f.before], _WORDS[f.now], f.answer, f.id]
-        for f in report.flips
-    ]
-    return csv_text(("right now", "people", "before", "now", "answer", "id"), rows)

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.optimize.reporting.tables import OUTCOME
 from faith_dspy.report.numbers import estimate
 from faith_dspy.report.tables import Table, table_of
 
 if TYPE_CHECKING:
-    from faith_dspy.optimize.monitoring.drift import DriftReport
+    from collections.abc import Sequence
+
+    from faith_dspy.optimize.monitoring.drift import DriftReport, Flip
     from faith_dspy.optimize.monitoring.prevalence import Prevalence
 
 _MOST = 20
 """Flips that are shown."""
-_ANSWER = 44
-"""Characters of an answer, to be recognised by."""
-_WORDS = {True: "faithful", False: "unfaithful", None: "unscored"}
 
 
 def drift_tables(report: DriftReport) -> list[Table]:
     """What changed, and the flips, those to wrong first."""
-    changes = report.changes or ["This is the first report: there is nothing to compare it with."]
-    tables = [Table("Drift", notes=tuple(changes))]
+    if not report.changes:
+        return [Table("Drift", notes=("This is the first report: there is nothing to compare it with.",))]
+    wrong = sum(f.now != f.label for f in report.flips)
+    version = "another version of the judge" if report.new_version else "the same judge"
+    flipped = f"{len(report.flips)} verdicts flipped, {wrong} of them to wrong or unscored; {version}."
+    tables = [Table("Drift", notes=(*(c.sentence for c in report.changes), flipped))]
     if report.flips:
-        columns = {
-            "people": lambda f: _WORDS[f.label],
-            "before": lambda f: _WORDS[f.before],
-            "now": lambda f: _WORDS[f.now],
-            "answer": lambda f: f.answer if len(f.answer) <= _ANSWER else f.answer[:_ANSWER].rstrip() + "…",
-        }
         more = len(report.flips) - _MOST
         notes = (f"{more} more are in MLflow's flips.csv, and with --json.",) if more > 0 else ()
-        tables.append(table_of("Flips", columns, report.flips[:_MOST], notes=notes))
+        tables.append(flips_table(report.flips[:_MOST], notes))
     return tables
+
+
+def flips_table(flips: Sequence[Flip], notes: tuple[str, ...] = ()) -> Table:
+    """Answers whose verdict flipped."""
+    columns = {
+        "answer": lambda f: f.answer,
+        "people": lambda f: OUTCOME[f.label],
+        "before": lambda f: OUTCOME[f.before],
+        "now": lambda f: OUTCOME[f.now],
+        "id": lambda f: f.id,
+    }
+    return table_of("Flips", columns, flips, notes=notes)
 
 
 def traffic_table(share: Prevalence) -> Table:

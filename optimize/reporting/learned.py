@@ -8,13 +8,12 @@ from __future__ import annotations
 import difflib
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.reporting import classifier_tables, tables
 from faith_dspy.optimize.reporting.markdown import as_text
 from faith_dspy.report.html import csp_hash
 from faith_dspy.report.numbers import number
-from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,26 +26,10 @@ _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
 
 
-class Piece(NamedTuple):
-    """A part of a prompt's diff."""
-
-    kind: Literal["same", "gone", "new"]
-    text: str
-
-
-class Flips(NamedTuple):
-    """Untuned judge against champion on the same answers."""
-
-    counts: dict[str, int]
-    """``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong."""
-    now_right: list[tuple[PredictionRow, PredictionRow]]
-    """(untuned judge's row, champion's row), the surest first."""
-    now_wrong: list[tuple[PredictionRow, PredictionRow]]
-
-
 def write_learned(result: StudyResult) -> str:
     """The page. Needs predictions with their texts: a result as a study returns it, not one read from study.json."""
-    jinja2 = need("jinja2", "The page of what a study learned")
+    import jinja2  # comes with MLflow
+
     here = files("faith_dspy.report")
     style = "".join(here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "learned.css"))
     environment = jinja2.Environment(
@@ -64,7 +47,7 @@ def write_learned(result: StudyResult) -> str:
         prompts=_prompts(variant),
         instructions=classifier_tables.instructions_table(variant),
         flips=flips(untuned, champion),
-        mistakes=disagreements(champion),
+        mistakes=[r for r in tables.worst_first(champion) if r.predicted != r.label],
         most=_MOST,
         chunk=_CHUNK,
         chunks=_CHUNKS,
@@ -74,40 +57,37 @@ def write_learned(result: StudyResult) -> str:
     return str(page).encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be written
 
 
-def diff(before: str, after: str) -> list[Piece]:
-    """Word by word what was taken out and put in; joined, all but the new is ``before``, all but the gone ``after``."""
+def diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Word by word what is the ``same``, ``gone`` and ``new``, each with its text.
+
+    Joined, all but the new is ``before``, and all but the gone ``after``.
+    """
     a, b = (re.findall(r"\s+|\S+", text) for text in (before, after))
     out = []
     for kind, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         gone, new = "".join(a[a1:a2]), "".join(b[b1:b2])
-        out += [Piece("same", new)] if kind == "equal" else [Piece("gone", gone), Piece("new", new)]
-    return [piece for piece in out if piece.text]
+        out += [("same", new)] if kind == "equal" else [("gone", gone), ("new", new)]
+    return [(kind, text) for kind, text in out if text]
 
 
-def flips(untuned: Sequence[PredictionRow], champion: Sequence[PredictionRow]) -> Flips:
-    """The answers that both judged, by who was right."""
-    known = {(r.group, r.id): r for r in untuned}
+def flips(
+    untuned: Sequence[PredictionRow], champion: Sequence[PredictionRow]
+) -> dict[str, list[tuple[PredictionRow, PredictionRow]]]:
+    """The answers that both judged as (untuned judge's row, champion's row), by who was right; the surest come first.
+
+    Keys are ``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong.
+    """
     names = {(True, True): "both right", (False, True): "now right", (True, False): "now wrong"}
-    found: dict[str, list[tuple[PredictionRow, PredictionRow]]] = {n: [] for n in (*names.values(), "both wrong")}
-    for new in sorted(champion, key=lambda r: -_sure(r)):
-        old = known.get((new.group, new.id))
-        if old is not None:
-            right = (old.predicted == old.label, new.predicted == new.label)
-            found[names.get(right, "both wrong")].append((old, new))
-    return Flips({k: len(v) for k, v in found.items()}, found["now right"], found["now wrong"])
+    names[False, False] = "both wrong"
+    found: dict[str, list[tuple[PredictionRow, PredictionRow]]] = {name: [] for name in names.values()}
+    before = {(r.group, r.id): r for r in untuned}
+    for new in sorted(champion, key=tables.sure, reverse=True):
+        old = before[new.group, new.id]
+        found[names[old.predicted == old.label, new.predicted == new.label]].append((old, new))
+    return found
 
 
-def disagreements(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
-    """The answers a judge is wrong about, worst first: the surer it was, the worse; unscored ones last."""
-    wrong = [r for r in rows if r.predicted != r.label]
-    return sorted(wrong, key=lambda r: (r.predicted is None, -_sure(r)))
-
-
-def _sure(row: PredictionRow) -> float:
-    return 0.0 if row.probability is None else abs(row.probability - 0.5)
-
-
-def _prompts(variant: VariantResult) -> list[tuple[str, list[Piece], list[dict[str, str]]]]:
+def _prompts(variant: VariantResult) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
     """For each predictor: name, the diff of its instructions, and its demos."""
     out = []
     for name, prompt in variant.prompts.items():

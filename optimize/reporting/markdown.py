@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting import classifier_tables, tables
-from faith_dspy.report.numbers import estimate
+from faith_dspy.report.numbers import each, estimate
 from faith_dspy.report.tables import Table, markdown
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def variant_markdown(v: VariantResult) -> str:
     a = v.agreement
     text = f"{v.description}. dev: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
     if v.judged:
-        prompt, completion = v.usage.computed_tokens / v.judged, v.usage.output_tokens / v.judged
-        text += f"; {prompt:.0f} prompt tokens (not cached) and {completion:.0f} completion tokens an answer"
+        prompt, completion = each(v.usage.computed_tokens, v.judged), each(v.usage.output_tokens, v.judged)
+        text += f"; {prompt} prompt tokens (not cached) and {completion} completion tokens an answer"
     return text + "."
 
 

@@ -1,11 +1,13 @@
-"""Figures of a study, by scikit-learn's displays where there is one. No window, and no state of pyplot's."""
+"""Figures of a study, by scikit-learn's displays where there is one. No window, and no state of pyplot's.
+
+They are drawn for MLflow, which brings scikit-learn and matplotlib along.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.report.numbers import estimate
-from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +36,6 @@ def judge_figures(rows: Sequence[PredictionRow], agreement: Agreement, title: st
 
 
 def _confusion(a: Agreement, title: str) -> Any:
-    need("sklearn.metrics", "Plots of a study")
     import numpy as np
     from sklearn.metrics import ConfusionMatrixDisplay
 
@@ -113,9 +114,9 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
 
 
 def _axes(width: float, height: float, title: str) -> tuple[Any, Any]:
-    figure = need("matplotlib.figure", "Plots of a study").Figure(
-        figsize=(width, height), dpi=120, layout="constrained"
-    )
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     ax = figure.subplots()
     ax.set_title(title, fontsize=10, loc="left", color=DARK)
     ax.spines[["top", "right"]].set_visible(False)

@@ -5,19 +5,20 @@ A column is one line of its table's dictionary here. Tables that have nothing to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from faith_dspy.optimize.results import TestResult
 from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
 from faith_dspy.report.tables import MARK, Table, table_of
-from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
-    from faith_dspy.scoring.agreement import Agreement
 
 INTERVALS = "In brackets 95 % intervals."
+OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
+"""What is said of an answer, by people or by a judge."""
 
 
 def study_tables(result: StudyResult) -> list[Table]:
@@ -37,7 +38,7 @@ def study_tables(result: StudyResult) -> list[Table]:
 def variants_table(result: StudyResult) -> Table:
     """What was tried, on the devset."""
     columns = {
-        "variant": lambda v: _marked(v.name, v.name == result.champion),
+        "variant": lambda v: MARK + v.name if v.name == result.champion else v.name,
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
         "κ": lambda v: number(v.agreement.cohen_kappa.value),
@@ -55,32 +56,19 @@ def variants_table(result: StudyResult) -> Table:
     )
 
 
-class _Tested(NamedTuple):
-    """A row of the test table."""
-
-    name: str
-    agreement: Agreement
-    usage: Usage
-    n: int
-    """Answers that cost ``usage``; 0 where no LM was asked."""
-
-
 def test_table(result: StudyResult) -> Table:
     """The champion, the untuned judge, the baselines and people, on the testset."""
-    rows = [
-        _Tested(_judge_name(t.name), t.agreement, t.usage, 0 if t.kind == "baseline" else t.agreement.n)
-        for t in result.test
-    ]
+    rows = list(result.test)
     if result.ceiling is not None:
-        rows.append(_Tested("people", result.ceiling, Usage(), 0))
+        rows.append(TestResult(name="people", kind="baseline", agreement=result.ceiling))
     columns = {
-        "judge": lambda r: r.name,
-        "scored": lambda r: f"{r.agreement.coverage:.0%}",
-        "balanced\naccuracy": lambda r: estimate(r.agreement.balanced_accuracy),
-        "AUROC": lambda r: estimate(r.agreement.auroc),
-        "Cohen's κ": lambda r: estimate(r.agreement.cohen_kappa),
-        "prompt\ntokens": lambda r: each(r.usage.computed_tokens, r.n),
-        "s": lambda r: each(r.usage.seconds, r.n),
+        "judge": lambda t: _judge_name(t.name),
+        "scored": lambda t: f"{t.agreement.coverage:.0%}",
+        "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
+        "AUROC": lambda t: estimate(t.agreement.auroc),
+        "Cohen's κ": lambda t: estimate(t.agreement.cohen_kappa),
+        "prompt\ntokens": lambda t: NONE if t.kind == "baseline" else each(t.usage.computed_tokens, t.agreement.n),
+        "s": lambda t: NONE if t.kind == "baseline" else each(t.usage.seconds, t.agreement.n),
     }
     people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
     return table_of(
@@ -112,14 +100,13 @@ def statements_table(result: StudyResult) -> Table | None:
 def verdict(result: StudyResult) -> Table:
     """What may be said of the champion, a sentence each."""
     notes = [capitalised(c.sentence) for c in result.comparisons.values()]
-    lexical = result.comparisons.get("lexical-baseline")
-    if lexical is not None and lexical.verdict != "better":
+    if result.comparisons["lexical-baseline"].verdict != "better":
         notes.append("Not shown better than the lexical baseline: on these labels the LM is not worth its cost.")
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
-    if result.diagnosis is not None:
-        notes += [f"Needs review, on test: {r}" for p, r in result.diagnosis.review_range.items() if p == "test"]
+    if result.diagnosis is not None and "test" in result.diagnosis.review_range:
+        notes.append(f"Needs review, on test: {result.diagnosis.review_range['test']}")
     if result.registered:
         notes.append(result.registered)
     return Table("Verdict", notes=tuple(notes))
@@ -129,9 +116,8 @@ def costs_table(result: StudyResult) -> Table | None:
     """The cost–quality table, the cheapest first; None where there is no choice."""
     if len(result.costs) < 2:
         return None
-
     columns = {
-        "": lambda p: _marked(p.name, p.exported),
+        "": lambda p: MARK + p.name if p.exported else p.name,
         "n": lambda p: str(p.n),
         "LM\nasked": lambda p: f"{p.lm_share:.0%}",
         "balanced\naccuracy": lambda p: estimate(p.balanced_accuracy),
@@ -169,27 +155,30 @@ def groups_table(result: StudyResult) -> Table | None:
     )
 
 
-def predictions_table(rows: Sequence[PredictionRow]) -> dict[str, Any]:
-    """One judge's answers as `mlflow.log_table` writes them, its worst mistakes first."""
+def worst_first(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
+    """The answers a judge is wrong about, the surer the earlier; then those it left unscored; then the right ones."""
+    return sorted(rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r)))
 
-    def order(r: PredictionRow) -> tuple[int, float]:
-        rank = 2 if r.predicted == r.label else 1 if r.predicted is None else 0
-        return rank, -abs((0.5 if r.probability is None else r.probability) - r.label)
 
-    words = {True: "faithful", False: "unfaithful"}
-    columns: dict[str, Callable[[PredictionRow], Any]] = {
+def sure(row: PredictionRow) -> float:
+    """How far the judge is from undecided, at most .5."""
+    return 0.0 if row.probability is None else abs(row.probability - 0.5)
+
+
+def predictions_table(rows: Sequence[PredictionRow]) -> Table:
+    """One judge's answers, its worst mistakes first."""
+    columns = {
         "right": lambda r: NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO",
-        "people": lambda r: words[r.label],
-        "judge": lambda r: f"unscored: {r.unscored or 'no verdict'}" if r.predicted is None else words[r.predicted],
-        "probability": lambda r: None if r.probability is None else round(r.probability, 3),
+        "people": lambda r: OUTCOME[r.label],
+        "judge": lambda r: OUTCOME[r.predicted] + (f": {r.unscored}" if r.unscored else ""),
+        "probability": lambda r: "" if r.probability is None else f"{r.probability:.3f}",
         "answer": lambda r: r.answer,
         "statements": lambda r: "\n".join(_statement(s) for s in r.statements),
-        "question": lambda r: r.question,
+        "question": lambda r: r.question or "",
         "id": lambda r: r.id,
         "group": lambda r: r.group,
     }
-    data = [[cell(r) for cell in columns.values()] for r in sorted(rows, key=order)]
-    return {"columns": list(columns), "data": data}
+    return table_of("Predictions", columns, worst_first(rows))
 
 
 def _statement(s: StatementRow) -> str:
@@ -209,10 +198,6 @@ def spent(result: StudyResult) -> Table:
     return Table("What the study spent", notes=(sentence,))
 
 
-def _marked(name: str, champion: bool) -> str:
-    return MARK + name if champion else name
-
-
 def _judge_name(name: str) -> str:
     """The baselines stand in a narrow column."""
-    return _marked(name.removesuffix("-baseline"), name == "champion")
+    return MARK + name if name == "champion" else name.removesuffix("-baseline")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.results import StudyResult
-from faith_dspy.optimize.tracking.store import connect, existing_client, mlflow_errors, redacted, resolve_uri
+from faith_dspy.optimize.tracking.store import client_of, connect, mlflow_errors, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,24 +37,28 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
         FaithDspyError: the store does not answer.
     """
     path = Path(source)
-    if path.is_dir() and not (path / STUDY_FILE).is_file():
-        raise InputError(
-            f"{source}: this judge holds no study ({STUDY_FILE}); it was not made by `faith-dspy tune`, or by another "
-            "version. Tune again, or name the study's run in MLflow."
-        )
-    if path.exists():
-        return _parse(path / STUDY_FILE if path.is_dir() else path, source)
-    uri = resolve_uri(tracking_uri)
-    with mlflow_errors(uri):
-        client = existing_client(uri)
-        runs = _study_runs(client, [e.experiment_id for e in client.search_experiments()]) if client else []
+    if path.is_dir():
+        path /= STUDY_FILE
+        if not path.is_file():
+            raise InputError(
+                f"{source}: this judge holds no study ({STUDY_FILE}); it was not made by `faith-dspy tune`, or by "
+                "another version. Tune again, or name the study's run in MLflow."
+            )
+    if path.is_file():
+        return _parse(path, source)
+    neither = f"{source}: neither a folder of an exported judge nor a {STUDY_FILE}"
+    try:
+        client = client_of(tracking_uri, create=False)
+    except InputError as exc:
+        raise InputError(f"{neither}; and {exc}") from exc
+    with mlflow_errors(client.tracking_uri):
+        runs = _study_runs(client, [e.experiment_id for e in client.search_experiments()])
         found = _find(runs, source.removeprefix("runs:/"))
         if found:
             return read_result(client, found)
     names = [f"{r.info.run_id[:8]} ({r.data.params.get('labels_file', '?')})" for r in runs[:5]]
-    there = f"There: {', '.join(names) or 'no study at all'}." if client else "That store does not exist."
     raise InputError(
-        f"{source}: neither a folder of an exported judge, a {STUDY_FILE}, nor a study in {redacted(uri)}. {there}"
+        f"{neither}, nor a study in {redacted(client.tracking_uri)}. There: {', '.join(names) or 'no study at all'}."
     )
 
 
@@ -71,26 +74,20 @@ def read_result(client: Any, run_id: str) -> StudyResult:
 
 def last_studies(experiment: str, tracking_uri: str | None = None, n: int = 10) -> list[StudyResult]:
     """The last ``n`` finished studies of an MLflow experiment, the newest first."""
-    uri = resolve_uri(tracking_uri)
+    client, uri, experiment_id = connect(tracking_uri, experiment, create=False)
     with mlflow_errors(uri):
-        if existing_client(uri) is None:
-            raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
-        store = connect(uri, experiment, create=False)
-        runs = [r for r in _study_runs(store.client, [store.experiment_id]) if "champion" in r.data.tags]
-        return [read_result(store.client, r.info.run_id) for r in runs[:n]]
+        runs = [r for r in _study_runs(client, [experiment_id]) if "champion" in r.data.tags]
+        return [read_result(client, r.info.run_id) for r in runs[:n]]
 
 
 def _parse(path: Path, where: str) -> StudyResult:
     try:
-        result = StudyResult.model_validate_json(path.read_text(encoding="utf-8"))
+        return StudyResult.model_validate_json(path.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise InputError(
             f"{where}: not a {STUDY_FILE} that this version reads ({str(exc).splitlines()[0]}). `faith-dspy tune` "
             "writes it anew without asking the LM again."
         ) from exc
-    if not result.test:
-        raise InputError(f"{where}: this study has no test result; it was not finished. Run it again to go on.")
-    return result
 
 
 def _study_runs(client: Any, experiment_ids: Sequence[str]) -> list[Any]:
@@ -100,9 +97,9 @@ def _study_runs(client: Any, experiment_ids: Sequence[str]) -> list[Any]:
 
 def _find(runs: Sequence[Any], key: str) -> str | None:
     """The run with this run id or study id, or the only one with an id that begins with it."""
-    named = [(r.info.run_id, {r.info.run_id, r.data.tags.get("faith_dspy.study_id", "")}) for r in runs]
-    exact: list[str] = [run_id for run_id, ids in named if key in ids]
-    begins = [run_id for run_id, ids in named if any(i.startswith(key) for i in ids)]
-    if exact or not re.fullmatch(r"[0-9a-f]{6,32}", key):
-        return exact[0] if exact else None
-    return begins[0] if len(begins) == 1 else None
+    ids = {str(r.info.run_id): {r.info.run_id, r.data.tags["faith_dspy.study_id"]} for r in runs}
+    exact = [run_id for run_id, names in ids.items() if key in names]
+    begins = [run_id for run_id, names in ids.items() if any(n.startswith(key) for n in names)]
+    if exact:
+        return exact[0]
+    return begins[0] if len(begins) == 1 and len(key) >= 6 else None

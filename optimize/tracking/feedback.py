@@ -1,7 +1,7 @@
-"""People's feedback on traces in MLflow, as labels.
+"""People's feedback on traces in MLflow as labels, and a labels file as traces for people to review.
 
 A trace's human assessments of one name are its label: the majority's, with every annotator's own in ``annotators``.
-`faith_dspy.optimize.tracking.review` writes a labels file as such traces.
+Statement labels and scores are expectations.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.integrations.mlflow_traces import expectations, record_of_trace
 from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
-from faith_dspy.optimize.tracking.store import mlflow_errors
-from faith_dspy.optimize.tracking.traces import trace_infos
-from faith_dspy.schema import Verdict
+from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
+from faith_dspy.optimize.tracking.traces import DIGEST, known_traces
+from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mlflow.entities import Assessment, Trace
 
     from faith_dspy.optimize.tracking.store import Store
-
+    from faith_dspy.schema import LabelledExample
 
 NAME = "faithful"
 """Name of the assessments, unless another is given."""
-FILE = "labels"
+_FILE = "labels"
 """The source of assessments that `push` writes for a labels file without annotators. They count only while nobody else
 has assessed the answer, or where the others are split."""
-TAG = "faith_dspy.label"
+_FIELDS = "faith_dspy.label"
 """Tag for the fields of a labels file that a trace has no place for."""
 
 
@@ -39,8 +39,11 @@ def pull(store: Store, name: str = NAME, words: Mapping[str, bool] | None = None
 
     Raises `FaithDspyError` when the store does not answer.
     """
-    with mlflow_errors(store.uri, "list its traces"):
-        infos = [i for i in trace_infos(store) if _human(i.assessments, name)]
+    import mlflow
+
+    with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
+        found = mlflow.search_traces(locations=[store.experiment_id], include_spans=False, return_type="list")
+        infos = [t.info for t in found if _human(t.info.assessments, name)]
         infos.sort(key=lambda i: (i.request_time, i.trace_id))
         traces = [store.client.get_trace(i.trace_id, display=False) for i in infos]
     return labels_of(traces, name, words)
@@ -59,14 +62,13 @@ def labels_of(traces: Iterable[Trace], name: str = NAME, words: Mapping[str, boo
     for trace, people in labelled:
         votes = {who: meaning(a.value, words or {}, top) for who, a in people.items()}
         unknown.update(str(people[who].value) for who, vote in votes.items() if vote is None)
-        label = majority(vote for who, vote in votes.items() if who != FILE)
-        label = votes.get(FILE) if label is None else label
+        label = majority(vote for who, vote in votes.items() if who != _FILE)
+        label = votes.get(_FILE) if label is None else label
+        row = _row(trace)
         if label is None:
             split += [trace.info.trace_id] if any(vote is not None for vote in votes.values()) else []
-            continue
-        row, error = _row(trace)
-        if error:
-            unreadable[trace.info.trace_id] = error
+        elif "error" in row:
+            unreadable[trace.info.trace_id] = f"trace {trace.info.trace_id}: {row['error']}"
         else:
             rows.append(row | _labels(trace, people, label, row["answer"]))
     return ImportedLabels(rows=rows, split=split, unreadable=unreadable, unknown=dict(unknown))
@@ -76,18 +78,18 @@ def _human(assessments: Iterable[Assessment], name: str) -> dict[str, Any]:
     """The newest feedback of each person by source; of a person who took it back, none."""
     from mlflow.entities import Feedback
 
-    found = [
+    human = [
         a
         for a in assessments
-        if isinstance(a, Feedback) and a.name == name and a.valid is not False and a.value is not None
-    ]
-    human = [a for a in found if str(a.source.source_type) == "HUMAN"]
+        if isinstance(a, Feedback) and a.name == name and a.source.source_type == "HUMAN"
+        and a.valid is not False and a.value is not None
+    ]  # fmt: skip
     return {str(a.source.source_id): a for a in sorted(human, key=lambda a: a.last_update_time_ms or 0)}
 
 
-def _row(trace: Trace) -> tuple[dict[str, Any], str]:
-    """Question, context, answer and the fields that `push` kept; or what is wrong with the trace."""
-    kept = json.loads(trace.info.tags.get(TAG, "{}"))
+def _row(trace: Trace) -> dict[str, Any]:
+    """Question, context, answer and the fields that `push` kept; with ``error`` where the trace has not got them."""
+    kept = json.loads(trace.info.tags.get(_FIELDS, "{}"))
     row = {"id": trace.info.trace_id, **record_of_trace(trace), **kept}
     if kept:  # exactly the chunks that were pushed, because people's chunk ids count them
         retrieved = next(s for s in trace.data.spans if s.span_type == "RETRIEVER")
@@ -95,18 +97,15 @@ def _row(trace: Trace) -> tuple[dict[str, Any], str]:
             {"text": d["page_content"], "source": d["metadata"]["doc_uri"]} if d["metadata"] else d["page_content"]
             for d in retrieved.outputs
         ]
-    where = f"trace {trace.info.trace_id}"
-    if "error" in row:
-        return {}, f"{where}: {row['error']}"
-    if "conversation" in row or not row["context"] or not row["answer"].strip():
-        return {}, f"{where} has no {'answer' if row.get('context') else 'context'}"
-    return {k: v for k, v in row.items() if v is not None and v != ""}, ""
+    if "error" not in row and not (row.get("context") and row["answer"].strip()):
+        row["error"] = f"it has no {'answer' if row.get('context') else 'context'}"
+    return {k: v for k, v in row.items() if v is not None and v != ""}
 
 
 def _labels(trace: Trace, people: Mapping[str, Any], label: bool, answer: str) -> dict[str, Any]:
     expected = expectations(trace)
     row: dict[str, Any] = {"faithful": label, **{k: expected[k] for k in ("statements", "score") if k in expected}}
-    annotators = {who: a.value for who, a in people.items() if who != FILE}
+    annotators = {who: a.value for who, a in people.items() if who != _FILE}
     reasons = {who: a.rationale for who, a in people.items() if a.rationale}
     row |= {k: v for k, v in (("annotators", annotators), ("reasons", reasons)) if v}
     stated = [s for s in sentences(answer) if carries_statement(s.text)]
@@ -114,3 +113,74 @@ def _labels(trace: Trace, people: Mapping[str, Any], label: bool, answer: str) -
         verdict = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
         row["statements"] = [{"text": stated[0].text, "verdict": verdict.value, "reason": "; ".join(reasons.values())}]
     return row
+
+
+def push(store: Store, examples: Sequence[LabelledExample], name: str = NAME) -> tuple[int, int]:
+    """Write each labelled answer as a trace, with its labels as human assessments called ``name``.
+
+    Pushing the same answers again adds only assessments that are missing; what people changed stays. Returns the number
+    of new traces and of new assessments. Raises `FaithDspyError` when the store does not answer.
+    """
+    import mlflow
+
+    made = added = 0
+    with mlflow_errors(store.uri, "take traces"), global_store(store.uri):
+        known = known_traces(store)
+        for example in examples:
+            key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
+            assessments = _assessments(example, name)
+            if key in known:
+                there = {(a.name, a.source.source_id) for a in known[key].assessments}
+                assessments = [a for a in assessments if (a.name, a.source.source_id) not in there]
+                for assessment in assessments:
+                    mlflow.log_assessment(known[key].trace_id, assessment)
+            else:
+                made += 1
+                _write(store, example, key, assessments)
+            added += len(assessments)
+        mlflow.flush_trace_async_logging()
+    return made, added
+
+
+def _write(store: Store, example: LabelledExample, key: str, assessments: Sequence[Assessment]) -> None:
+    import mlflow
+    from mlflow.entities import Document
+    from mlflow.entities.trace_location import MlflowExperimentLocation
+
+    place, asked = MlflowExperimentLocation(store.experiment_id), {"question": example.question or ""}
+    fields = {"id": example.id, "group": example.group, "split": example.split, **example.tags}
+    with mlflow.start_span("labelled answer", "CHAIN", trace_destination=place) as root:
+        mlflow.update_current_trace(
+            tags={DIGEST: key, _FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
+            metadata={"mlflow.source.name": "faith-dspy labels push"},
+            request_preview=asked["question"][:1000],
+        )
+        root.set_inputs(asked)
+        root.set_outputs(example.answer)
+        with mlflow.start_span("context", "RETRIEVER") as found:
+            found.set_inputs(asked)
+            found.set_outputs([Document(c.text, {"doc_uri": c.source} if c.source else {}) for c in example.context])
+        for assessment in assessments:
+            mlflow.log_assessment(root.trace_id, assessment)
+
+
+def _assessments(example: LabelledExample, name: str) -> list[Assessment]:
+    """Every annotator's label; the file's own where it is not the majority's; statements and score."""
+    from mlflow.entities import AssessmentSource, Expectation, Feedback
+
+    labels = {who: v for who, v in _annotators(example.annotators).items() if isinstance(v, bool | int | float | str)}
+    if example.label is not None and majority(meaning(v, {}) for v in labels.values()) is not example.label:
+        labels[_FILE] = example.label
+    out: list[Assessment] = [Feedback(name, v, source=AssessmentSource("HUMAN", who)) for who, v in labels.items()]
+    statements = [s.model_dump(mode="json", exclude_none=True) for s in example.statements]
+    expected = {"statements": statements or None, "score": example.score}
+    by_file = AssessmentSource("HUMAN", _FILE)
+    return out + [Expectation(key, value, by_file) for key, value in expected.items() if value is not None]
+
+
+def _annotators(given: Any) -> dict[str, Any]:
+    """Labels by annotator; those of a list are numbered."""
+    if isinstance(given, list | tuple):
+        labels = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+        return {f"person {i + 1}": label for i, label in enumerate(labels)}
+    return {str(k): v for k, v in given.items()} if isinstance(given, dict) else {}

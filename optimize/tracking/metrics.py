@@ -9,29 +9,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.scoring.agreement import JudgeAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydantic import BaseModel
-
     from faith_dspy.optimize.results import StudyResult, TestResult, VariantResult
     from faith_dspy.schema import Usage
+    from faith_dspy.scoring.agreement import Agreement, StatementAgreement
+    from faith_dspy.scoring.evidence import EvidenceAgreement
 
     Metrics = dict[str, float | None]
 
-MAIN = ("balanced_accuracy", "auroc", "cohen_kappa")
-ALL = (*MAIN, "mcc", "f1_unfaithful", "recall_unfaithful", "recall_faithful", "ece", "brier")
+_MAIN = ("balanced_accuracy", "auroc", "cohen_kappa")
+_ALL = (*_MAIN, "mcc", "f1_unfaithful", "recall_unfaithful", "recall_faithful", "ece", "brier")
+_COSTS = {
+    "calls": "calls",
+    "prompt_tokens": "prompt_tokens",
+    "cached_tokens": "cached_tokens",
+    "computed_tokens": "computed_tokens",
+    "completion_tokens": "output_tokens",
+    "seconds": "seconds",
+}
+"""Name of the metric, and field of `Usage`."""
 
 
-def agreement_metrics(prefix: str, found: BaseModel | None, names: Sequence[str] = MAIN) -> Metrics:
-    """Metrics of an `Agreement` or its like, and its coverage; balanced accuracy with its interval."""
+def result_metrics(
+    prefix: str, found: VariantResult | TestResult | JudgeAgreement, names: Sequence[str] = _ALL
+) -> Metrics:
+    """Agreement on answers, statements and evidence, as far as it is known."""
+    answers = found.answers if isinstance(found, JudgeAgreement) else found.agreement
+    return {
+        **agreement_metrics(prefix, answers, names),
+        **agreement_metrics(f"{prefix}/statements", found.statements, (*_MAIN, "weighted_kappa")),
+        **agreement_metrics(f"{prefix}/evidence", found.evidence, ("precision", "recall", "f1")),
+    }
+
+
+def agreement_metrics(
+    prefix: str, found: Agreement | StatementAgreement | EvidenceAgreement | None, names: Sequence[str] = _MAIN
+) -> Metrics:
+    """These metrics and the coverage; balanced accuracy with its interval."""
     if found is None:
         return {}
-    out: Metrics = {f"{prefix}/coverage": getattr(found, "coverage", None)}
+    out: Metrics = {f"{prefix}/coverage": found.coverage}
     for name in names:
-        estimate = getattr(found, name, None)
+        estimate = getattr(found, name)
         if isinstance(estimate, Estimate):
             out[f"{prefix}/{name}"] = estimate.value
             if name == "balanced_accuracy":
@@ -39,21 +63,11 @@ def agreement_metrics(prefix: str, found: BaseModel | None, names: Sequence[str]
     return out
 
 
-def result_metrics(prefix: str, result: VariantResult | TestResult, names: Sequence[str] = ALL) -> Metrics:
-    """Agreement on answers, statements and evidence, as far as it is known."""
-    out = agreement_metrics(prefix, result.agreement, names)
-    out |= agreement_metrics(f"{prefix}/statements", result.statements, (*MAIN, "weighted_kappa"))
-    return out | ({f"{prefix}/evidence/f1": result.evidence.f1.value} if result.evidence else {})
-
-
 def usage_metrics(prefix: str, usage: Usage, answers: int = 1) -> Metrics:
     """Calls, tokens and seconds per answer, and dollars per thousand answers; empty for no answers."""
     if not answers:
         return {}
-    fields = {"calls": "calls", "prompt_tokens": "prompt_tokens", "cached_tokens": "cached_tokens",
-              "computed_tokens": "computed_tokens",
-              "completion_tokens": "output_tokens", "seconds": "seconds"}  # fmt: skip
-    out: Metrics = {f"{prefix}/{name}": getattr(usage, field) / answers for name, field in fields.items()}
+    out: Metrics = {f"{prefix}/{name}": getattr(usage, field) / answers for name, field in _COSTS.items()}
     if usage.dollars is not None and answers > 1:  # of one answer it would be all zeros
         out[f"{prefix}/dollars_per_1000_answers"] = 1000 * usage.dollars / answers
     return out
@@ -65,7 +79,7 @@ def study_metrics(result: StudyResult) -> Metrics:
     metrics = result_metrics("test", champion)
     for t in result.test:
         if t is not champion:
-            metrics |= result_metrics(f"test/{t.name}", t, MAIN)
+            metrics |= result_metrics(f"test/{t.name}", t, _MAIN)
         if t.kind != "baseline":
             metrics |= usage_metrics("cost" if t is champion else f"cost/{t.name}", t.usage, t.agreement.n)
     for name, c in result.comparisons.items():

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from importlib import metadata, util
+from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.reporting.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
-from faith_dspy.optimize.tracking.store import existing_client, global_store, mlflow_errors, redacted, resolve_uri
+from faith_dspy.optimize.tracking.store import client_of, global_store, mlflow_errors, redacted
 from faith_dspy.report.numbers import estimate, points
 from faith_dspy.schema import digest
 
@@ -58,22 +59,19 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             return f"Registered before as {name} version {version.version}{names and f' ({names})'}."
     present = client.get_model_version(name, aliases[CHAMPION]) if CHAMPION in aliases else None
     promotion = _promotion(client, result, present, run_id)
+    tags = {
+        _JUDGE: judge,
+        "study_id": result.study_id,
+        "variant": result.champion,
+        "labels_file": result.labels_file,
+        "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
+        "promoted": f"{'yes' if promotion.promoted else 'no'}: {promotion.reason}",
+    }
     model_id = _log_model(store, run_id, result, name)
+    card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")[:_MAX_DESCRIPTION]
     with global_store(store.uri):
         version = client.create_model_version(
-            name,
-            source=f"models:/{model_id}",
-            run_id=run_id,
-            model_id=model_id,
-            tags={
-                _JUDGE: judge,
-                "study_id": result.study_id,
-                "variant": result.champion,
-                "labels_file": result.labels_file,
-                "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
-                "promoted": f"{'yes' if promotion.promoted else 'no'}: {promotion.reason}",
-            },
-            description=_description(Path(result.judge_dir)),
+            name, f"models:/{model_id}", run_id, tags, description=card, model_id=model_id
         )
     registered = f"Registered as {name} version {version.version}"
     if present is not None and not promotion.promoted:
@@ -91,17 +89,12 @@ def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promot
     not. In every other case it must be shown better than its own untuned judge.
     """
     context = "; the present champion was not tested on the same answers"
-    if present is not None:
-        new, old = (sorted(r.tested("champion").predictions, key=lambda r: (r.id, r.group)) for r in (result, present))
-        if [(r.id, r.group, r.label) for r in new] == [(r.id, r.group, r.label) for r in old]:
-            labels, groups = [r.label for r in new], [r.group for r in new]
-            c = compare(labels, Side.of(new), Side.of(old), groups)
-            facts = f"the present champion on the same {c.n} test answers ({points(c.balanced_accuracy)} points)"
-            if c.verdict != "not shown better":
-                return Promotion(c.verdict == "better", f"it is {c.verdict} than {facts}")
-            context = f", and not shown worse than {facts}"
-    untuned = result.comparisons.get("untuned")
-    if untuned is None or untuned.verdict != "better":
+    if present is not None and (c := compare_champions(result, present)):
+        facts = f"the present champion on the same {c.n} test answers ({points(c.balanced_accuracy)} points)"
+        if c.verdict != "not shown better":
+            return Promotion(c.verdict == "better", f"it is {c.verdict} than {facts}")
+        context = f", and not shown worse than {facts}"
+    if result.comparisons["untuned"].verdict != "better":
         return Promotion(False, "it is not shown better than its own untuned judge")
     return Promotion(True, f"it is better than its own untuned judge{context}")
 
@@ -111,30 +104,24 @@ def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
 
     Raises `InputError` when there is no previous champion.
     """
-    uri = resolve_uri(tracking_uri)
-    client = existing_client(uri)
-    if client is None:
-        raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
-    with mlflow_errors(uri):
+    client = client_of(tracking_uri, create=False)
+    with mlflow_errors(client.tracking_uri):
         aliases = _aliases(client, name)
         if aliases is None:
-            raise InputError(
-                f"no model {name!r} is registered at {redacted(uri)}; `faith-dspy tune` registers champions."
-            )
+            where = redacted(client.tracking_uri)
+            raise InputError(f"no model {name!r} is registered at {where}; `faith-dspy tune` registers champions.")
         if not {CHAMPION, PREVIOUS} <= aliases.keys():
             raise InputError(f"model {name!r} has no version @{PREVIOUS}: no champion has replaced another yet.")
-        client.set_registered_model_alias(name, CHAMPION, aliases[PREVIOUS])
-        client.set_registered_model_alias(name, PREVIOUS, aliases[CHAMPION])
-    return (
-        f"{name} version {aliases[PREVIOUS]} is @{CHAMPION} again; version {aliases[CHAMPION]} is @{PREVIOUS}. "
-        "Repeat to undo."
-    )
+        champion, previous = aliases[PREVIOUS], aliases[CHAMPION]
+        client.set_registered_model_alias(name, CHAMPION, champion)
+        client.set_registered_model_alias(name, PREVIOUS, previous)
+    return f"{name} version {champion} is @{CHAMPION} again; version {previous} is @{PREVIOUS}. Repeat to undo."
 
 
 def _aliases(client: Any, name: str) -> dict[str, str] | None:
     """Alias → version; None when no such model is registered."""
-    found = next((m for m in client.search_registered_models(f"name = '{name}'") if m.name == name), None)
-    return {k: str(v) for k, v in found.aliases.items()} if found else None
+    found = client.search_registered_models(f"name = '{name}'")
+    return {k: str(v) for k, v in found[0].aliases.items()} if found else None
 
 
 def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: str) -> Promotion:
@@ -149,15 +136,6 @@ def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: st
     return decide_promotion(result, study)
 
 
-def _description(folder: Path) -> str:
-    """CARD.md, cut to the length MLflow keeps."""
-    card = (folder / "CARD.md").read_text(encoding="utf-8")
-    if len(card) <= _MAX_DESCRIPTION:
-        return card
-    rest = "\n\n*The rest is in* `CARD.md` *of the model's artifacts.*"
-    return card[: _MAX_DESCRIPTION - len(rest)].rpartition("\n")[0] + rest
-
-
 def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str:
     """Log the judge as a model of the run; returns the model's id.
 
@@ -167,8 +145,6 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
-    code = util.find_spec("faith_dspy.integrations.mlflow_pyfunc")
-    assert code is not None
     extra = "[local]" if result.lm.get("sha256") else ""
     client = store.client
     logged = client.create_logged_model(
@@ -180,21 +156,13 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
             place = copy / file.relative_to(result.judge_dir)
             place.parent.mkdir(exist_ok=True)
             shutil.copy(file, place)
-        model = Model(
-            artifact_path=logged.artifact_location,
-            model_uuid=logged.model_id,
-            model_id=logged.model_id,
-            run_id=run_id,
-        )
+        model = Model(logged.artifact_location, run_id, model_uuid=logged.model_id, model_id=logged.model_id)
         mlflow.pyfunc.save_model(
             path=path,
-            python_model=str(code.origin),
+            python_model=str(files("faith_dspy.integrations") / "mlflow_pyfunc.py"),
             artifacts={"judge": str(copy)},
             input_example=(EXAMPLE, PARAMS),
-            pip_requirements=[
-                f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
-                f"mlflow=={mlflow.__version__}",
-            ],
+            pip_requirements=[f"faith_dspy{extra}=={metadata.version('faith_dspy')}", f"mlflow=={mlflow.__version__}"],
             mlflow_model=model,
         )
         model.flavors["python_function"]["artifacts"]["judge"]["uri"] = os.path.relpath(result.judge_dir)

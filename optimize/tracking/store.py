@@ -45,16 +45,16 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
     Args:
         uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder.
         experiment: name of the experiment.
-        create: whether to create an experiment that does not exist.
+        create: whether to create a SQLite file or an experiment that does not exist.
 
     Raises:
         FaithDspyError: the store does not answer, or the experiment was deleted.
-        InputError: the experiment does not exist and ``create`` is False; the message names those that do.
+        InputError: there is no such store or experiment and ``create`` is False; the message names those that exist.
         MissingExtraError: MLflow is not installed.
     """
-    uri = resolve_uri(uri)
+    client = client_of(uri, create=create)
+    uri = str(client.tracking_uri)
     with mlflow_errors(uri):
-        client = client_of(uri)
         found = client.get_experiment_by_name(experiment)
         if found is not None and found.lifecycle_stage == "deleted":
             raise FaithDspyError(
@@ -67,28 +67,16 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
         return Store(client, uri, found.experiment_id if found else client.create_experiment(experiment))
 
 
-def client_of(uri: str) -> Any:
-    """An `mlflow.MlflowClient`, which creates a SQLite database that does not exist.
-
-    Raises `MissingExtraError` without MLflow.
-    """
+def client_of(uri: str | None = None, *, create: bool = True) -> Any:
+    """An `mlflow.MlflowClient` of a tracking store. Arguments and errors as `connect`."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    file = re.fullmatch(r"sqlite:///(.*)", uri)
+    if file and not create and not Path(file[1]).is_file():
+        raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
     for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
-    mlflow = need("mlflow", "Tracking a study")
-    with quiet():
-        return mlflow.MlflowClient(tracking_uri=uri)
-
-
-def existing_client(uri: str | None = None) -> Any | None:
-    """A client of a store that exists; None for a SQLite file that does not, which is not created."""
-    uri = resolve_uri(uri)
-    file = re.fullmatch(r"sqlite:///(.*)", uri)
-    return None if file and not Path(file[1]).is_file() else client_of(uri)
-
-
-def resolve_uri(uri: str | None) -> str:
-    """``uri``, else MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder."""
-    return uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    with mlflow_errors(uri):
+        return need("mlflow", "Tracking a study").MlflowClient(tracking_uri=uri)
 
 
 def redacted(uri: str) -> str:
@@ -145,8 +133,7 @@ def quiet() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

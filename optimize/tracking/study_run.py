@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import time
 import weakref
@@ -20,10 +18,10 @@ from faith_dspy.optimize.tracking.metrics import agreement_metrics, result_metri
 from faith_dspy.optimize.tracking.registry import MODEL, register
 from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, log_batch, mlflow_errors, quiet, reason, redacted
 from faith_dspy.optimize.tracking.traces import log_study_traces
-from faith_dspy.schema import digest
+from faith_dspy.report.tables import csv_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from faith_dspy.optimize.results import StudyResult, StudySetup, TestResult, VariantResult
 
@@ -35,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class MlflowTracker:
-    """`faith_dspy.optimize.options.Tracker` on MLflow.
+    """Records a study in MLflow as it goes.
 
     Variants are recorded as they finish, so that a study that is killed keeps what was done. Running the same study
     again continues its run and replaces its variants' runs.
@@ -44,8 +42,8 @@ class MlflowTracker:
     after one warning.
     """
 
-    def __init__(self, store: Store, setup: StudySetup, *, register: bool = True, model: str = MODEL) -> None:
-        self._store, self.client, self._model = store, store.client, model if register else None
+    def __init__(self, store: Store, setup: StudySetup, *, register: bool = True) -> None:
+        self._store, self.client, self._model = store, store.client, MODEL if register else None
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
         self._since = _now()
@@ -55,14 +53,16 @@ class MlflowTracker:
         self._unfinished = weakref.finalize(self, _mark_as_killed, self.client, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
-        """Record a finished variant."""
+        """Record a finished or skipped variant."""
         now = _now()
         self._waiting.append((result, self._since, now))
         self._since = now
         self._try(self._log_waiting)
 
     def finish(self, result: StudyResult) -> str:
-        """Record the finished study and register its champion; returns what became of it in the registry."""
+        """Record the finished study and register its champion; returns what became of it in the registry, a sentence
+        or nothing."""
+        self._unfinished.detach()
         registered: list[str] = []
         steps: list[Callable[[], object]] = [
             self._log_waiting,
@@ -72,7 +72,6 @@ class MlflowTracker:
         if name := self._model:
             steps.append(lambda: registered.append(register(self._store, self.run_id, result, name)))
         steps.append(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
-        self._unfinished.detach()
         done = [self._try(step) for step in steps]
         if not all(done):
             log.warning(
@@ -124,15 +123,12 @@ class MlflowTracker:
 
     def _log_variant(self, v: VariantResult, start: int, end: int) -> None:
         for run in self._variant_runs():
-            if run.data.tags.get(_VARIANT) == v.name:
+            if run.data.tags[_VARIANT] == v.name:
                 self.client.delete_run(run.info.run_id)
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        if v.prompts:
-            tags["prompts_digest"] = digest(v.prompts)
         run_id = self._create(tags, v.name, variant_markdown(v), start)
         if v.prompts:
-            self.client.log_dict(run_id, v.prompts, "prompts/prompts.json")
-            self.client.log_text(run_id, prompts_markdown(v.prompts), "prompts/prompts.md")
+            self.client.log_text(run_id, prompts_markdown(v.prompts), "prompts.md")
         metrics = {
             **result_metrics("dev", v),
             "dev/selection_score": v.selection_score,
@@ -157,7 +153,7 @@ class MlflowTracker:
         for path in exported_files(folder):
             self.client.log_artifact(self.run_id, str(path), ("judge" / path.relative_to(folder)).parent.as_posix())
         for run in self._variant_runs():
-            champion = (name := run.data.tags.get(_VARIANT, "")) == result.champion
+            champion = (name := run.data.tags[_VARIANT]) == result.champion
             self.client.set_tag(run.info.run_id, _CHAMPION, "true" if champion else "")
             self.client.update_run(run.info.run_id, name=f"★ {name}" if champion else name)
 
@@ -173,29 +169,16 @@ class MlflowTracker:
             tags["cheapest"] = cheapest
         return tags
 
-    def _log_predictions(
-        self,
-        run_id: str,
-        found: VariantResult | TestResult,
-        to: str,
-        title: str,
-    ) -> None:
+    def _log_predictions(self, run_id: str, found: VariantResult | TestResult, to: str, title: str) -> None:
         """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
         if found.agreement is None:
             return
         rows = found.predictions
         lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
         self.client.log_text(run_id, lines, f"{to}predictions.jsonl")
-        self.client.log_text(run_id, csv_text(**predictions_table(rows)), f"{to}predictions.csv")
+        self.client.log_text(run_id, csv_text(predictions_table(rows)), f"{to}predictions.csv")
         for name, figure in judge_figures(rows, found.agreement, title).items():
             self.client.log_figure(run_id, figure, f"{to}plots/{name}")
-
-
-def csv_text(columns: Sequence[str], data: Sequence[Sequence[Any]]) -> str:
-    """Rows as CSV, which MLflow's page of artifacts shows as a table."""
-    out = io.StringIO()
-    csv.writer(out).writerows([columns, *data])
-    return out.getvalue()
 
 
 def _now() -> int:

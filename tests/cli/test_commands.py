@@ -233,23 +233,16 @@ def test_study_show(run, judge_at, tmp_path):
 def test_study_compare(monkeypatch, run, tmp_path):
     """Two exported judges side by side, from their study.json alone; the same one twice is refused."""
     monkeypatch.chdir(tmp_path)  # a store in the working folder would be looked into
-    from faith_dspy.scoring.agreement import measure
+    from made import rows, study
 
     for seed in (0, 1):
-        labels, predicted = [True, False] * 4, [True, False] * 3 + [True, seed == 0]
-        rows = [{"id": f"a{i}", "group": f"g{i}", "part": "test", "label": y, "predicted": p, "probability": None}
-                for i, (y, p) in enumerate(zip(labels, predicted, strict=True))]  # fmt: skip
-        found = measure(labels, predicted, [None] * 8).model_dump(mode="json")
-        study = {"study_id": f"s{seed}", "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "tiny"},
-                 "budget": "quick", "seed": seed, "split": {}, "variants": [], "champion": "sentence",
-                 "comparisons": {},
-                 "test": [{"name": "champion", "kind": "lm", "agreement": found, "predictions": rows}]}  # fmt: skip
+        found = study(rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed]), study_id=f"s{seed}", seed=seed)
         (tmp_path / f"judge{seed}").mkdir()
-        (tmp_path / f"judge{seed}" / "study.json").write_text(json.dumps(study))
+        (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
     both = ("study", "compare", tmp_path / "judge0", tmp_path / "judge1")
     code, out, _ = run(*both)
     assert code == 0
-    assert "2 seeds of l.jsonl" in out
+    assert "2 seeds of labels.jsonl" in out
     found = json.loads(run(*both, "--json")[1])
     assert [s["study_id"] for s in found["studies"]] == ["s0", "s1"]
     assert "Champion: sentence 2 of 2" in found["sentences"][0]
@@ -257,7 +250,7 @@ def test_study_compare(monkeypatch, run, tmp_path):
     assert not (tmp_path / "mlflow.db").exists()
     refused(run("study", "compare", tmp_path / "judge0", tmp_path / "judge0"), "is named twice")
     refused(run("study", "compare", tmp_path / "judge0"), "at least two studies")
-    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "does not exist")
+    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "no MLflow store")
     refused(run("study", "compare", "--experiment", "some"), "no MLflow store", "--tracking-uri")
 
 

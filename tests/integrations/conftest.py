@@ -38,20 +38,15 @@ def recorded(chat_server, judge_at):
 def registry(tmp_path_factory):
     """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
     pytest.importorskip("mlflow", reason="MLflow is not installed (extra tune)")
+    from made import rows, study
+
     from faith_dspy import Judge
-    from faith_dspy.optimize.results import StudyResult
     from faith_dspy.optimize.tracking.registry import register
     from faith_dspy.optimize.tracking.store import client_of, connect
-    from faith_dspy.scoring.agreement import measure
 
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")
-    found = measure([True, False] * 4, [True, False] * 4, [None] * 8, n_resamples=20).model_dump(mode="json")
-    result = StudyResult.model_validate(
-        {"study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"},
-         "budget": "quick", "seed": 0, "split": {}, "variants": [], "champion": "sentence", "comparisons": {},
-         "test": [{"name": "champion", "kind": "lm", "agreement": found}], "judge_dir": str(folder / "judge")}
-    )  # fmt: skip
+    result = study(rows([0.9, 0.1] * 4), judge_dir=str(folder / "judge"))
     uri = f"sqlite:///{folder}/mlflow.db"
     client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
     store = connect(uri)

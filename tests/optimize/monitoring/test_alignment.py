@@ -18,7 +18,7 @@ from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.monitoring.alignment import FaithfulnessAlignment, align
 from faith_dspy.optimize.tracking import study_run
-from faith_dspy.optimize.tracking.review import push
+from faith_dspy.optimize.tracking.feedback import push
 from faith_dspy.optimize.tracking.store import connect
 
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")

@@ -13,6 +13,7 @@ from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.monitoring.drift import DriftReport, drift_report, measure_drift
 from faith_dspy.optimize.monitoring.drift_run import DriftRun
+from faith_dspy.optimize.monitoring.tables import drift_tables
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Judgment, Unscored
 
@@ -43,37 +44,39 @@ def test_the_first_report_has_nothing_to_compare_with() -> None:
     found = _report([*GOOD], minimum=0.9)
     assert found.agreement.answers is not None
     assert found.agreement.answers.balanced_accuracy.value == 1
-    assert (found.alarms, found.flips, found.shifts, found.changes) == ((), (), (), [])
+    assert (found.alarms, found.flips, found.changes) == ((), (), ())
 
 
 def test_worse_than_the_last_report() -> None:
     """−25 points of balanced accuracy, paired, and ten flips to wrong; a quarter of the scores' distribution moved."""
     found = _report([*WORSE], "v2", earlier=[_report([*GOOD])], minimum=0.8)
-    assert found.compared["last"].balanced_accuracy.value == pytest.approx(-0.25)
+    (change,) = found.changes
+    assert change.comparison.balanced_accuracy.value == pytest.approx(-0.25)
     assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
     assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (True, True, False)
     assert found.new_version
     # Below .9 were 20 of 40 scores, now 30 of 40.
-    (shift,) = found.shifts
-    assert (shift.since, shift.distance, shift.coverage) == ("last", pytest.approx(0.25), 0.0)
+    assert (change.since, change.distance, change.coverage) == ("last", pytest.approx(0.25), 0.0)
     assert found.alarms[0] == "balanced accuracy is 0.750, below the minimum of 0.8."
     assert found.alarms[1].startswith("worse than the last report")
     assert found.alarms[2] == "the scores have shifted by 0.25 since the last report, more than 0.2."
-    assert "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge." in found.changes
+    drift, flips = drift_tables(found)
+    assert "10 verdicts flipped, 10 of them to wrong or unscored; another version of the judge." in drift.notes
+    assert flips.rows[0] == ("Answer 0.", "faithful", "faithful", "unfaithful", "a00")
 
 
 def test_a_slow_decline_is_found() -> None:
     """Each step is too small to tell from the last report, but not from the first."""
     first, last = _report([*GOOD]), _report([0.4] * 5 + GOOD[5:])
     found = _report([0.4] * 6 + GOOD[6:], earlier=[first, last])
-    assert {k: c.verdict for k, c in found.compared.items()} == {"last": "not shown better", "first": "worse"}
+    assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "not shown better", "first": "worse"}
     assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
 
 
 def test_lost_coverage() -> None:
     """It raises an alarm; the share of faithful answers in the traffic is estimated all the same."""
     now = _report([*GOOD[:28], *[None] * 12], earlier=[_report([*GOOD])], unlabelled=[0.9] * 5, max_shift=0.29)
-    assert now.shifts[0].coverage == pytest.approx(-0.3)
+    assert now.changes[0].coverage == pytest.approx(-0.3)
     assert now.prevalence is not None
     assert len(now.flips) == 12
     assert now.alarms[-1] == "the coverage has changed by -0.30 since the last report, more than 0.29."
@@ -83,8 +86,8 @@ def test_nothing_scored() -> None:
     """No number is made up: the minimum is missed because nothing is known, and there is no distance."""
     found = _report([None] * 40, earlier=[_report([*GOOD])], minimum=0.5)
     assert found.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
-    assert found.shifts[0].distance is None
-    assert "scores not comparable, coverage -1.00" in found.changes[-1]
+    assert found.changes[0].distance is None
+    assert "scores are not comparable; coverage -1.00" in found.changes[0].sentence
 
 
 def test_other_labels_are_not_compared() -> None:
@@ -110,7 +113,7 @@ def test_reports_are_kept_in_one_run(own_store: Path) -> None:
     history = store.client.get_metric_history(now.run_id, "anchor/balanced_accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 1.0), (2, 0.75)]
     flips = Path(store.client.download_artifacts(now.run_id, "flips.csv")).read_text().splitlines()
-    assert flips[1] == "NO,faithful,faithful,unfaithful,Answer 0.,a00"
+    assert flips[1] == "Answer 0.,faithful,faithful,unfaithful,a00"
     kept = store.client.get_run(now.run_id)
     assert kept.info.status == "FINISHED"
     assert kept.data.tags["alarms"].startswith("worse than the last report")

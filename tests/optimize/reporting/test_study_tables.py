@@ -4,12 +4,14 @@ import io
 import re
 from typing import Any
 
+from made import agreement, on_test, rows
+from made import study as made
 from rich.console import Console
 
-from faith_dspy.optimize import results
 from faith_dspy.optimize.diagnostics.diagnosis import by_group
 from faith_dspy.optimize.reporting.markdown import card, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
+from faith_dspy.optimize.reporting.studies import compare_studies, studies_tables
 from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.results import (
     Ablated,
@@ -17,49 +19,33 @@ from faith_dspy.optimize.results import (
     CostPoint,
     Diagnosis,
     Difference,
-    PredictionRow,
     ShortcutCheck,
     StudyResult,
     ThresholdChoice,
     VariantResult,
 )
-from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.tracking.studies import compare_studies
-from faith_dspy.optimize.tracking.studies_tables import studies_tables
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import StatementAgreement, measure
+from faith_dspy.scoring.agreement import StatementAgreement
 from faith_dspy.scoring.evidence import EvidenceAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 USAGE = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)
 SOME = Estimate(value=0.75, low=0.6, high=0.9)
 LOST = Difference(value=0.034, low=-0.01, high=0.08)
+CASCADE = "sentence-bootstrap, LM asked about 25 % of the answers"
 EVIDENCE = EvidenceAgreement(n=9, scored=9, coverage=1.0, precision=SOME, recall=SOME, f1=SOME)
 
 
-def rows(right: int) -> tuple[PredictionRow, ...]:
+def judged(right: int) -> Any:
     """Forty answers of two sources, the first ``right`` of the second source's twenty judged right."""
-    out = []
-    for i in range(40):
-        label, ok = i % 2 == 0, i < 20 + right
-        out.append(
-            PredictionRow(
-                id=str(i), group=str(i), part="test", label=label, predicted=label is ok,
-                probability=0.81 if label is ok else 0.23, answer="One two three.",
-                tags={"source": "[bold]a source with a very long name[/bold]" if i < 20 else "wiki"},
-            )
-        )  # fmt: skip
-    return tuple(out)
+    labels = [i % 2 == 0 for i in range(40)]
+    found = rows([0.81 if y is (i < 20 + right) else 0.23 for i, y in enumerate(labels)], labels)
+    long = {"source": "[bold]a source with a very long name[/bold]"}
+    return tuple(r.model_copy(update={"tags": long if i < 20 else {"source": "wiki"}}) for i, r in enumerate(found))
 
 
-def agreement(part: tuple[PredictionRow, ...]) -> Any:
-    """As a study measures it."""
-    labels, predicted = [r.label for r in part], [r.predicted for r in part]
-    return measure(labels, predicted, [r.probability for r in part], n_resamples=50)
-
-
-def diagnosis(part: tuple[PredictionRow, ...]) -> Diagnosis:
+def diagnosis(part: Any) -> Diagnosis:
     """Everything a diagnosis can hold."""
     return Diagnosis(
         threshold=ThresholdChoice(operating_point="balanced", threshold=0.4,
@@ -80,36 +66,30 @@ def point(name: str, tokens: float, **marks: Any) -> CostPoint:
 
 def study(seed: int = 0, **changes: Any) -> StudyResult:
     """A finished study with everything a table shows."""
+    found = {"champion": judged(12 + seed), "untuned": judged(8), "lexical-baseline": judged(9)}
     test = tuple(
-        results.TestResult(name=n, kind=k, agreement=agreement(rows(r)), usage=USAGE, predictions=rows(r),
-                           statements=StatementAgreement(**dict(agreement(rows(r)))) if k != "baseline" else None,
-                           evidence=EVIDENCE if n == "champion" else None)
-        for n, k, r in (("champion", "lm", 12 + seed), ("untuned", "untuned", 8), ("lexical-baseline", "baseline", 9))
+        on_test(n, r, usage=USAGE, statements=None if "baseline" in n else StatementAgreement(**dict(agreement(r))),
+               evidence=EVIDENCE if n == "champion" else None)
+        for n, r in found.items()
     )  # fmt: skip
     variants = (
         *(
-            VariantResult(name=n, kind="lm", description="by sentence",
-                          params={"granularity": "sentence", "lm": "local"}, agreement=agreement(rows(r)),
-                          selection_score=r / 20, predictions=rows(r), usage=USAGE, judged=40)
+            VariantResult(name=n, kind="lm", description="by sentence", agreement=agreement(judged(r)), usage=USAGE,
+                          params={"granularity": "sentence", "lm": "local"}, selection_score=r / 20, judged=40)
             for n, r in (("sentence-bootstrap", 12), ("sentence", 10))
         ),
         VariantResult(name="sentence-gepa", kind="lm", description="by sentence", params={}, status="skipped",
                       note="the 4 minutes for trying variants were over"),
     )  # fmt: skip
-    sides = [Side([r.predicted for r in t.predictions], [r.probability for r in t.predictions]) for t in test]
-    labels = [r.label for r in test[0].predictions]
-    comparisons = {t.name: compare(labels, sides[0], side, n_resamples=50)
-                   for t, side in zip(test[1:], sides[1:], strict=True)}  # fmt: skip
-    whole = StudyResult(
-        study_id=f"51d{seed}", labels_file="some-labels.jsonl", label_set_hash="81f2aa77", seed=seed, budget="standard",
-        lm={"name": "openai/a-model-with-a-long-name"}, split={}, variants=variants, champion="sentence-bootstrap",
-        test=test, comparisons=comparisons, usage=USAGE, seconds=4000, diagnosis=diagnosis(test[0].predictions),
-        costs=(point("lexical features alone", 0, cheapest=True),
-               point("sentence-bootstrap, LM asked about 25 % of the answers", 51, exported=True, reference=True)),
-        ceiling=agreement(rows(18)),
-        classifier={"statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}}, judge_dir="judges/l",
+    return made(
+        found["champion"],
+        **{"study_id": f"51d{seed}", "labels_file": "some-labels.jsonl", "seed": seed, "budget": "standard",
+           "lm": {"name": "openai/a-model-with-a-long-name"}, "variants": variants, "champion": "sentence-bootstrap",
+           "test": test, "usage": USAGE, "seconds": 4000, "diagnosis": diagnosis(found["champion"]),
+           "costs": (point("lexical features alone", 0, cheapest=True), point(CASCADE, 51, exported=True)),
+           "ceiling": agreement(judged(18)), "judge_dir": "judges/l",
+           "classifier": {"statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}}} | changes,
     )  # fmt: skip
-    return whole.model_copy(update=changes)
 
 
 def shown(tables: Any) -> str:
@@ -186,14 +166,9 @@ def test_the_description_on_mlflow_begins_with_the_result():
 
 def test_predictions_stand_with_the_worst_mistakes_first():
     """Wrong before unscored before right; the surer the judge, the earlier."""
-    one = rows(20)[0].model_dump()
-    found = [
-        PredictionRow(**one | {"id": i, "label": True, "predicted": p, "probability": s})
-        for i, p, s in (("right", True, 0.9), ("unsure", False, 0.4), ("none", None, None), ("sure", False, 0.1))
-    ]
-    table = predictions_table(found)
-    column = table["columns"].index("id")
-    assert [row[column] for row in table["data"]] == ["sure", "unsure", "none", "right"]
+    table = predictions_table(rows([0.9, 0.4, None, 0.1], [True] * 4))
+    column = table.columns.index("id")
+    assert [row[column] for row in table.rows] == ["a3", "a1", "a2", "a0"]
 
 
 def test_figures_are_drawn_of_what_is_there():
@@ -221,7 +196,7 @@ def test_the_plot_of_costs_names_every_point():
     legend = [t.get_text() for t in figure.legends[0].get_texts()]
     assert legend == [
         "1  lexical features alone (cheapest not shown worse)",
-        "2  sentence-bootstrap, LM asked about 25 % of the answers (exported)",
+        f"2  {CASCADE} (exported)",
     ]
 
 

@@ -146,10 +146,24 @@ def test_pages_answer_soon(site: Site) -> None:
     assert site.seconds < 60
 
 
-def test_runs_page(pages: Browser, site: Site) -> None:
-    """The study, with its variants folded below it."""
-    page = f"experiments/{site.experiment}/runs?workflowType=machine_learning"
-    show(pages, site, page, "faith-dspy tune", "matching runs", name="runs")
+@pytest.mark.parametrize(
+    ("page", "wanted", "name"),
+    [
+        ("experiments/{0.experiment}/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "runs"),
+        (
+            "experiments/{0.experiment}/runs/{0.run}/artifacts/test/champion/predictions.csv",
+            ["people", "probability", "faithful"],
+            "predictions",
+        ),
+        ("experiments/{0.experiment}/runs/{0.run}/traces", ["agrees", "faithful"], "traces"),
+        ("models/faithfulness", ["champion", "Faithfulness judges"], "model"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
+)
+def test_page(pages: Browser, site: Site, page: str, wanted: list[str], name: str) -> None:
+    """The study with its variants folded below it; every test answer; its traces, judge and people side by side; the
+    registered judge with its alias."""
+    show(pages, site, page.format(site), *wanted, gone="Loading...", name=name)
 
 
 def test_study_page(pages: Browser, site: Site) -> None:
@@ -198,20 +212,6 @@ def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
     check(pages, site)
 
 
-def test_predictions_are_a_table(pages: Browser, site: Site) -> None:
-    """Every test answer, the worst mistakes on top."""
-    page = f"experiments/{site.experiment}/runs/{site.run}/artifacts/test/champion/predictions.csv"
-    show(pages, site, page, "people", "probability", "faithful", name="predictions")
-
-
-def test_traces_page(pages: Browser, site: Site) -> None:
-    """The run's traces: judge and people side by side."""
-    show(
-        pages, site, f"experiments/{site.experiment}/runs/{site.run}/traces",
-        "agrees", "faithful", gone="Loading...", name="traces",
-    )  # fmt: skip
-
-
 def test_one_trace(pages: Browser, site: Site) -> None:
     """A click on a trace shows its spans, tokens and assessments."""
     store_page = f"experiments/{site.experiment}/runs/{site.run}/traces"
@@ -224,8 +224,3 @@ def test_one_trace(pages: Browser, site: Site) -> None:
     pages.wait(f"{TEXT}.includes('agrees')")
     picture(pages, "trace")
     check(pages, site)
-
-
-def test_model_page(pages: Browser, site: Site) -> None:
-    """The registered judge with its alias and what it agrees with."""
-    show(pages, site, "models/faithfulness", "champion", "Faithfulness judges", name="model")

@@ -118,7 +118,7 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
 
     first = logged()
     assert set(first) == {r.id for r in result.tested("champion").predictions}
-    assert log_study_traces(store, run_id, result) == len(first)
+    log_study_traces(store, run_id, result)
     again = logged()
     for name, trace in first.items():
         assert again[name].info.trace_id == trace.info.trace_id

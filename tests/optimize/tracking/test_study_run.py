@@ -5,131 +5,78 @@ import gc
 import io
 import json
 import logging
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made import agreement, on_test, rows, study
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import FaithDspyError, MissingExtraError
-from faith_dspy.optimize import results
-from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, VariantResult
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.results import StudyResult, StudySetup, VariantResult
 from faith_dspy.optimize.select.cost import compare_costs
 from faith_dspy.optimize.select.modes import Candidate
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import measure
 
 KEY = "sk-test-4f1d9c7a2b"
-LABELS = [True, True, True, True, False, False, False, False]
-GOOD = [0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None]  # one faithful answer failed, one unfaithful unscored
-FLAT = [0.5] * 8
-ASKED = {"instructions": "supported", "optimizer": "none", "lm": "openai/gpt-4o-mini", "seed": 0}
-
-
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of the time, and are looked for in the tests that leave this out."""
-    monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
-    monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
-
-
-@pytest.fixture
-def here(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a store of its own."""
-    shutil.copy(migrated_store, tmp_path / "mlflow.db")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    return tmp_path
-
-
-def _rows(probabilities: list[float | None], part: Any = "dev", labels: list[bool] = LABELS) -> list[PredictionRow]:
-    return [
-        PredictionRow(
-            id=f"a{i}",
-            group=f"g{i // 2}",
-            part=part,
-            label=label,
-            predicted=None if p is None else p > 0.5,
-            probability=p,
-            unscored="parse_failed" if p is None else None,
-            question="Why?",
-            answer=f"The answer numbered {i}.",
-            statements=[{"text": f"Statement {i}.", "verdict": "fully_supported", "confidence": p, "label": label}],
-        )
-        for i, (label, p) in enumerate(zip(labels, probabilities, strict=True))
-    ]
-
-
-def _agreement(found: list[PredictionRow]) -> Any:
-    labels, predicted = [r.label for r in found], [r.predicted for r in found]
-    return measure(labels, predicted, [r.probability for r in found], groups=[r.group for r in found], n_resamples=40)
-
-
-def _variants() -> list[VariantResult]:
-    good, flat = _rows(GOOD), _rows(FLAT)
-    return [
-        VariantResult(
-            name="majority-baseline",
-            kind="baseline",
-            description="the more frequent label",
-            params={"classifier": "majority"},
-            agreement=_agreement(flat),
-            predictions=flat,
-        ),
-        VariantResult(
-            name="answer",
-            kind="untuned",
-            description="whole answer",
-            params={**ASKED, "granularity": "answer"},
-            agreement=_agreement(flat),
-            untuned=_agreement(flat),
-            selection_score=0.5,
-            usage=Usage(calls=8, prompt_tokens=800, cached_tokens=80, output_tokens=16, seconds=4.0, dollars=0.002),
-            judged=8,
-            predictions=flat,
-        ),
-        VariantResult(
-            name="sentence",
-            kind="lm",
-            description="each sentence",
-            params={**ASKED, "granularity": "sentence"},
-            agreement=_agreement(good),
-            lm_only=_agreement(good),
-            selection_score=0.9,
-            usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
-            judged=8,
-            compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
-            prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
-            seed_prompts={"verify": {"instructions": "Is it so?", "demos": []}},
-            predictions=good,
-        ),
-        VariantResult(
-            name="statement",
-            kind="lm",
-            description="statements",
-            params={},
-            status="skipped",
-            note="needs 8 labelled statements, got 2",
-        ),
-    ]
-
-
+LABELS = [True] * 4 + [False] * 4
+STATEMENT = {"text": "A statement.", "verdict": "fully_supported"}
+# One faithful answer failed, one unfaithful unscored.
+GOOD = rows([0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None], LABELS, question="Why?", statements=(STATEMENT,))
+FLAT = rows([0.4] * 8, LABELS)
+FOUND = {"description": "", "agreement": agreement(GOOD), "predictions": GOOD, "judged": 8}
+VARIANTS = (
+    VariantResult(
+        name="majority-baseline",
+        kind="baseline",
+        description="the more frequent label",
+        params={"classifier": "majority"},
+        agreement=agreement(FLAT),
+        predictions=FLAT,
+    ),
+    VariantResult(**FOUND, name="answer", kind="untuned", params={"granularity": "answer"}, untuned=agreement(FLAT)),
+    VariantResult(
+        **FOUND,
+        name="sentence",
+        kind="lm",
+        params={"granularity": "sentence", "lm": "openai/gpt-4o-mini"},
+        lm_only=agreement(GOOD),
+        selection_score=0.9,
+        usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
+        compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
+        prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
+    ),
+    VariantResult(
+        name="statement",
+        kind="lm",
+        description="statements",
+        params={},
+        status="skipped",
+        note="needs 8 labelled statements, got 2",
+    ),
+)
 SETUP = {
     "study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "budget": "quick", "seed": 0,
     "lm": {"name": "openai/gpt-4o-mini", "sha256": None}, "split": {"used": {"train": 10, "dev": 8, "test": 8}},
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and are drawn only for the tests that look for them."""
+    if "files" not in request.node.name:
+        monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
+        monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
+
+
 def _track(*names: str, register: bool = True) -> MlflowTracker:
     """A tracker that has recorded the variants of these names (none: all)."""
     tracker = MlflowTracker(connect(), StudySetup.model_validate(SETUP), register=register)
-    for v in _variants():
+    for v in VARIANTS:
         if not names or v.name in names:
             tracker.variant(v)
     return tracker
@@ -137,21 +84,12 @@ def _track(*names: str, register: bool = True) -> MlflowTracker:
 
 def _finished(**more: Any) -> StudyResult:
     """The finished study, and its judge in a folder."""
-    test = []
-    for name, kind, probabilities in (("champion", "lm", GOOD), ("untuned", "untuned", FLAT)):
-        found = _rows(probabilities, "test")
-        usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
-        tested = {"name": name, "kind": kind, "agreement": _agreement(found), "usage": usage, "predictions": found}
-        test.append(results.TestResult.model_validate(tested))
-    sides = [Side.of(t.predictions) for t in test]
-    comparison = compare(LABELS, *sides, names=("the champion", "untuned"), n_resamples=40)
+    usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
+    test = (on_test("champion", GOOD, usage=usage), on_test("untuned", FLAT), on_test("lexical-baseline", FLAT))
     judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
     judge.manifest = {"study_id": "51d1"}
     judge.save("judges/labels")
-    return StudyResult.model_validate(
-        SETUP | {"variants": _variants(), "champion": "sentence", "test": test, "judge_dir": "judges/labels",
-                 "comparisons": {"untuned": comparison}} | more
-    )  # fmt: skip
+    return study(GOOD, **SETUP | {"variants": VARIANTS, "test": test, "judge_dir": "judges/labels"} | more)
 
 
 def _children(tracker: MlflowTracker) -> dict[str, Any]:
@@ -171,8 +109,7 @@ def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
     return Path(tracker.client.download_artifacts(run_id, path)).read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_variants_are_recorded_as_they_finish(here: Path) -> None:
+def test_variants_are_recorded_as_they_finish(own_store: Path) -> None:
     """Every variant is a run under the study's, there before the study is finished, with the numbers of its result."""
     runs = _children(_track())
     assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
@@ -190,20 +127,19 @@ def test_variants_are_recorded_as_they_finish(here: Path) -> None:
     assert "needs 8 labelled statements" in runs["statement"].data.tags["mlflow.note.content"]
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_what_is_not_known_is_not_logged(here: Path) -> None:
+def test_what_is_not_known_is_not_logged(own_store: Path) -> None:
     """None is no metric at all, neither NaN nor 0, and a baseline has no cost."""
     tracker = _track("no variant")
-    rows = _rows(GOOD, labels=[True] * 8)
-    fields = {"kind": "baseline", "description": "", "params": {}, "agreement": _agreement(rows), "predictions": rows}
-    tracker.variant(VariantResult.model_validate({"name": "baseline", **fields}))
+    found = tuple(r.model_copy(update={"label": True}) for r in GOOD)
+    fields = {"kind": "baseline", "description": "", "params": {}, "agreement": agreement(found)}
+    tracker.variant(VariantResult(name="baseline", **fields, predictions=found))
     metrics = _children(tracker)["baseline"].data.metrics
     assert not {"dev/auroc", "dev/selection_score", "cost/computed_tokens"} & set(metrics)
     assert all(v == v for v in metrics.values())
     assert metrics["dev/coverage"] == 0.875
 
 
-def test_a_variants_files(here: Path) -> None:
+def test_a_variants_files(own_store: Path) -> None:
     """Prompts, figures, and predictions, in the table with mistakes on top."""
     tracker = _track("sentence")
     run_id = _children(tracker)["sentence"].info.run_id
@@ -212,18 +148,17 @@ def test_a_variants_files(here: Path) -> None:
         "predictions.jsonl",
         "plots/calibration.png",
         "plots/confusion.png",
-        "prompts/prompts.json",
-        "prompts/prompts.md",
+        "prompts.md",
     }
     table = list(csv.DictReader(io.StringIO(_read(tracker, run_id, "predictions.csv"))))
     assert [row["right"] for row in table] == ["NO", "–", *["yes"] * 6]
     assert [row["id"] for row in table[:2]] == ["a3", "a7"]
     assert table[1]["judge"] == "unscored: parse_failed"
     assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
-    assert "Is it supported?" in _read(tracker, run_id, "prompts/prompts.md")
+    assert "Is it supported?" in _read(tracker, run_id, "prompts.md")
 
 
-def test_the_finished_study(here: Path) -> None:
+def test_the_finished_studys_files(own_store: Path) -> None:
     """The study's run holds the test, the verdict in words, the judge, and everything as JSON; its champion a star."""
     tracker, result = _track(), _finished()
     pairs = (("sentence", "champion"), ("answer", "untuned"))
@@ -253,8 +188,7 @@ def test_the_finished_study(here: Path) -> None:
     assert crowned == [("sentence", "★ sentence")]
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
+def test_the_same_study_again_goes_on_in_its_run(own_store: Path) -> None:
     """A study that is run again has one run, one run per variant and one version of its model."""
     _track("answer", "sentence").finish(_finished())
     tracker = _track("answer", "sentence")
@@ -267,8 +201,7 @@ def test_the_same_study_again_goes_on_in_its_run(here: Path) -> None:
     assert registered == "Registered before as faithfulness version 1 (@champion)."
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_the_registered_judge_loads_without_pickle_key_or_lm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Registering asks no LM; `load_judge` and MLflow load it by alias; its key is in no file and not in the store."""
     import mlflow
 
@@ -286,14 +219,13 @@ def test_the_registered_judge_loads_without_pickle_key_or_lm(here: Path, monkeyp
     assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
     (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
     assert (row["unscored"], row["score"]) == ("no_context", None)
-    written = [f for f in here.rglob("*") if f.is_file()]
+    written = [f for f in own_store.rglob("*") if f.is_file()]
     assert any(f.name == "mlflow_pyfunc.py" for f in written)
     assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
     assert [f for f in written if KEY.encode() in f.read_bytes()] == []
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_without_registration_there_is_no_model(here: Path) -> None:
+def test_without_registration_there_is_no_model(own_store: Path) -> None:
     """`register=False` records the study and leaves the registry alone."""
     tracker = _track("sentence", register=False)
     tracker.finish(_finished())
@@ -301,8 +233,7 @@ def test_without_registration_there_is_no_model(here: Path) -> None:
     assert "models:/" not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_study_that_breaks_off_is_not_running_for_ever(here: Path) -> None:
+def test_a_study_that_breaks_off_is_not_running_for_ever(own_store: Path) -> None:
     """Its run is marked as killed, and keeps what was done."""
     tracker = _track("sentence")
     client, run_id = tracker.client, tracker.run_id
@@ -311,31 +242,29 @@ def test_a_study_that_breaks_off_is_not_running_for_ever(here: Path) -> None:
     assert client.get_run(run_id).info.status == "KILLED"
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_store_that_fails_on_the_way_loses_nothing(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_fails_on_the_way_loses_nothing(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is warned of once, and what it missed is recorded when it is back."""
     tracker = _track("no variant")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(tracker.client), "log_batch", _down)
-        for v in _variants()[:2]:
+        for v in VARIANTS[:2]:
             tracker.variant(v)
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
-        f"MLflow at sqlite:///{here}/mlflow.db failed (connection refused); the study goes on."
+        f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
     ]
-    tracker.variant(_variants()[2])
+    tracker.variant(VARIANTS[2])
     assert {n: r.info.status for n, r in _children(tracker).items()} == dict.fromkeys(
         ("majority-baseline", "answer", "sentence"), "FINISHED"
     )
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_store_that_stays_away_does_not_end_the_study(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_stays_away_does_not_end_the_study(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`finish` returns, and says that the judge is complete and the record is not."""
     tracker = _track("no variant")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(tracker.client), "log_batch", _down)
         patch.setattr(type(tracker.client), "search_registered_models", _down)
-        tracker.variant(_variants()[2])
+        tracker.variant(VARIANTS[2])
         tracker.finish(_finished())
     assert "record of this study is incomplete" in caplog.records[-1].getMessage()
 
@@ -344,15 +273,7 @@ def _down(*_: object, **__: object) -> None:
     raise ConnectionError("connection refused\nand more lines")
 
 
-def test_a_server_that_is_down_is_found_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`connect` names the address, without the password in it, and what to do."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(FaithDspyError, match=r"at http://127\.0\.0\.1:9 cannot be used: .*--tracking-uri") as caught:
-        connect("http://me:hush@127.0.0.1:9")
-    assert "hush" not in str(caught.value)
-
-
-def test_a_deleted_experiment_is_named(here: Path) -> None:
+def test_a_deleted_experiment_is_named(own_store: Path) -> None:
     """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
     store = connect()
     store.client.delete_experiment(store.experiment_id)

@@ -6,8 +6,9 @@ import mlflow
 import pytest
 from recorded import log_study
 
-from faith_dspy.optimize.tracking import traces as tracing
+from faith_dspy.optimize.reporting.tables import worst_first
 from faith_dspy.optimize.tracking.store import connect, global_store
+from faith_dspy.optimize.tracking.traces import log_study_traces
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult
@@ -81,15 +82,8 @@ def test_people_and_judge_stand_side_by_side(logged) -> None:
 
 
 def test_disagreements_come_first(logged) -> None:
-    """The worst first, then those not scored, then what judge and people agree on; the first is MLflow's newest."""
-    one = logged.result.tested("champion").predictions[0]
-    told = {"agree": (True, 0.9), "slip": (False, 0.4), "blunder": (False, 0.1), "unscored": (None, None)}
-    rows = [
-        one.model_copy(update={"id": name, "label": True, "predicted": predicted, "probability": p})
-        for name, (predicted, p) in told.items()
-    ]
-    assert [r.id for r in tracing.disagreements_first(rows)] == ["blunder", "slip", "unscored", "agree"]
-    asked = [r.id for r in tracing.disagreements_first(logged.result.tested("champion").predictions)]
+    """The first in MLflow, its newest, is the worst disagreement."""
+    asked = [r.id for r in worst_first(logged.result.tested("champion").predictions)]
     assert [t.info.client_request_id for t in logged.found] == asked
 
 
@@ -107,12 +101,12 @@ def test_what_people_added_stays(logged) -> None:
     said = AssessmentSource("HUMAN", "a reader")
     with global_store(logged.store.uri):
         mlflow.log_feedback(trace_id=logged.found[0].info.trace_id, name="faithful", value="no", source=said)
-    tracing.log_study_traces(logged.store, logged.run_id, logged.result)
+    log_study_traces(logged.store, logged.run_id, logged.result)
     now = logged.now()
     assert [t.info.trace_id for t in now] == [t.info.trace_id for t in logged.found]
     assert len(now[0].info.assessments) == len(logged.found[0].info.assessments) + 1
     changed = logged.result.model_copy(update={"champion": "another"})
-    tracing.log_study_traces(logged.store, logged.run_id, changed)
+    log_study_traces(logged.store, logged.run_id, changed)
     assert {a.source.source_id for t in logged.now() for a in t.info.assessments} == {"labels", "another", "faith_dspy"}
 
 
@@ -123,7 +117,7 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged) -> None:
     test = [logged.result.test[0].model_copy(update={"predictions": [row]})]
     run_id = logged.store.client.create_run(logged.store.experiment_id).info.run_id
     changed = logged.result.model_copy(update={"test": test})
-    assert tracing.log_study_traces(logged.store, run_id, changed) == 1
+    log_study_traces(logged.store, run_id, changed)
     (trace,) = logged.store.client.search_traces(locations=[logged.store.experiment_id], run_id=run_id)
     (feedback,) = [a for a in trace.info.assessments if a.name == "faithful" and a.feedback is not None]
     assert feedback.feedback.value is None

@@ -3,31 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made import rows
+from made import study as made
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize import results
-from faith_dspy.optimize.results import PredictionRow, StudyResult
-from faith_dspy.optimize.tracking.studies import compare_studies
-from faith_dspy.scoring.agreement import measure
+from faith_dspy.optimize.reporting.studies import compare_studies
 
 
-def study(study_id: str, right: int = 20, prefix: str = "a", flipped: int = 0, **more: Any) -> StudyResult:
+def study(study_id: str, right: int = 20, prefix: str = "a", **more: Any) -> Any:
     """A study tested on twenty answers, the first ``right`` of them judged as people do."""
-    labels = [(i % 2 == 0) is (i >= flipped) for i in range(20)]
-    rows = [
-        PredictionRow(
-            id=f"{prefix}{i}", group=f"{prefix}{i}", part="test", label=y,
-            predicted=y is (i < right), probability=0.9 if y is (i < right) else 0.1,
-        )
-        for i, y in enumerate(labels)
-    ]  # fmt: skip
-    agreement = measure(labels, [r.predicted for r in rows], [r.probability for r in rows])
-    fields = {
-        "labels_file": "l.jsonl", "label_set_hash": "81f2", "lm": {"name": "openai/tiny"}, "champion": "sentence",
-        "budget": "quick", "seed": 0, "split": {}, "variants": (), "comparisons": {},
-        "test": (results.TestResult(name="champion", kind="lm", agreement=agreement, predictions=rows[::-1]),),
-    }  # fmt: skip
-    return StudyResult(study_id=study_id, **(fields | more))
+    labels = [i % 2 == 0 for i in range(20)]
+    found = rows([0.9 if y is (i < right) else 0.1 for i, y in enumerate(labels)], labels, prefix)
+    return made(found[::-1], study_id=study_id, **more)
 
 
 def test_studies_on_the_same_answers_are_paired_with_the_first() -> None:
@@ -40,10 +27,10 @@ def test_studies_on_the_same_answers_are_paired_with_the_first() -> None:
     assert sentences == []
 
 
-@pytest.mark.parametrize("other", [{"prefix": "x"}, {"flipped": 1}], ids=["other ids", "another label"])
-def test_studies_on_other_answers_stand_side_by_side(other: dict[str, Any]) -> None:
+def test_studies_on_other_answers_stand_side_by_side() -> None:
     """No comparison is made up, and a note says why; a changed label makes it another answer."""
-    pairs, (note,) = compare_studies([study("a"), study("b", **other)])
+    corrected = made(rows([0.9] * 20, [i > 0 for i in range(20)]), study_id="c")
+    pairs, (note,) = compare_studies([study("a"), study("b", prefix="x"), corrected])
     assert pairs == []
     assert "side by side only" in note
 
@@ -52,7 +39,7 @@ def test_seeds_give_mean_and_spread() -> None:
     """Balanced accuracy 1, .9 and .8: mean .9, SD .1; two of three champions are sentences."""
     studies = [study("a"), study("b", 18, "b", seed=1), study("c", 16, "c", seed=2, champion="answer")]
     spread = compare_studies(studies).sentences[0]
-    assert "3 seeds of l.jsonl" in spread
+    assert "3 seeds of labels.jsonl" in spread
     assert "balanced accuracy 0.90 ± 0.10 (0.80 to 1.00)" in spread
     assert "whose luck is in the spread. Champion: sentence 2 of 3, answer 1 of 3." in spread
 
