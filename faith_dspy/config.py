@@ -74,7 +74,7 @@ class JudgeConfig(BaseModel):
     """``auto``: the label's probability if the LM gives token probabilities, else None, and never samples, which cost
     `samples` times the calls. ``probability``: the same, but an LM that gives none is an error. ``samples``: the share
     of support among repeated samples. ``none``: not requested."""
-    samples: int = Field(default=5, ge=2)
+    samples: int = Field(default=5, ge=2, le=1000)
     """Replies sampled per statement with ``confidence="samples"``."""
     strictness: Literal["strict", "lenient"] = "strict"
     """``strict``: only what the context says counts; ``lenient``: what plainly follows from it, too."""
@@ -141,7 +141,7 @@ class JudgeConfig(BaseModel):
             return cls.model_validate(options)
         except ValidationError as exc:
             problems = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']} (got {e.get('input')!r})"
+                f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']} (got {repr(e.get('input'))[:200]})"
                 for e in exc.errors()
                 if e["type"] != "default_factory_not_called"  # only follows from another error
             )
@@ -164,6 +164,6 @@ class JudgeConfig(BaseModel):
             if value[:1] in ("{", "[") or value == "null":
                 try:
                     options[name] = json.loads(value)
-                except ValueError as exc:
-                    raise ConfigError(f"{name}={value!r} is no JSON ({exc}).") from exc
+                except (ValueError, RecursionError) as exc:
+                    raise ConfigError(f"{name}={value[:200]!r} is no JSON ({exc}).") from exc
         return options

@@ -15,6 +15,9 @@ Each message says what was got, what was expected, and what to do next.
 
 from __future__ import annotations
 
+import os
+import re
+
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -79,4 +82,14 @@ def in_short(error: Exception) -> str:
     """An error's message: ours in full, others as type and first line, since more may hold whole prompts."""
     if isinstance(error, FaithDspyError):
         return str(error)
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+    return f"{type(error).__name__}: {without_secrets(str(error).strip().partition(chr(10))[0])[:200]}"
+
+
+def without_secrets(text: str) -> str:
+    """A text without the environment's keys, passwords and keys in addresses, and whatever looks like a key."""
+    for name, value in os.environ.items():
+        if name.endswith(("_API_KEY", "_TOKEN")) and len(value) >= 6:
+            text = text.replace(value, "***")
+    text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
+    text = re.sub(r"(?i)((?:key|token|password|secret)=)[^\s&]+", r"\1***", text)
+    return re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)

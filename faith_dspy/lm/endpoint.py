@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import ConfigError, LMUnavailableError
+from faith_dspy.errors import ConfigError, LMUnavailableError, without_secrets
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered_lm import MeteredLM
@@ -130,10 +129,7 @@ def _list_models(lm: MeteredLM, base: str) -> tuple[set[str], bool]:
 def redact(text: str, lm: MeteredLM) -> str:
     """`text` on one line, at most 300 characters, without the LM's key or anything that looks like one."""
     secrets = [value for name, value in lm.kwargs.items() if "key" in name or "token" in name]
-    secrets += [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN"))]
     for secret in secrets:
         if isinstance(secret, str) and len(secret) >= 6:
             text = text.replace(secret, "***")
-    text = re.sub(r"(://)[^/\s@]+@", r"\1***@", text)
-    text = re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
-    return " ".join(text.split())[:300].rstrip(". ")
+    return " ".join(without_secrets(text).split())[:300].rstrip(". ")

@@ -1,0 +1,179 @@
+"""Any input: whatever is given, what comes back is a judgment that holds, or an error of ours."""
+
+from __future__ import annotations
+
+import json
+import math
+from io import BytesIO
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from faith_dspy import Judge, JudgeConfig
+from faith_dspy.errors import ConfigError, LabelsError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.io.records import read_json, read_records
+from faith_dspy.schema import RawJudgment, RawVerdict, Verdict, digest
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.scoring.score import score_answer
+from faith_dspy.text.sentences import sentences
+
+settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("quick"), max_examples=20_000)  # --hypothesis-profile=long
+settings.load_profile("quick")
+
+LEXICAL = Classifier(
+    statement=StatementClassifier(
+        names=("novel_number_count",), means=(0.2,), scales=(1.0,), weights=(-0.5,), intercept=0.3
+    ),
+    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
+    threshold=0.4,
+    review_range=(0.3, 0.5),
+)
+# Words, and what has broken parsers: line ends of all kinds, what is not seen, numbers, marks, other scripts, halves.
+BITS = st.sampled_from(
+    "Yes. No! It is 3.5 km, not 40\u00a0%. Dr. J. Smith said “so”. | --- | # Head\n- item\n1. one\r\n\u2028 \u200b \x00 \ufeff "
+    "茶は青い。 القدر أزرق. पानी नीला है। 😀 \U000e0041 <think> \ud800".split(" ")
+)
+TEXT = st.one_of(st.text(max_size=60), st.lists(BITS, max_size=12).map(" ".join), st.lists(BITS, max_size=12).map("".join))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**4000) | st.floats() | TEXT,
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(TEXT, inside, max_size=4),
+    max_leaves=12,
+)
+CHUNK = TEXT | st.fixed_dictionaries({"text": TEXT | JSON}, optional={"source": JSON, "id": JSON})
+CONTEXT = st.lists(CHUNK, max_size=4) | TEXT | JSON
+MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool", "system", "x"]) | JSON,
+                                 "content": TEXT | st.lists(CHUNK, max_size=3) | JSON},
+                                optional={"tool_calls": JSON, "name": JSON, "tool_call_id": JSON})  # fmt: skip
+RECORD = JSON | st.fixed_dictionaries(
+    {}, optional={"question": TEXT | JSON, "context": CONTEXT, "answer": TEXT | JSON, "id": JSON,
+                  "conversation": st.lists(MESSAGE, max_size=4) | JSON},
+)  # fmt: skip
+SMALL = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.lists(st.floats(), max_size=3)
+STATEMENT = JSON | st.fixed_dictionaries(
+    {"text": TEXT}, optional={"verdict": st.sampled_from([*Verdict, "x", None]), "supporting_chunk_ids": JSON | st.lists(
+        st.integers(-1, 5)), "reason": JSON},
+)  # fmt: skip
+LABEL = st.fixed_dictionaries(
+    {"context": CONTEXT, "answer": TEXT},
+    optional={"statements": st.lists(STATEMENT, max_size=3) | JSON, "faithful": st.booleans() | JSON, "score": JSON,
+              "annotators": JSON, "meta": JSON, "id": JSON, "group": JSON, "split": JSON, "question": JSON},
+)  # fmt: skip
+OPTION = {
+    name: st.sampled_from([*(getattr(field.annotation, "__args__", None) or ()), None, True, 0, 1, 0.5, "all", "graded"])
+    | SMALL
+    for name, field in JudgeConfig.model_fields.items()
+}
+
+
+def holds(judgment, answer=None):
+    """Whether a judgment keeps what is promised: a score in [0, 1] or a reason, no NaN, offsets that give the text."""
+    json.dumps(judgment.model_dump(mode="json"), allow_nan=False).encode()
+    assert (judgment.score is None) != (judgment.unscored is None)
+    numbers = [judgment.score, judgment.probability, *(s.confidence for s in judgment.statements)]
+    assert all(n is None or (math.isfinite(n) and 0 <= n <= 1) for n in numbers)
+    if answer is not None:
+        assert all(answer[s.start : s.end] == s.text for s in judgment.sentences)
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """A judge that asks no LM: all but the LM is what any judge does."""
+    return Judge("none", classifier=LEXICAL)
+
+
+@given(record=RECORD)
+def test_any_record(judge, record):
+    """A record of any shape is judged, or is unscored with the reason; called directly, it is refused in our words."""
+    (judgment,) = judge.batch([record], num_threads=1)
+    given_answer = record.get("answer") if isinstance(record, dict) and "conversation" not in record else None
+    holds(judgment, given_answer if isinstance(given_answer, str) else None)
+    assert judgment.unscored != "lm_failed", judgment.detail
+
+
+@given(text=TEXT.filter(lambda t: "\ud800" not in t))  # which no record may hold
+def test_any_text_in_sentences(text):
+    """Sentences stand in their order and do not overlap; between them is nothing but white space."""
+    found, end = sentences(text), 0
+    for s in found:
+        assert s.start >= end
+        assert text[s.start : s.end] == s.text
+        assert not text[end : s.start].strip()
+        end = s.end
+    assert not text[end:].strip()
+
+
+@given(row=LABEL)
+def test_any_label(row):
+    """A labels object is an example that can be hashed and written, or is refused in our words, with its place."""
+    try:
+        line = json.dumps(row)
+    except ValueError:  # a number that Python itself does not write
+        return
+    (record,) = read_records(BytesIO(line.encode()))
+    if record.problem is not None:
+        return
+    try:
+        example = parse_example(record.row, where="here:1")
+    except LabelsError as exc:
+        assert str(exc).startswith("here:1: ")
+        return
+    digest(example.model_dump(mode="json"))
+    assert example.context_key
+    assert example.label in (True, False, None)
+
+
+@given(options=st.fixed_dictionaries({}, optional=OPTION))
+def test_any_options(options):
+    """Options give a judge that can be told from others, or are refused in our words."""
+    try:
+        config = JudgeConfig.make(**options)
+        judge = Judge("openai/tiny", config=config)
+        assert judge.fingerprint
+    except ConfigError as exc:
+        assert len(str(exc)) < 10_000
+        return
+    again = JudgeConfig.model_validate_json(config.model_dump_json())
+    assert again == config
+
+
+RAW = st.builds(
+    RawVerdict,
+    text=TEXT.filter(lambda t: "\ud800" not in t),
+    sentence_index=st.none() | st.integers(0, 3),
+    verdict=st.none() | st.sampled_from(list(Verdict)),
+    probability=st.none() | st.floats(0, 1),
+    logit=st.none() | st.floats(-6, 6),
+    chunk_ids=st.lists(st.integers(-2, 9), max_size=4).map(tuple),
+    quotes=st.lists(st.text(max_size=20), max_size=3).map(tuple),
+    error=st.none() | st.text(max_size=9),
+    lm_failed=st.booleans(),
+)
+
+
+@given(raw=st.lists(RAW, max_size=6), chunks=st.lists(st.text(max_size=40), max_size=3), tuned=st.booleans())
+def test_anything_an_lm_may_say(raw, chunks, tuned):
+    """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
+    from faith_dspy.io.labels import as_chunks
+
+    context = as_chunks(chunks)
+    said = RawJudgment(raw_verdicts=tuple(raw))
+    judgment = score_answer(said, context, None, JudgeConfig(), LEXICAL if tuned else None)
+    holds(judgment)
+    for s in judgment.statements:
+        assert all(0 <= i < len(chunks) for i in s.supporting_chunk_ids)
+        assert all(q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end] for q in s.quote_spans)
+
+
+@given(line=st.binary(max_size=80) | JSON.map(lambda v: repr(v).encode(errors="replace")) | TEXT.map(
+    lambda t: t.encode(errors="surrogatepass")))  # fmt: skip
+def test_any_bytes(line):
+    """Bytes are JSON that can be written again, or are refused as what they are."""
+    try:
+        value = read_json(line)
+    except ValueError as exc:
+        assert str(exc)
+        return
+    assert read_json(json.dumps(value).encode()) == value

@@ -1,0 +1,78 @@
+"""Killed with SIGKILL at random moments, then run again: the result is that of a run that nobody disturbed.
+
+``KILLS=50`` in the environment kills more often. A study that is killed is a test of `optimize/test_study.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from faith_dspy import load_judge
+from faith_dspy.errors import ArtifactError
+
+KILLS = int(os.environ.get("KILLS", "3"))
+CONTEXT = ["The kettle is blue."]
+SAVING = """
+import sys
+from itertools import count
+from faith_dspy import Judge
+print("ready", flush=True)
+for i in count():
+    Judge("openai/tiny", criteria=f"{i % 2} " * 20_000, escalate_to=Judge("openai/tiny")).save(sys.argv[1])
+"""
+
+
+def killed(command, chance, longest, **how):
+    """Start a command and kill it within so many seconds after its first byte of output, or after its start."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **how) as process:
+        if how.get("bufsize") == 0:
+            process.stdout.read(1)
+        time.sleep(chance.uniform(0, longest))
+        process.kill()
+        return process.wait()
+
+
+def test_a_batch(chat_server, tmp_path):
+    """Each record has one row, in order, with the same judgment, however often the run was killed on the way."""
+    server = chat_server(says=lambda asked: "Yes" if "7" in server.statement(asked) else "No")
+    server.delay = 0.01
+    rows = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(600)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    command = [sys.executable, "-m", "faith_dspy", "judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]
+    how = {"cwd": tmp_path, "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")}}
+    chance, codes = random.Random(50), []
+    for _ in range(KILLS):
+        codes.append(killed([*command, server.base, "--out", "out.jsonl"], chance, 6, **how))
+    for out in ("out.jsonl", "whole.jsonl"):
+        done = subprocess.run([*command, server.base, "--out", out], capture_output=True, check=False, **how)
+        assert done.returncode == 0, done.stderr
+    found, whole = ([json.loads(x) | {"usage": 0} for x in (tmp_path / f).open()] for f in ("out.jsonl", "whole.jsonl"))
+    assert found == whole
+    assert [r["id"] for r in found] == list(range(600))
+    assert -signal.SIGKILL in codes
+
+
+def test_an_export(tmp_path):
+    """A folder whose export was killed is the judge before or the one after; an export over it is as over nothing."""
+    chance, folder, refused = random.Random(50), tmp_path / "judge", 0
+    for _ in range(KILLS):
+        code = killed([sys.executable, "-c", SAVING, folder], chance, 2, bufsize=0)
+        assert code == -signal.SIGKILL
+        try:
+            assert load_judge(folder).config.criteria[:2] in ("0 ", "1 ")
+        except ArtifactError as exc:  # between two renames, or before the first: the next export mends it
+            assert "altered" in str(exc) or "cannot be read" in str(exc) or "replaced" in str(exc)
+            refused += 1
+        load = "import sys; from faith_dspy import Judge; Judge('openai/tiny').save(sys.argv[1])"
+        for to in (folder, tmp_path / "fresh"):
+            subprocess.run([sys.executable, "-c", load, to], check=True)
+        files = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.suffix in (".json", ".md")}
+        assert files == {p.name: p.read_bytes() for p in (tmp_path / "fresh").iterdir()}
+        assert load_judge(folder).escalate_to is None
+    assert refused <= max(1, KILLS // 5)

@@ -1,0 +1,92 @@
+"""Planted secrets: no command writes a key or a password to any file, nor to its output."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from test_study import knowing, labels
+
+KEY, PASSWORD, QUERY, DOTENV = "sk-planted-1f3a5c7e9b", "planted-2b4d6f8a", "planted-3c5e7a9d", "planted-4d6f8b1c"
+SECRETS = (*(s.encode() for s in (KEY, PASSWORD, QUERY, DOTENV)), base64.b64encode(f"me:{PASSWORD}".encode()))
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Runs the command line with the key in its environment: (exit code, output)."""
+
+    def run(*words):
+        env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "OPENAI_API_KEY": KEY, "NO_COLOR": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "faith_dspy", *map(str, words)],
+            cwd=tmp_path, env=env, capture_output=True, check=False, timeout=300,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def leaks(folder, *outputs, given=()):
+    """Where a secret stands: of files, all but those that were given."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p not in given]
+    found = [(str(p.relative_to(folder)), s) for p in files for s in SECRETS if s in p.read_bytes()]
+    return found + [(out.decode()[-300:], s) for out in outputs for s in SECRETS if s in out]
+
+
+def test_a_working_endpoint(command, chat_server, tmp_path):
+    """Tune, judge, agree and stress with a key, beside an .env: no secret is in what they write, MLflow's included."""
+    server = chat_server(says=knowing)
+    at = ["--lm", "openai/tiny", "--api-base", server.base]
+    known = labels(tmp_path / "cities.jsonl")
+    (tmp_path / "judge").mkdir()
+    (tmp_path / "judge" / ".env").write_text(f"OPENAI_API_KEY={DOTENV}\n")
+    outputs = []
+    for words in (
+        ["tune", known, *at, "--variants", "sentence", "--out", "judge"],
+        ["judge", known, *at, "--judge", "judge", "--out", "out.jsonl", "--html", "out.html"],
+        ["agree", known, *at, "--judge", "judge", "--json", "--track"],
+        ["stress", known, *at, "--judge", "judge", "--json", "--answers", 4],
+    ):
+        code, said = command(*words)
+        assert code == 0, said
+        outputs.append(said)
+    assert (tmp_path / "judge" / "CARD.md").is_file()
+    assert any("judge.json" in str(p) for p in (tmp_path / "mlruns").rglob("*") if p.is_file())
+    assert leaks(tmp_path, *outputs, given=[tmp_path / "judge" / ".env"]) == []
+
+
+def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
+    """An endpoint that fails with key, address and password in its message: none of them is in rows, page or output."""
+    told = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
+    server = chat_server(says=lambda asked: "Yes" if "fine" in server.statement(asked) else {"status": 400, "text": told})
+    rows = [{"context": ["All is fine."], "answer": a} for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    at = ["--lm", "openai/tiny", "--api-base", server.base]
+    code, said = command("judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html")
+    assert code == 0, said
+    assert b"Incorrect API key" in (tmp_path / "out.jsonl").read_bytes()
+    assert leaks(tmp_path, said) == []
+
+
+def test_an_address_with_a_password(command, chat_server, tmp_path):
+    """Whether calls go through at such an address is DSPy's; the password is nowhere in what comes of it."""
+    base = chat_server().base.replace("//", f"//me:{PASSWORD}@")
+    (tmp_path / "in.jsonl").write_text(json.dumps({"context": ["a"], "answer": "It is b."}) + "\n")
+    at = ["--lm", "openai/tiny", "--api-base", base]
+    code, said = command("judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html")
+    assert (code, b"Traceback" in said) in {(0, False), (2, False)}, said
+    assert leaks(tmp_path, said) == []
+
+
+@pytest.mark.parametrize("address", ["http://me:{PASSWORD}@127.0.0.1:9/v1?key={QUERY}", "me:{PASSWORD}@host:x/v1"])
+def test_an_endpoint_that_is_not_there(command, tmp_path, address):
+    """An address that leads nowhere, or is none, is named without what is secret in it."""
+    (tmp_path / "in.jsonl").write_text(json.dumps({"context": ["a"], "answer": "It is b."}) + "\n")
+    base = address.replace("{PASSWORD}", PASSWORD).replace("{QUERY}", QUERY)
+    code, said = command("judge", "in.jsonl", "--lm", "openai/tiny", "--api-base", base, "--out", "out.jsonl")
+    assert (code, b"Traceback" in said) == (2, False), said
+    assert leaks(tmp_path, said) == []
