@@ -90,6 +90,6 @@ def without_secrets(text: str) -> str:
     for name, value in os.environ.items():
         if name.endswith(("_API_KEY", "_TOKEN")) and len(value) >= 6:
             text = text.replace(value, "***")
-    text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
+    text = re.sub(r"(://)[^/\s]*@|[^\s/:@'\"]+:[^\s/]+@", r"\1***@", text)
     text = re.sub(r"(?i)((?:key|token|password|secret)=)[^\s&]+", r"\1***", text)
     return re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
