@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 

@@ -62,7 +62,9 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
 def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     """An endpoint that fails with key, address and password in its message: none of them is in rows, page or output."""
     told = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
-    server = chat_server(says=lambda asked: "Yes" if "fine" in server.statement(asked) else {"status": 400, "text": told})
+    server = chat_server(
+        says=lambda asked: "Yes" if "fine" in server.statement(asked) else {"status": 400, "text": told}
+    )
     rows = [{"context": ["All is fine."], "answer": a} for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     at = ["--lm", "openai/tiny", "--api-base", server.base]

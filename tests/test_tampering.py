@@ -1,4 +1,4 @@
-"""Exports that somebody changed who knows about their hashes: each is refused in our words, or is a judge that works."""
+"""Exports that somebody changed who knows about their hashes: each is refused in our words, or is a working judge."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import dspy
 import pytest
+from test_artifact import ANSWER, CONTEXT, HEAD, exported, tuned  # noqa: F401 - fixtures
 
 from faith_dspy import load_judge
 from faith_dspy.artifact import _content, save_judge
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.lm import make_lm
-from test_artifact import ANSWER, CONTEXT, HEAD, exported, tuned  # noqa: F401 - fixtures
 
 VALUES = (
     None, True, -1, 0, 7, 0.5, 1e308, -1e308, 1e-308, 10**299, 10**4000, "", "x", "../x", "https://host/v1", "\ud800",
@@ -70,8 +70,7 @@ def loads(folder, lm, again):
     """Whether the judge in a folder loads; one that does judges, tells its fingerprint and can be saved."""
     try:
         judge = load_judge(folder, lm=lm)
-    except FaithDspyError as exc:
-        assert len(str(exc)) < 1000
+    except FaithDspyError:
         return False
     judgment = judge(context=CONTEXT, answer=ANSWER)
     json.dumps(judgment.model_dump(mode="json"), allow_nan=False).encode()
@@ -141,10 +140,11 @@ def test_a_half_written_export_is_none(tuned, exported, monkeypatch):  # noqa: F
     judge, _ = tuned
     before = {p.name: p.read_bytes() for p in exported.iterdir()}
     chunks = as_chunks(CONTEXT)
+    reference = [(None, chunks, ANSWER, judge.verify(None, chunks, ANSWER)[0])]
     monkeypatch.setattr("faith_dspy.io.files.sync", full := Full())
     for full.left in range(3):
         with pytest.raises(FaithDspyError, match="cannot be written"):
-            save_judge(judge, exported, card="new", reference=[(None, chunks, ANSWER, judge.verify(None, chunks, ANSWER)[0])])
+            save_judge(judge, exported, card="new", reference=reference)
         assert {p.name: p.read_bytes() for p in exported.iterdir()} == before
     assert load_judge(exported).classifier == HEAD
 

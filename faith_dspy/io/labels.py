@@ -98,7 +98,9 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
     except ValidationError as exc:
         first = exc.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise LabelsError(f"{where}: {place}: {first['msg']} (got {repr(first.get('input'))[:200]}). {_FORMAT}") from exc
+        raise LabelsError(
+            f"{where}: {place}: {first['msg']} (got {repr(first.get('input'))[:200]}). {_FORMAT}"
+        ) from exc
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:
