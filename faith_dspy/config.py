@@ -26,7 +26,7 @@ WEIGHTS = {
 _STRICT = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 
 _SCORING = {
-    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "no_statements", "abstention",
+    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "unjudged", "no_statements", "abstention",
     "max_statements",
 }  # fmt: skip
 
@@ -97,6 +97,9 @@ class JudgeConfig(BaseModel):
     review_range: tuple[float, float] = (0.2, 0.8)
     """An untuned judge escalates an answer whose least supported statement has a probability in this range
     [low, high). A tuned judge uses its classifier's review range instead."""
+    unjudged: Literal["unscored", "review"] = "unscored"
+    """What becomes of an answer with a statement that the LM failed on, unless its other statements fail it already:
+    ``unscored``, or ``review``: scored as if that statement were not supported, not passed, and `needs_review`."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)

@@ -84,7 +84,7 @@ class StatementVerdict(Statement):
     """A statement with the judge's verdict."""
 
     verdict: Verdict | None = None
-    """None when it could not be judged; it still counts in the denominator."""
+    """None when it could not be judged; it still counts in the denominator, as not supported."""
     supporting_chunk_ids: tuple[int, ...] = ()
     """0-based ids of chunks that carry the verdict; every id exists in the context."""
     quotes: tuple[str, ...] = ()
@@ -153,7 +153,8 @@ class Judgment(_Frozen):
     level: str | None = None
     """The nearest of the five levels, from Not At All to Completely Yes."""
     needs_review: bool | None = None
-    """Whether the probability lies in the review range, too close to the threshold; None if the judge has none."""
+    """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
+    is unjudged (option `unjudged`); None if neither is known."""
     unscored: Unscored | None = None
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()

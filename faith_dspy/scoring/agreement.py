@@ -100,6 +100,7 @@ def measure_agreement(
     Answers are compared by `Judgment.faithful`, and ranked by `Judgment.ranking`. Statements and evidence are compared
     where people labelled statements, each matched to the judge's as `faith_dspy.scoring.matching` describes:
 
+    - Verdicts on statements count in unscored answers, too, where only other statements are unjudged.
     - A judged statement's label is the lowest verdict of the labelled statements it matches. One that matches none is
       left out; a labelled statement that matches none counts in `coverage` alone.
     - Chunks are compared as `measure_evidence` describes.
@@ -193,8 +194,7 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed:
         matched, unmatched = match_verdicts([s.text for s in judgment.statements], labelled)
         for found, said in zip(matched, judgment.statements, strict=True):
             if found:
-                verdict = None if judgment.unscored else said.verdict
-                rows.append((min(found, key=_level), verdict, said.confidence, example.group_key))
+                rows.append((min(found, key=_level), said.verdict, said.confidence, example.group_key))
         rows += [(label, None, None, example.group_key) for label in unmatched]
     if not rows:
         return None

@@ -6,7 +6,7 @@ Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -98,20 +98,29 @@ class AnswerClassifier(_Linear):
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
 
-    unjudged: float = Field(default=0.5, ge=0, le=1)
-    """Probability of a statement that was not judged, so that it is neither dropped nor passed."""
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unjudged(cls, given: Any) -> Any:
+        """Exports made before the option `unjudged` hold a probability for such statements, which is no longer used."""
+        return {k: v for k, v in given.items() if k != "unjudged"} if isinstance(given, dict) else given
 
     def probability(
-        self, statements: Sequence[float | None], features: Mapping[str, float] | None = None
+        self,
+        statements: Sequence[float | None],
+        features: Mapping[str, float] | None = None,
+        unjudged: float = 0.0,
     ) -> float | None:
-        """Probability that the answer is faithful; None with neither a judged statement nor a feature it knows."""
+        """Probability that the answer is faithful; None with neither a judged statement nor a feature it knows.
+
+        ``unjudged`` is the probability that stands in for that of an unjudged statement.
+        """
         known = {n: v for n, v in (features or {}).items() if n in self.names}
         if all(p is None for p in statements) and not known:
             return None
-        return to_probability(_clipped(self.logit({**aggregates(statements, self.unjudged), **known})))
+        return to_probability(_clipped(self.logit({**aggregates(statements, unjudged), **known})))
 
 
-def aggregates(statements: Sequence[float | None], unjudged: float = 0.5) -> dict[str, float]:
+def aggregates(statements: Sequence[float | None], unjudged: float = 0.0) -> dict[str, float]:
     """`AGGREGATES` of the statements' logits; none where no statement was judged.
 
     ``soft_weakest`` is ``−log mean exp(−logit)``: near the weakest, and unchanged when every statement is repeated.
@@ -162,7 +171,10 @@ class Classifier(BaseModel):
         return [None if s is None or self.statement is None else self.statement.probability(s) for s in statements]
 
     def probability(
-        self, statements: Sequence[Mapping[str, float] | None], answer: Mapping[str, float] | None = None
+        self,
+        statements: Sequence[Mapping[str, float] | None],
+        answer: Mapping[str, float] | None = None,
+        unjudged: float = 0.0,
     ) -> float | None:
-        """Probability of an answer, from its statements' features and its own."""
-        return self.answer.probability(self.statement_probabilities(statements), answer)
+        """Probability of an answer, from its statements' features and its own, see `AnswerClassifier.probability`."""
+        return self.answer.probability(self.statement_probabilities(statements), answer, unjudged)

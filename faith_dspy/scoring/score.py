@@ -46,15 +46,22 @@ def statement_features(
     ]
 
 
-def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
-    """Σ weight of each verdict / number of statements asked about, clamped to [0, 1]. Unjudged ones add nothing.
+def failure(raw_judgment: RawJudgment) -> Unscored | None:
+    """Why statements of an answer are unjudged; None if none is."""
+    failed = [v for v in raw_judgment.raw_verdicts if v.verdict is None]
+    if not failed:
+        return None
+    return Unscored.LM_FAILED if any(v.lm_failed for v in failed) else Unscored.PARSE_FAILED
+
+
+def score(verdicts: Iterable[Verdict | None], config: JudgeConfig, unjudged: Verdict = Verdict.NOT_SUPPORTED) -> float:
+    """Σ weight of each verdict / number of statements asked about, clamped to [0, 1]; None weighs as ``unjudged``.
 
     The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. A
     five-level verdict is scored by its level instead.
     """
-    verdicts = list(verdicts)
-    total = sum(config.verdict_scores[v] for v in verdicts if v is not None)
-    return min(1.0, max(0.0, total / len(verdicts)))
+    weights = [config.verdict_scores[v or unjudged] for v in verdicts]
+    return min(1.0, max(0.0, sum(weights) / len(weights)))
 
 
 def score_answer(
@@ -64,25 +71,22 @@ def score_answer(
     config: JudgeConfig,
     classifier: Classifier | None = None,
 ) -> Judgment:
-    """The judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted."""
+    """The judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted.
+
+    An unjudged statement counts as not supported. Where the answer would pass if it were supported, that would turn a
+    failure of the LM into a verdict: such an answer is unscored, or needs review (the option `unjudged`).
+    """
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
         return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
-    if all(v.verdict is None for v in verdicts):
-        return unscored(
-            Unscored.LM_FAILED if any(v.lm_failed for v in verdicts) else Unscored.PARSE_FAILED,
-            f"none of {len(verdicts)} statements could be judged; the first: {verdicts[0].error}",
-            raw_judgment,
-        )
     features: list[dict[str, float]] = [{} for _ in verdicts]
+    judged: list[dict[str, float] | None] = []
     confidences = [v.probability for v in verdicts]
-    probability = None
     if classifier is not None:
         known = classifier.statement.names if classifier.statement else CLASSIFIER_FEATURES
         names = [name for name in known if name in DIRECTIONS]
         features = statement_features(raw_judgment, index_context(context, question), names)
         judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
-        probability = classifier.probability(judged)
         if classifier.statement is not None:
             confidences = classifier.statement_probabilities(judged)
     found = [
@@ -97,28 +101,40 @@ def score_answer(
         for raw, values, confidence in zip(verdicts, features, confidences, strict=True)
     ]
     statements = tuple(statement for statement, _, _ in found)
-    value, threshold = score((s.verdict for s in statements), config), config.threshold
-    if config.verdicts == "five_level" and verdicts[0].level is not None:
-        value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
-    if classifier is not None and probability is not None:
-        faithful = probability >= classifier.threshold
-    elif threshold is not None:
-        faithful = value >= threshold
-    else:
-        faithful = all(s.is_supported for s in statements)
-    unjudged = sum(s.verdict is None for s in statements)
+
+    def outcome(unjudged: Verdict) -> tuple[float, float | None, bool]:
+        """Score, probability, and whether the answer passes, if every unjudged statement had that verdict."""
+        value, threshold = score((s.verdict for s in statements), config, unjudged), config.threshold
+        if config.verdicts == "five_level" and verdicts[0].level is not None:
+            value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
+        probability = classifier and classifier.probability(judged, unjudged=float(unjudged.is_supported))
+        if classifier is not None and probability is not None:
+            return value, probability, probability >= classifier.threshold
+        if threshold is not None:
+            return value, None, value >= threshold
+        return value, None, all((s.verdict or unjudged).is_supported for s in statements)
+
+    detail, undecided, reason = None, False, failure(raw_judgment)
+    if reason is not None:
+        errors = [v.error for v in verdicts if v.verdict is None]
+        detail = f"{len(errors)} of {len(verdicts)} statements could not be judged; the first: {errors[0]}"
+        undecided = outcome(Verdict.FULLY_SUPPORTED)[2]
+        if len(errors) == len(verdicts) or (undecided and config.unjudged == "unscored"):
+            return unscored(reason, detail, raw_judgment, statements)
+    value, probability, passes = outcome(Verdict.NOT_SUPPORTED)
+    close = None if classifier is None or probability is None else classifier.needs_review(probability)
     return Judgment(
         score=value,
-        faithful=faithful,
+        faithful=passes and reason is None,
         probability=probability,
         level=level(value if probability is None else probability),
-        needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
+        needs_review=undecided or close,
         statements=statements,
         sentences=raw_judgment.sentences,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
-        detail=f"{unjudged} of {len(statements)} statements could not be judged" if unjudged else None,
+        detail=detail,
         usage=raw_judgment.usage,
     )
 
@@ -166,16 +182,15 @@ def level(value: float) -> str:
     return LEVELS[round(value * 4)]
 
 
-def unscored(reason: Unscored, detail: str, raw_judgment: RawJudgment) -> Judgment:
-    """A judgment without a score, its statements kept as unjudged."""
+def unscored(
+    reason: Unscored, detail: str, raw_judgment: RawJudgment, statements: tuple[StatementVerdict, ...] = ()
+) -> Judgment:
+    """A judgment without a score; ``statements`` keep the verdicts they have."""
     return Judgment(
         unscored=reason,
         detail=detail,
         sentences=raw_judgment.sentences,
-        statements=tuple(
-            StatementVerdict(text=f.text, sentence_index=f.sentence_index, error=f.error)
-            for f in raw_judgment.raw_verdicts
-        ),
+        statements=statements,
         usage=raw_judgment.usage,
     )
 

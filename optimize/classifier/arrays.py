@@ -104,11 +104,11 @@ class ClassifierData:
         """Names of the answer classifier's features."""
         return (*(AGGREGATES if source != "features" else ()), *self.answer_names)
 
-    def answer_features(self, logits: Floats, unjudged: float, source: Source) -> Floats:
+    def answer_features(self, logits: Floats, source: Source) -> Floats:
         """The answer classifier's features, shape (answers, `answer_columns`), from log-odds of each row."""
         if source == "features":
             return self.answer_x
-        made = [aggregates(p, unjudged) for p in self.per_statement(logits)]
+        made = [aggregates(p) for p in self.per_statement(logits)]
         return np.hstack([np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made]), self.answer_x])
 
     def per_statement(self, logits: Floats | None) -> list[list[float | None]]:

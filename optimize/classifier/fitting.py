@@ -25,14 +25,7 @@ from faith_dspy.optimize.classifier.logistic import (
 )
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
 from faith_dspy.optimize.classifier.review_range import review_range_for
-from faith_dspy.scoring.classifier import (
-    LOGIT_LIMIT,
-    AnswerClassifier,
-    Classifier,
-    StatementClassifier,
-    direction,
-    to_probability,
-)
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction
 from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
@@ -91,7 +84,7 @@ def fit_classifier(
 
     width = prior_widths[0] if prior_widths else _statement_width(data, splits, source)
     stage = _fit_statement_stage(data, everyone, splits, source, width)
-    features = data.answer_features(stage.logits, stage.unjudged, source)
+    features = data.answer_features(stage.logits, source)
     answer_width = prior_widths[1] if prior_widths else _answer_width(features, data.y, directions, splits)
 
     held_out = np.zeros(len(examples))
@@ -99,7 +92,7 @@ def fit_classifier(
         train = np.setdiff1d(everyone, held)
         inner = [fold for s in splits if len(fold := np.intersect1d(train, s))]
         without = _fit_statement_stage(data, train, inner, source, width)
-        x = data.answer_features(without.logits, without.unjudged, source)
+        x = data.answer_features(without.logits, source)
         held_out[held] = fit(x[train], data.y[train], directions, answer_width).logits(x[held])
     slope, shift = platt_scaling(held_out, data.y)
     calibrated = probabilities_of(slope * held_out + shift)
@@ -110,7 +103,7 @@ def fit_classifier(
     answer = fit(features, data.y, directions, answer_width).rescaled(slope, shift)
     classifier = Classifier(
         statement=StatementClassifier(**_numbers(stage.fit, data.names)) if stage.fit else None,
-        answer=AnswerClassifier(**_numbers(answer, columns), unjudged=stage.unjudged),
+        answer=AnswerClassifier(**_numbers(answer, columns)),
         threshold=choice.threshold,
         statement_threshold=_statement_threshold(data, stage.logits, source),
         review_range=review_range_for(probabilities, labels, choice.threshold),
@@ -139,8 +132,6 @@ class _StatementStage(NamedTuple):
     fit: Fit | None
     logits: Floats
     """Of every row: cross-fitted for the examples it was fitted on, by `fit` for all others."""
-    unjudged: float
-    """Probability that stands in for a statement that was not judged: the mean log-odds of the others."""
 
 
 def _fit_statement_stage(
@@ -148,7 +139,7 @@ def _fit_statement_stage(
 ) -> _StatementStage:
     """Fit the statement classifier on ``train``; where statements are labelled, calibrate it on its held-out rows."""
     if source == "features":
-        return _StatementStage(None, np.zeros(len(data.x)), 0.5)
+        return _StatementStage(None, np.zeros(len(data.x)))
     whole = data.fit_statements(train, source, width)
     logits = whole.logits(data.x)
     for held in folds:
@@ -158,8 +149,7 @@ def _fit_statement_stage(
         rows = data.rows(train, source)
         slope, shift = platt_scaling(logits[rows], data.labels[rows])
         whole, logits = whole.rescaled(slope, shift), slope * logits + shift
-    mean = float(np.clip(logits[np.isin(data.owner, train)], -LOGIT_LIMIT, LOGIT_LIMIT).mean())
-    return _StatementStage(whole, logits, to_probability(mean))
+    return _StatementStage(whole, logits)
 
 
 def _statement_width(data: ClassifierData, splits: Sequence[Ints], source: Source) -> float:

@@ -16,7 +16,7 @@ from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure, measure_agreement
 from faith_dspy.scoring.matching import statement_labels
-from faith_dspy.scoring.score import statement_features, unverified
+from faith_dspy.scoring.score import failure, statement_features, unverified
 from faith_dspy.text.context import index_context
 from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, length_features
 
@@ -81,13 +81,14 @@ def usage_of(judged: Iterable[JudgedExample]) -> Usage:
 
 
 def scorable(judged: Iterable[JudgedExample]) -> list[JudgedExample]:
-    """Those with a label and at least one judged statement."""
+    """Those with a label and statements, all of them judged."""
     return [
         e
         for e in judged
         if e.unscored is None
         and e.example.label is not None
-        and any(v.verdict is not None for v in e.raw_judgment.raw_verdicts)
+        and e.raw_judgment.raw_verdicts
+        and failure(e.raw_judgment) is None
     ]
 
 

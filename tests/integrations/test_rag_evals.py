@@ -41,12 +41,14 @@ def test_an_answer_without_a_score(judge_at):
 
 
 def test_a_statement_that_could_not_be_judged(judge_at):
-    """It is neither supported nor not; it says why, and counts in the denominator: one of two is .5."""
-    judge, _ = judge_at(yes={"It is blue.": 0.9})
+    """It is neither supported nor not and says why; it counts in the denominator where the others fail the answer."""
+    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
     found = grade(None, "It is blue. It holds 2 litres.", ["It is blue."], judge=judge)
     assert [s.is_supported for s in found.statements] == [True, None]
     assert "nothing recorded" in found.statements[1].reasoning
-    assert found.overall_score == 0.5
+    assert (found.overall_score, found.unscored[:9]) == (None, "lm_failed")
+    found = grade(None, "It is blue. It is red. It holds 2 litres.", ["It is blue."], judge=judge)
+    assert found.overall_score == pytest.approx(1 / 3)
 
 
 def test_prompt_of_ones_own(judge_at):

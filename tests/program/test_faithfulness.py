@@ -58,14 +58,19 @@ def test_probability_is_read_from_the_label(judge_at):
 
 
 def test_a_fault_on_one_statement_leaves_it_unjudged(judge_at):
-    """An endpoint that fails on one statement of three: it is kept as unjudged, and the score is 2 of 3, not of 2."""
+    """An endpoint that fails on one statement of three: it is kept as unjudged, and decides nothing.
+
+    The answer is unscored while the other two are supported; where one of them is not, the score is 1 of 3, not of 2.
+    """
     judge, _ = judge_at(yes={"The kettle is blue.": 0.9, "The warranty lasts two years.": 0.8})
     found = judge(context=CONTEXT, answer=ANSWER)
     assert [s.verdict for s in found.statements] == [Verdict.FULLY_SUPPORTED, None, Verdict.FULLY_SUPPORTED]
-    assert found.score == pytest.approx(2 / 3)
-    assert found.faithful is False
+    assert (found.unscored, found.score) == (Unscored.LM_FAILED, None)
     assert "nothing recorded" in found.statements[1].error
     assert found.usage.calls == 2
+    judge, _ = judge_at(yes={"The kettle is blue.": 0.9, "The warranty lasts two years.": 0.2})
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert (found.score, found.faithful) == (pytest.approx(1 / 3), False)
 
 
 def test_a_key_in_an_endpoints_error_is_not_kept(judge_at, monkeypatch):
@@ -84,7 +89,10 @@ def test_a_reply_without_a_label_is_unjudged(judge_at):
     judge, _ = judge_at(says=lambda r: "Perhaps" if "litres" in r["messages"][-1]["content"][-120:] else "Yes")
     found = judge(context=CONTEXT[:1], answer="The kettle is blue. It holds 2 litres.")
     assert [s.verdict for s in found.statements] == [Verdict.FULLY_SUPPORTED, None]
-    assert found.score == 0.5
+    assert (found.unscored, found.statements[1].error) == (
+        Unscored.PARSE_FAILED,
+        "the LM's reply has no label that was asked for",
+    )
     judge, _ = judge_at(says="Perhaps")
     assert judge(context=CONTEXT, answer="It is blue.").unscored is Unscored.PARSE_FAILED
 
@@ -283,14 +291,14 @@ def test_the_weakest_statement_ranks_the_answer(judge_at, p, escalated):
 
 
 def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
-    """With no verdict on the weakest there is none on the others; a covered statement still passes."""
+    """With no verdict on the weakest there is none on the others; a covered statement keeps its own."""
     judge, _ = judge_at(says="?", ask_about="weakest")
     context = ["The kettle is blue."]
     lost = judge(context=context, answer="The kettle is red. Seven dragons guard the kettle.")
     assert (lost.unscored, [s.verdict for s in lost.statements]) == (Unscored.PARSE_FAILED, [None, None])
     half = judge(context=context, answer="The kettle is blue. The kettle is red. Seven dragons guard the kettle.")
     assert [s.is_supported for s in half.statements] == [True, None, None]
-    assert half.faithful is False
+    assert half.unscored is Unscored.PARSE_FAILED
 
 
 def test_window_follows_the_lms(judge_at):

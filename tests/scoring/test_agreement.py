@@ -297,6 +297,20 @@ def test_an_unscored_answer_counts_in_coverage_alone() -> None:
     assert (found.evidence.n, found.evidence.scored) == (3, 1)
 
 
+def test_verdicts_beside_an_unjudged_statement_count() -> None:
+    """The answer is unscored; of its two statements the one that was judged is compared with its label."""
+    found = measure_agreement(
+        [MERGED],
+        [judged(("The tram is late.", "fully_supported", (0,)), ("The bus is red.", None, ()),
+                unscored=Unscored.LM_FAILED)],
+    )  # fmt: skip
+    assert found.answers is not None
+    assert found.statements is not None
+    assert (found.answers.n, found.answers.scored) == (1, 0)
+    assert (found.statements.n, found.statements.scored) == (2, 1)
+    assert found.statements.confusion["faithful_passed"] == 1
+
+
 def test_what_labels_do_not_say_is_none() -> None:
     """Labels of answers say nothing of statements and evidence, and no label of an answer gives none for it."""
     faithful = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})

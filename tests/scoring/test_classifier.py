@@ -23,7 +23,7 @@ STATEMENT = StatementClassifier(
     names=("novel_run", "lm"), means=(0.5, 1.0), scales=(0.25, 2.0), weights=(-0.5, 1.5), intercept=0.25
 )
 ANSWER = AnswerClassifier(
-    names=AGGREGATES, means=(0.0,) * 4, scales=(1.0,) * 4, weights=(0.4, 0.3, 0.2, 0.1), intercept=-1.0, unjudged=0.8
+    names=AGGREGATES, means=(0.0,) * 4, scales=(1.0,) * 4, weights=(0.4, 0.3, 0.2, 0.1), intercept=-1.0
 )
 HEAD = Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.1 + 0.2, statement_threshold=1 / 3)
 
@@ -77,8 +77,9 @@ def test_raising_a_statement_never_lowers_the_answer(seed: int) -> None:
 
 
 def test_unjudged_statement_is_neither_dropped_nor_passed() -> None:
-    """A statement without a probability counts as the stored base chance; an answer of nothing but them is None."""
-    assert ANSWER.probability([0.9, None]) == ANSWER.probability([0.9, 0.8])
+    """A statement without a probability counts as 0, or as told; an answer of nothing but them is None."""
+    assert ANSWER.probability([0.9, None]) == ANSWER.probability([0.9, 0.0])
+    assert ANSWER.probability([0.9, None], unjudged=1.0) == ANSWER.probability([0.9, 1.0])
     assert ANSWER.probability([None, None]) is None
     assert ANSWER.probability([]) is None
 

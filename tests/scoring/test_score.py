@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from pydantic import ValidationError
 
@@ -34,9 +36,7 @@ def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
 # logit(p) of the statement is the LM's own; the answer's is the weakest statement's.
 HEAD = Classifier(
     statement=StatementClassifier(names=("lm",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
-    answer=AnswerClassifier(
-        names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0, unjudged=0.5
-    ),
+    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
     threshold=0.6,
     statement_threshold=0.7,
 )
@@ -66,7 +66,7 @@ def test_score_by_hand(verdicts, expected):
     [
         ([FULL, PART, NONE, CONTRA], 0.0, 0.125),  # (1 + .5 − 1 − 1) / 4 = −.125, clamped; (1 + .5 + 0 − 1) / 4
         ([FULL, FULL, FULL, NONE], 0.5, 0.75),  # (3 − 1) / 4; 3 / 4
-        ([FULL, FULL, PART, NONE, None], 0.3, 0.5),  # (1 + 1 + .5 − 1) / 5; 2.5 / 5
+        ([FULL, FULL, PART, NONE, None], 0.1, 0.5),  # (1 + 1 + .5 − 1 − 1) / 5; 2.5 / 5
         ([FULL, Verdict.NOT_SUPPORTED], 0.0, 0.5),  # (1 − 1) / 2; 1 / 2
     ],
 )
@@ -150,7 +150,7 @@ def test_nothing_judged_is_unscored(raw_verdicts, reason):
     assert found.unscored is reason
     assert (found.score, found.faithful, found.probability, found.level) == (None, None, None, None)
     assert len(found.statements) == 2
-    assert "none of 2 statements could be judged; the first: no label" in found.detail
+    assert "2 of 2 statements could not be judged; the first: no label" in found.detail
     assert found.usage == USAGE
 
 
@@ -211,13 +211,77 @@ def test_head_keeps_the_kind_of_an_unsupported_verdict():
     assert [s.verdict for s in judged(*raw_verdicts, classifier=HEAD).statements] == [CONTRA, FULL]
 
 
-def test_head_neither_drops_nor_passes_what_is_unjudged():
-    """An unjudged statement stands in at .5: the weakest of .88 and .5 is .5, under the threshold of .6."""
-    found = judged(raw_verdict(FULL, logit=2.0), raw_verdict(None, error="x"), classifier=HEAD)
-    assert found.probability == pytest.approx(0.5)
-    assert found.faithful is False
-    assert found.statements[1].verdict is None
-    assert found.statements[1].confidence is None
+MEAN = HEAD.model_copy(update={"answer": HEAD.answer.model_copy(update={"names": ("mean",)})})
+FAILED = raw_verdict(None, error="500", lm_failed=True)
+GARBLED = raw_verdict(None, error="no label")
+
+
+def test_an_outage_is_neither_passed_nor_failed():
+    """Whatever could still pass is unscored, with the LM's reason, the verdicts kept: tuned, untuned, by threshold.
+
+    Nine of ten failed scored .1, not faithful; three supported and one failed passed a tuned judge at .62; with a
+    threshold of .5, two of four sufficed.
+    """
+    supported = raw_verdict(FULL, logit=5.0)
+    for verdicts, options in [
+        ([supported] + [FAILED] * 9, {}),
+        ([supported] * 3 + [FAILED], {"classifier": HEAD}),
+        ([supported] * 3 + [FAILED], {"classifier": MEAN}),
+        ([supported] * 2 + [FAILED] * 2, {"threshold": 0.5}),
+        ([supported] * 3 + [FAILED], {"threshold": 0.5}),
+    ]:
+        found = judged(*verdicts, **options)
+        assert (found.unscored, found.score, found.faithful) == (Unscored.LM_FAILED, None, None)
+        assert [s.verdict for s in found.statements] == [v.verdict for v in verdicts]
+        assert "statements could not be judged; the first: 500" in found.detail
+    assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
+
+
+def test_what_was_judged_may_fail_an_answer():
+    """One statement is not supported, or the mean cannot be reached: not faithful, whatever the LM failed on."""
+    against = raw_verdict(NONE, logit=-5.0)
+    found = judged(against, FAILED)
+    assert (found.unscored, found.faithful, found.score, found.needs_review) == (None, False, 0.0, None)
+    assert found.detail == "1 of 2 statements could not be judged; the first: 500"
+    assert judged(against, FAILED, classifier=HEAD).faithful is False  # the weakest: logit -5, under .405
+    # Logits -5 twice and 6 at best: their mean is -4/3, a probability of .21.
+    assert judged(against, against, FAILED, classifier=MEAN).faithful is False
+    assert judged(against, FAILED, FAILED, classifier=MEAN).unscored is Unscored.LM_FAILED  # 7/3 at best
+    assert judged(against, against, raw_verdict(FULL), FAILED, threshold=0.75).faithful is False  # 2 of 4 at best
+    assert judged(against, FAILED, threshold=0.5).unscored is Unscored.LM_FAILED
+
+
+def test_unjudged_statements_for_review():
+    """With ``unjudged="review"`` they count as not supported, the answer does not pass, and a person has to look."""
+    found = judged(*[raw_verdict(FULL)] * 3, FAILED, threshold=0.5, unjudged="review")
+    assert (found.score, found.faithful, found.needs_review, found.unscored) == (0.75, False, True, None)
+    found = judged(raw_verdict(FULL, logit=5.0), FAILED, classifier=HEAD, unjudged="review")
+    assert found.probability == pytest.approx(0.0025, abs=1e-4)  # the weakest: logit -6
+    assert (found.faithful, found.needs_review, found.statements[1].confidence) == (False, True, None)
+    assert judged(raw_verdict(NONE), FAILED, unjudged="review").needs_review is None  # fails by itself
+    assert judged(FAILED, FAILED, unjudged="review").unscored is Unscored.LM_FAILED
+
+
+def test_unjudged_is_never_better_than_not_supported():
+    """Of the same answer with the statement judged not supported, neither score, probability nor verdict is lower."""
+    rng = random.Random(0)
+    for _ in range(500):
+        options = {
+            "classifier": rng.choice([None, HEAD, MEAN]),
+            "threshold": rng.choice([None, 0.3, 0.6]),
+            "strict_mode": rng.random() < 0.5,
+            "unjudged": rng.choice(["unscored", "review"]),
+        }
+        verdicts = [raw_verdict(rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)) for _ in range(4)]
+        lost = rng.randrange(4)
+        failed, against = (
+            judged(*verdicts[:lost], v, *verdicts[lost + 1 :], **options)
+            for v in (FAILED, raw_verdict(Verdict.NOT_SUPPORTED, logit=rng.uniform(-6, 0)))
+        )
+        assert not failed.faithful
+        assert failed.score is None or failed.score <= against.score
+        assert failed.probability is None or failed.probability <= against.probability
+        assert failed.unscored is not None or failed.faithful == against.faithful or failed.needs_review
 
 
 def test_ranking_falls_back():

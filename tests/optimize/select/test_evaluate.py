@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from faith_dspy.cli import main
+from faith_dspy.io.labels import parse_example
+from faith_dspy.optimize.select.evaluate import scorable, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,3 +45,14 @@ def test_agree_reports_it(
         main()
     assert not caught.value.code
     assert json.loads(capsys.readouterr().out)["evidence"]["f1"]["value"] == pytest.approx(4 / 5)
+
+
+def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at: Any) -> None:
+    """Only an answer with all of its statements judged shows what a classifier has to learn."""
+    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
+    rows = [
+        {"id": str(i), "context": CONTEXT, "answer": answer, "faithful": False}
+        for i, answer in enumerate(["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"])
+    ]
+    seen = verify(judge, [parse_example(row) for row in rows])
+    assert [e.example.id for e in scorable(seen)] == ["0"]
