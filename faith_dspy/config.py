@@ -26,8 +26,8 @@ WEIGHTS = {
 _STRICT = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 
 _SCORING = {
-    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "unjudged", "no_statements", "abstention",
-    "max_statements",
+    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "unjudged", "no_statements",
+    "abstention", "max_statements",
 }  # fmt: skip
 
 

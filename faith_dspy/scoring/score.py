@@ -12,6 +12,7 @@ from faith_dspy.text.context import index_context
 from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, best_chunks, lexical_features
 from faith_dspy.text.sentences import carries_statement, declines, sentences
+from faith_dspy.text.visible import has_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -198,7 +199,7 @@ def unscored(
 def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:
     """The judgment on an answer that no LM has to be asked about; None for any other."""
     raw = RawJudgment(sentences=sentences(answer))
-    if not any(c.text.strip() for c in context):
+    if not any(has_words(c.text) for c in context):
         return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
     if declines(answer):
         return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)

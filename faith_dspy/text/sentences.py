@@ -14,9 +14,12 @@ from typing import NamedTuple
 from faith_dspy.schema import Sentence
 from faith_dspy.text.languages import LANGUAGES, word_lists
 from faith_dspy.text.tokens import language_of
+from faith_dspy.text.visible import has_words
 
 HEADING_WORDS = 6
-"""A line of at most so many words that ends in a colon is a heading, unless it has a verb or a quantity."""
+"""A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
+has a verb or a quantity."""
+_MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
 """Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
@@ -90,10 +93,10 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 def carries_statement(sentence: str) -> bool:
     """Whether a sentence can assert anything.
 
-    Questions, greetings, apologies, headings (“Steps:”), code fences, list markers, citations, horizontal rules and
-    symbols cannot.
+    Questions, greetings, apologies, headings (“Steps:”, “## Steps”), code fences, list markers, citations, rules of
+    tables and between paragraphs, symbols and what cannot be seen cannot.
     """
-    if _FENCE.fullmatch(sentence):
+    if _FENCE.fullmatch(sentence) or not has_words(sentence):
         return False
     if any(c.isalpha() for c in sentence):
         return not (_is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence))
@@ -111,7 +114,7 @@ def _is_question(sentence: str) -> bool:
 
 def _is_heading(sentence: str) -> bool:
     line = sentence.strip("*_#> ")
-    if not line.endswith((":", "：")):
+    if not line.endswith((":", "：")) and not _MARKDOWN_HEADING.match(sentence):
         return False
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
     words = re.sub(r"\s\d{1,2}\W*$", "", line).split()

@@ -10,7 +10,7 @@ from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.scoring.score import score, score_answer
+from faith_dspy.scoring.score import judgment_without_lm, score, score_answer
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -301,3 +301,14 @@ def test_signals_shown_are_those_that_count():
     assert by_words.features == {"admits_gap": 0.0, "lm": 2.0}  # a feature that no longer exists is left out
     assert judged(said, classifier=HEAD).statements[0].features == {"lm": 2.0}
     assert judged(said).statements[0].features == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["\u200b\u2060", "\x00", "\u3164", "\u2800", "\U000e0041", "\u202e", "---", "| --- |\n+---+"]
+)
+def test_a_context_that_says_nothing_is_none(text):
+    """Nobody is asked about an answer whose context shows no letter and no digit."""
+    found = judgment_without_lm((Chunk(id=0, text=text), Chunk(id=1, text=" ")), "The kettle is blue.", JudgeConfig())
+    assert found.unscored is Unscored.NO_CONTEXT
+    word = (Chunk(id=0, text=text + "a"),)
+    assert judgment_without_lm(word, "The kettle is blue.", JudgeConfig()) is None
