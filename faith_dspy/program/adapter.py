@@ -27,6 +27,7 @@ from faith_dspy.program.replies import (
     tokens_of,
     write_reply,
 )
+from faith_dspy.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,9 +123,9 @@ class CompactAdapter(ChatAdapter):
 
     def _reply(self, signature: type[Signature], outputs: Mapping[str, Any]) -> str:
         if _entry(signature) is None:
-            return write_reply({name: outputs[name] for name in signature.output_fields})
+            return write_reply({name: _data(outputs[name]) for name in signature.output_fields})
         return "\n".join(
-            f"{e['statement']}. {write_reply({k: v for k, v in e.items() if k != 'statement'})}"
+            f"{e['statement']}. {write_reply({k: _data(v) for k, v in e.items() if k != 'statement'})}"
             for e in outputs["verdicts"]
         )
 
@@ -168,6 +169,13 @@ def _is_read(signature: type[Signature], value: Mapping[str, Any], sampled: bool
     return any(r.label is not None for r in replies) and all(r.is_sound for r in replies)
 
 
+def _data(value: Any) -> Any:
+    """A demo's output, whose quotes and reasons an LM or a person wrote."""
+    if isinstance(value, list | tuple):
+        return [_data(item) for item in value]
+    return as_data(value) if isinstance(value, str) else value
+
+
 def response_format(signature: type[Signature]) -> dict[str, Any]:
     """OpenAI's ``response_format`` that holds a reply to the JSON of a signature with several verdicts."""
     item = get_args(signature.output_fields["verdicts"].annotation)[0].model_json_schema()
@@ -192,12 +200,22 @@ def _entry(signature: type[Signature]) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=64)  # a document is formatted once for all its statements
 def as_data(text: str) -> str:
-    """Text under judgement, so that it can pose neither as a message nor as another field.
+    """Text that others wrote, as a prompt holds it: inside one field or one chunk, whatever it says.
 
-    Chat-template markers are broken up; blank lines, which part the fields of a prompt, are closed.
+    Fields and chunks begin at the beginning of a line, messages with a token of the chat template. Promised is that
+    the data has neither:
+
+    - All lines but the first begin with a space, and none is blank: ``Statement: …``, ``[1] …`` or a question inside
+      the data stand visibly inside it. Whatever Unicode calls a line break is one.
+    - No angle or square bracket holds a bar or a single ASCII word, as templates' tokens do (``<|im_end|>``, ``</s>``,
+      ``[INST]``, ``<think>``): a space follows the opening one. Numbers (``[1]``) and several words stay.
+    - There is no invisible character (`faith_dspy.text.visible`) by which either could be got around.
+
+    Ordinary text of one line stays as it is, and all words stay, to be judged. Not promised is that the LM does not do
+    what the words say. Offsets and quotes refer to the text as given.
     """
-    return re.sub(r"\n\s*\n", "\n", _TEMPLATE.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)).strip()
+    lines = (line for line in map(visible, text.splitlines()) if line.strip())
+    return _TOKEN.sub(r"\g<0> ", "\n ".join(lines)).strip()
 
 
-# ChatML, Llama 3, Phi; DeepSeek (with a wide bar); Gemma, Mistral, Llama 2.
-_TEMPLATE = re.compile(r"<[|｜]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>")
+_TOKEN = re.compile(r"[<\[](?=[|｜]|[|/]?[A-Za-z_][\w.:=-]*[|/]?[>\]])", re.ASCII)

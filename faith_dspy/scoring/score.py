@@ -108,9 +108,10 @@ def score_answer(
         value, threshold = score((s.verdict for s in statements), config, unjudged), config.threshold
         if config.verdicts == "five_level" and verdicts[0].level is not None:
             value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
-        probability = classifier and classifier.probability(judged, unjudged=float(unjudged.is_supported))
-        if classifier is not None and probability is not None:
-            return value, probability, probability >= classifier.threshold
+        if classifier is not None:
+            probability = classifier.probability(judged, unjudged=float(unjudged.is_supported))
+            if probability is not None:
+                return value, probability, probability >= classifier.threshold
         if threshold is not None:
             return value, None, value >= threshold
         return value, None, all((s.verdict or unjudged).is_supported for s in statements)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import QuoteSpan
 from faith_dspy.text.tokens import tidy
+from faith_dspy.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,9 +28,9 @@ def find_quotes(
 ) -> tuple[tuple[QuoteSpan, ...], int]:
     """The span of each quote in the context, once each; and how many quotes the context does not have.
 
-    Ignored are case, white space, the form of quotation marks and dashes, Unicode's composed and compatibility forms,
-    and marks and punctuation around a quote. A quote may not begin or end inside a word or a number. Where several
-    chunks have it, one of ``named`` is taken first.
+    Ignored are case, white space, what cannot be seen, the form of quotation marks and dashes, Unicode's composed and
+    compatibility forms, and marks and punctuation around a quote. A quote may not begin or end inside a word or a
+    number. Where several chunks have it, one of ``named`` is taken first.
     """
     quotes = list(quotes)
     if not quotes:
@@ -65,8 +66,8 @@ def _plain(text: str) -> _Plain:
     for i, character in enumerate(text):
         for c in unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'"):
             space = c.isspace()
-            if unicodedata.category(c) == "Cf" or (space and (not out or out[-1] == " ")):
-                continue
+            if not (space or visible(c)) or (space and (not out or out[-1] in " <[")):
+                continue  # a prompt shows nothing invisible, and may have a space after a bracket
             out.append(" " if space else c)
             offsets.append(i)
     return _Plain("".join(out), offsets)
