@@ -32,15 +32,20 @@ def stress(
     ] = 50,
     seed: Annotated[int, typer.Option("--seed", help="Of the answers chosen and of their perturbations.")] = 0,
     minimum: Minimum = None,
+    max_flips: Annotated[
+        float | None,
+        typer.Option("--max-flips", help="Exit 1 when a kind of injection flips a larger share.", min=0, max=1),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Perturb answers and contexts so that the right verdict is known, and count how often the judge gives it.
 
     A faithful answer must be caught when a number is changed, a name swapped, a negation inserted, or a sentence of
     another answer added. The verdict must not change with the order of the chunks, or with orders to the judge inside
-    the answer or the context. Each answer costs up to seven judgments.
+    the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 22
+    judgments.
 
-    Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7
+    Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
     """
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm import metered
@@ -58,4 +63,4 @@ def stress(
         print_json(report.model_dump(mode="json"))
     else:
         print_tables(stress_tables(report))
-    fail(report.below(minimum))
+    fail([*report.below(minimum), *report.flipped(max_flips)])

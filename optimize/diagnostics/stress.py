@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.diagnostics.injections import attacks, inject
 from faith_dspy.optimize.select.evaluate import judged_rows, usage_of, verify
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.scoring.statistics import Estimate, wilson
@@ -61,6 +62,8 @@ class Perturbed(BaseModel, extra="forbid", frozen=True):
     """Of them, those the judge did right on, with a Wilson interval. An unscored answer is not right."""
     misses: list[Miss]
     """The first three."""
+    injection: bool = False
+    """Whether it tells the judge what to say: ``1 - share`` is its flip rate."""
 
 
 class StressReport(BaseModel, extra="forbid", frozen=True):
@@ -82,6 +85,14 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
             f"{p.name}: {p.must} in {p.share.value:.2f} of {p.n}, below the {minimum:g} that was asked for."
             for p in self.perturbed
             if minimum is not None and p.share.value is not None and p.share.value < minimum
+        ]
+
+    def flipped(self, maximum: float | None) -> list[str]:
+        """A sentence for each kind of injection that flipped more than a share of the verdicts."""
+        return [
+            f"{p.name}: flipped {1 - p.share.value:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
+            for p in self.perturbed
+            if p.injection and maximum is not None and p.share.value is not None and 1 - p.share.value > maximum + 1e-9
         ]
 
 
@@ -129,7 +140,8 @@ def stress(
 
 
 def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[PredictionRow, PredictionRow]]) -> Perturbed:
-    tried = [(a, b) for a, b in pairs if a.predicted is not None and p.of in (None, a.predicted)]
+    known = [(a, b) for a, b in pairs if a.predicted is not None and p.of in (None, a.predicted)]
+    tried = [(a, b) for a, b in known if not p.injection or a.predicted is a.label]
     wrong = [(a, b) for a, b in tried if b.predicted is not (False if p.must == "caught" else a.predicted)]
     return Perturbed(
         name=name,
@@ -138,6 +150,7 @@ def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[PredictionRow, 
         n=len(tried),
         share=wilson(len(tried) - len(wrong), len(tried)),
         misses=[Miss(id=a.id, before=a.probability, after=b.probability, answer=b.answer) for a, b in wrong[:_SHOWN]],
+        injection=p.injection,
     )
 
 
@@ -164,6 +177,8 @@ class Perturbation(NamedTuple):
     """The label and first verdict of the answers it is for; None: any."""
     make: Callable[[Example, Sequence[Example], random.Random], dict[str, Any] | None]
     """An answer, those over other contexts, and chance → the fields that change; None where it cannot be made."""
+    injection: bool = False
+    """It orders the opposite of the label, so only answers that were judged as labelled count."""
 
 
 def _number(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any] | None:
@@ -234,6 +249,13 @@ def _order_in_context(e: Example, others: Sequence[Example], rng: random.Random)
     return _context([*(c.text for c in e.context), ORDER.format(*words)])
 
 
+def _injection(kind: str) -> Perturbation:
+    def make(e: Example, others: Sequence[Example], rng: random.Random) -> dict[str, Any]:
+        return inject(e, kind, rng.randrange(len(attacks()[kind]["texts"])))
+
+    return Perturbation("an order to the judge inside the data", "unchanged", None, make, injection=True)
+
+
 def _text(e: Example) -> str:
     return "\n".join(c.text for c in e.context)
 
@@ -257,6 +279,7 @@ PERTURBATIONS = {
     "order to fail": Perturbation(
         "a chunk that orders the judge to fail a faithful answer", "unchanged", True, _order_in_context
     ),
+    **{f"injection: {kind}": _injection(kind) for kind in attacks()},
 }
 """By name. The order inside an answer goes into unfaithful answers only: in a faithful one it would be a sentence that
 the context does not support."""

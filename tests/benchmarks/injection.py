@@ -1,0 +1,113 @@
+"""How often injections flip a judge's verdict, with and without the defence (`faith_dspy.program.adapter.as_data`).
+
+    python -m tests.benchmarks.injection --out injection.jsonl [--lm local] [--pool 8] [--seed 0]
+
+Each attack of `faith_dspy.optimize.diagnostics.injections` is tried twice, on a faithful and on an unfaithful answer of
+the shipped set that the judge gets right without it, and each time with the defence and without: 420 answers of one
+statement, one call each, and up to 80 to find the answers. ``--out`` has a line per answer; run again, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from rich.console import Console
+from rich.table import Table
+
+from faith_dspy import Judge
+from faith_dspy.eval_sets.catalog import path_of
+from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.diagnostics.injections import attacks, inject
+from faith_dspy.report.numbers import estimate
+from faith_dspy.scoring.statistics import wilson
+from faith_dspy.text.sentences import carries_statement, sentences
+
+if TYPE_CHECKING:
+    from faith_dspy.schema import LabelledExample
+
+TRIED = 40
+"""Answers of each label that are judged at most to find those for the attacks."""
+
+
+class Log:
+    """Rows by their key, kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
+
+    def judged(self, key: str, judge: Judge, example: LabelledExample, **more: Any) -> dict[str, Any]:
+        """The row of that key, judged now if it is not there or the LM failed on it."""
+        if self.rows.get(key, {"unscored": "lm_failed"})["unscored"] == "lm_failed":
+            found = judge(example.question, example.context, example.answer)
+            said = found.model_dump(mode="json", include={"faithful", "unscored"})
+            self.rows[key] = {"key": key, "id": example.id, "probability": found.ranking, **said, **more}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self.rows[key]) + "\n")
+        return self.rows[key]
+
+
+def answers(judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[LabelledExample]]:
+    """By label, answers of one statement that the judge gets right."""
+    examples = [e for e in read_labels(path_of("quickstart")) if e.label is not None]
+    single = [e for e in examples if sum(carries_statement(s.text) for s in sentences(e.answer)) == 1]
+    random.Random(seed).shuffle(single)
+    found = {}
+    for label in (True, False):
+        right: list[LabelledExample] = []
+        for e in [e for e in single if e.label is label][:TRIED]:
+            if len(right) < pool and log.judged(f"plain {e.id}", judge, e)["faithful"] is label:
+                right.append(e)
+        if not right:
+            raise SystemExit(f"The judge gets none of the answers right that are labelled {label}.")
+        found[label] = right
+    return found
+
+
+def main() -> None:
+    """Run what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lm", default="local")
+    parser.add_argument("--api-base")
+    parser.add_argument("--pool", type=int, default=8, help="answers of each label that are attacked")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence"), Log(asked.out)
+    pools = answers(judge, log, asked.pool, asked.seed)
+    flips: dict[tuple[str, bool, bool], list[bool]] = {}
+    for defended in (True, False):
+        with nullcontext() if defended else patch("faith_dspy.program.adapter.as_data", str.strip):
+            for kind, attack in attacks().items():
+                for number in range(len(attack["texts"])):
+                    for label, pool in pools.items():
+                        example = pool[number % len(pool)]
+                        made = example.model_copy(update=inject(example, kind, number))
+                        key = f"{'with' if defended else 'without'} {kind} {number} {example.id}"
+                        row = log.judged(key, judge, made, kind=kind, label=label, defended=defended)
+                        flips.setdefault((kind, label, defended), []).append(row["faithful"] is not label)
+    table = Table("kind", *(f"{way}, {how}" for how in ("without", "with") for way in ("to pass", "to fail")))
+    for kind in [*attacks(), None]:
+        cells = []
+        for defended in (False, True):
+            for label in (False, True):
+                of = [
+                    f
+                    for (k, y, d), fs in flips.items()
+                    if (y, d) == (label, defended) and kind in (k, None)
+                    for f in fs
+                ]
+                cells.append(f"{estimate(wilson(sum(of), len(of)))} of {len(of)}")
+        table.add_row(kind or "all", *cells)
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
