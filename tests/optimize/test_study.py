@@ -357,3 +357,13 @@ def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
     )
     assert r.probability is not None
     assert r.statements[0].confidence > r.statements[1].confidence
+
+
+@pytest.mark.parametrize(("name", "folder"), [("...jsonl", "judge"), ("..jsonl", "judge"), ("cities.jsonl", "cities")])
+def test_the_folder_of_labels_named_by_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str):
+    """Labels whose name is dots give a judge a folder of its own, never the one that holds it or the working folder."""
+    found: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("faith_dspy.optimize.study._run", lambda labels, out, *rest: found.append(out))
+    run(tmp_path / name, Options(lm="openai/tiny"), Quiet(), tracker=None)  # type: ignore[arg-type]
+    assert [p.as_posix() for p in found] == [f"judges/{folder}"]
