@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import MissingExtraError
+from faith_dspy.errors import need
 from faith_dspy.io.labels import read_labels
 
 if TYPE_CHECKING:
@@ -34,13 +34,10 @@ def load(name_or_path: str | Path) -> list[LabelledExample]:
 
 def as_dataset(name_or_path: str | Path) -> Any:
     """A set as a `datasets.DatasetDict` with its fixed parts, or as one part called ``train``."""
-    try:
-        from datasets import Dataset, DatasetDict
-    except ImportError as exc:
-        raise MissingExtraError("datasets", "tune", "Loading a set as a Hugging Face dataset") from exc
+    datasets = need("datasets", "Loading a set as a Hugging Face dataset")
     rows: dict[str, list[dict[str, Any]]] = {}
     for e in load(name_or_path):
         row = e.model_dump(mode="json", exclude={"annotators", "tags"}) | {"label": e.label}
         row["context"] = [c.text for c in e.context]
         rows.setdefault(e.split or "train", []).append(row)
-    return DatasetDict({part: Dataset.from_list(part_rows) for part, part_rows in rows.items()})
+    return datasets.DatasetDict({part: datasets.Dataset.from_list(part_rows) for part, part_rows in rows.items()})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, MissingExtraError, in_short
+from faith_dspy.errors import ArtifactError, in_short, need
 from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.records import read_json
@@ -114,17 +114,15 @@ def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = Non
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
 
-    Raises `ArtifactError` when files are missing or altered, or the stored judgments are not reproduced. The LM is not
-    contacted before the first judgment.
+    Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced. Asks no LM.
     """
-    registered = str(source).startswith(("models:/", "runs:/"))
-    folder = _from_mlflow(str(source)) if registered else Path(source)
+    folder = _from_mlflow(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     return _load(folder, lm, api_base, api_key)
 
 
 def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, replaced: str = NO_LM) -> Judge:
     """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
-    manifest = _read(folder / "judge.json")
+    manifest = _object(_bytes(folder / "judge.json"), folder / "judge.json")
     version = manifest.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ArtifactError(
@@ -308,10 +306,7 @@ def _reproduce(judge: Judge, references: Sequence[_Reference], folder: Path) -> 
 
 
 def _from_mlflow(uri: str) -> Path:
-    try:
-        import mlflow
-    except ImportError as exc:
-        raise MissingExtraError("mlflow", "tune", f"Loading {uri}") from exc
+    mlflow = need("mlflow", f"Loading {uri}")
     try:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
@@ -323,10 +318,6 @@ def _from_mlflow(uri: str) -> Path:
     if found is None:
         raise ArtifactError(f"{uri}: holds no judge.json; it was not exported by faith_dspy.")
     return found.parent
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return _object(_bytes(path), path)
 
 
 def _object(text: bytes, path: Path) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,13 @@ def needs(package: str, extra: str, purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtraError(package, extra, purpose) from exc
+        raise MissingExtraError({"sklearn": "scikit-learn"}.get(package, package), extra, purpose) from exc
+
+
+def need(module: str, purpose: str, extra: str = "tune") -> Any:
+    """Import a module of an optional dependency: `MissingExtraError` where it is not installed."""
+    with needs(module.partition(".")[0], extra, purpose):
+        return import_module(module)
 
 
 def in_short(error: Exception) -> str:

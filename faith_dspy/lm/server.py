@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
+from faith_dspy.errors import ConfigError, ModelFileError, need
 from faith_dspy.lm.download import resolve
 from faith_dspy.threads import wait_for_calls
 
@@ -73,10 +73,7 @@ def serve(file: ModelFile, num_ctx: int | None = None) -> EmbeddedServer:
 
 def start(file: ModelFile, *, num_ctx: int = DEFAULT_CONTEXT, port: int = 0) -> EmbeddedServer:
     """Start a server of its own on a loopback port (0: the system picks one). Errors as in `serve`."""
-    try:
-        import xllamacpp
-    except ImportError as exc:
-        raise MissingExtraError("xllamacpp", "local", "The embedded model") from exc
+    xllamacpp = need("xllamacpp", "The embedded model", "local")
     params = xllamacpp.CommonParams()
     params.verbosity = -1  # llama.cpp writes to standard error from its own threads
     params.model.path = str(file.path)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, need
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
 from faith_dspy.scoring.matching import match_verdicts
 from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
-from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores, need
+from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

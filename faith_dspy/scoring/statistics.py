@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import InputError, need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,17 +59,6 @@ class FaithfulShare(BaseModel):
     """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
     labelled: int
     unlabelled: int
-
-
-def need(module: str, purpose: str) -> Any:
-    """Import a module; `MissingExtraError` naming the ``tune`` extra when its package is not installed."""
-    package = module.partition(".")[0]
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] != package:
-            raise
-        raise MissingExtraError({"sklearn": "scikit-learn"}.get(package, package), "tune", purpose) from exc
 
 
 def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:

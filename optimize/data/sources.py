@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from faith_dspy.errors import InputError
-from faith_dspy.scoring.statistics import need
+from faith_dspy.errors import InputError, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

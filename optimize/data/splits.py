@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, need
 from faith_dspy.optimize.data.sources import check_leakage, group_ids
-from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

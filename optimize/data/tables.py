@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, LabelsError, in_short
+from faith_dspy.errors import InputError, LabelsError, in_short, need
 from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
 from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.schema import Verdict
-from faith_dspy.scoring.statistics import need
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, need
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.monitoring.prevalence import Prevalence, faithful_share
 from faith_dspy.optimize.results import Comparison
@@ -21,7 +21,6 @@ from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.report.numbers import points
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
-from faith_dspy.scoring.statistics import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.scoring.statistics import FaithfulShare, need, ppi_mean
+from faith_dspy.errors import need
+from faith_dspy.scoring.statistics import FaithfulShare, ppi_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

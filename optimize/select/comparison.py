@@ -7,9 +7,10 @@ from itertools import chain
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from faith_dspy.errors import need
 from faith_dspy.optimize.results import Comparison, Difference
 from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import need, resample_weights
+from faith_dspy.scoring.statistics import resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.scoring.statistics import need
+from faith_dspy.errors import FaithDspyError, InputError, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from faith_dspy.errors import InputError, MissingExtraError
+from faith_dspy.errors import InputError, MissingExtraError, need
 from faith_dspy.scoring.metrics import weighted_auroc, weighted_kappa
-from faith_dspy.scoring.statistics import need, ppi_mean, resample_weights, wilson
+from faith_dspy.scoring.statistics import ppi_mean, resample_weights, wilson
 
 
 def test_weighted_auroc_is_that_of_repeated_answers() -> None:
