@@ -303,9 +303,11 @@ class Judge:
 
     def _judge_record(self, record: Mapping[str, Any] | InputError) -> Judgment:
         try:
-            return self._judge(check_record(record))
+            given = check_record(record)
         except InputError as exc:
             return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", RawJudgment())
+        try:
+            return self._judge(given)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - one bad record never ends a run

@@ -118,7 +118,7 @@ def run(
         to_write, to_judge = tee(records)
         with closing(judge.stream(map(_given, to_judge), threads)) as judgments:  # type: ignore[type-var]
             for record, judgment in zip(to_write, judgments, strict=True):
-                if _lm_failed(judgment):
+                if _ask_again(judgment):
                     judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
@@ -132,7 +132,7 @@ def run(
             stack.enter_context(owned(file))
         if file is not None and file.exists():
             for row in finished(file, records, fingerprint):
-                if _lm_failed(row.judgment):
+                if _ask_again(row.judgment):
                     failed.append(row)
                     tally.show(row.record, row.judgment, show)  # keeps its place
                 else:
@@ -213,8 +213,8 @@ def _replace(
         raise stopped
 
 
-def _lm_failed(judgment: Judgment) -> bool:
-    """Whether the LM failed on the answer or on a statement. Of a record that cannot be read there are none."""
+def _ask_again(judgment: Judgment) -> bool:
+    """Whether the LM failed on the answer or on a statement; a record that cannot be read has none."""
     return judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements)
 
 

@@ -34,11 +34,17 @@ class Unscored(StrEnum):
     """Why an answer has no score. Never turned into 0, 1 or NaN."""
 
     NO_STATEMENTS = "no_statements"
+    """The answer states nothing."""
     ABSTAINED = "abstained"
+    """It only declines to answer."""
     NO_CONTEXT = "no_context"
+    """There is nothing to judge it by."""
     PARSE_FAILED = "parse_failed"
+    """The record cannot be read, or the LM's replies about statements that decide have no verdict in them."""
     LM_FAILED = "lm_failed"
+    """The LM gave no reply about statements that decide."""
     TOO_LONG = "too_long"
+    """It has more sentences than `max_statements`."""
 
 
 class _Frozen(BaseModel):

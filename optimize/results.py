@@ -111,7 +111,7 @@ class VariantResult(_Result):
         return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
 
 
-class TestResult(_Result):
+class TestsetResult(_Result):
     """One judge on the testset."""
 
     name: str
@@ -290,7 +290,7 @@ class StudyResult(StudySetup):
     variants: tuple[VariantResult, ...]
     champion: str
     """Name of the promoted variant."""
-    test: tuple[TestResult, ...]
+    test: tuple[TestsetResult, ...]
     """The champion and the untuned judge first, then the baselines."""
     comparisons: dict[str, Comparison]
     """The champion against the untuned judge and each baseline, on the testset, by name."""
@@ -321,6 +321,6 @@ class StudyResult(StudySetup):
         """The variant of that name."""
         return next(v for v in self.variants if v.name == name)
 
-    def tested(self, name: str) -> TestResult:
+    def tested(self, name: str) -> TestsetResult:
         """The test result of that name."""
         return next(t for t in self.test if t.name == name)

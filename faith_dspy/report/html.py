@@ -107,7 +107,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         if answer is not None:
             notes.append("The record’s answer is not the one that was judged; these are the judged sentences.")
         answer = _answer_of(judgment)
-    if judgment.unscored is Unscored.PARSE_FAILED:
+    if given is None and judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
     for count, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
         if count:

@@ -1,7 +1,8 @@
 """Lexical features: numbers about a statement that need no LM – what of it the context lacks, and how the rest agrees.
 
 A feature is one function here, registered with its direction: -1 for novelty, which never speaks for a statement; +1
-for support. All are in [0, 1], but logarithms of counts begin at 0. Exported judges store the names.
+for support. Classifiers use it once it is in `CLASSIFIER_FEATURES`; exported judges store the names of theirs. Shares
+lie in [0, 1], logarithms of counts start at 0.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 CLASSIFIER_FEATURES = (
     "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
 )  # fmt: skip
-"""What a classifier uses by default. More features separated no better on any of our sets (optimize/LOG.md); the others
+"""What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
 serve `is_covered` and the matching of statements."""
+
+_NOVELTY = ("novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count")
+"""What `novelty` adds up. It decides what exported judges ask about, so it does not grow with the features."""
 
 
 class Comparison:
@@ -206,9 +210,8 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
 
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
-    """How much of a statement is new to the context, from 0: the sum of the `CLASSIFIER_FEATURES` that are novelty."""
-    names = [name for name in CLASSIFIER_FEATURES if DIRECTIONS[name] < 0]
-    return math.fsum(lexical_features(statement, (), indexed=indexed, names=names).values())
+    """How much of a statement is new to the context, from 0: the sum of five features."""
+    return math.fsum(lexical_features(statement, (), indexed=indexed, names=_NOVELTY).values())
 
 
 def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:

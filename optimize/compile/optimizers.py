@@ -1,4 +1,5 @@
-"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`.
+"""Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`, and in `PROPOSING` if an LM proposes
+instructions for it; a plan file can then name it, and `select/variants.py` can offer it by a variant's name.
 
 It takes a `Task` and returns the stage with its new prompts. It asks verdicts of the judge's LM through
 ``task.student`` only, whose predictions have ``error`` set, and nothing else, where the LM failed; the metric scores

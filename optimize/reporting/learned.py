@@ -42,7 +42,7 @@ def write_learned(result: StudyResult) -> str:
     page = template.render(
         result=result,
         champion=variant,
-        test=tables.test_table(result),
+        test=tables.testset_table(result),
         notes=result.notes,
         prompts=_prompts(variant),
         instructions=classifier_tables.instructions_table(variant),

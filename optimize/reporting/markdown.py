@@ -28,7 +28,7 @@ def card(result: StudyResult) -> str:
         ),
     )
     sections = (
-        tables.test_table(result),
+        tables.testset_table(result),
         tables.statements_table(result),
         tables.verdict(result),
         classifier_tables.classifier_table(result, _WEIGHTS),
@@ -62,7 +62,7 @@ def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
     tested = result.tested("champion").agreement
     sections = (
         tables.verdict(result),
-        tables.test_table(result),
+        tables.testset_table(result),
         tables.statements_table(result),
         tables.groups_table(result),
         tables.variants_table(result),

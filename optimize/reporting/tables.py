@@ -1,13 +1,14 @@
 """A study's tables, computed once. Terminal, Markdown and HTML only render them.
 
-A column is one line of its table's dictionary here. Tables that have nothing to show are None.
+A column is one line of its table's dictionary here; in a terminal all of them share 80 characters
+(`faith_dspy.report.tables.WIDTH`). Tables that have nothing to show are None.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faith_dspy.optimize.results import TestResult
+from faith_dspy.optimize.results import TestsetResult
 from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
 from faith_dspy.report.tables import MARK, Table, table_of
 
@@ -27,7 +28,7 @@ def study_tables(result: StudyResult) -> list[Table]:
         variants_table(result),
         costs_table(result),
         groups_table(result),
-        test_table(result),
+        testset_table(result),
         statements_table(result),
         verdict(result),
         spent(result),
@@ -56,11 +57,11 @@ def variants_table(result: StudyResult) -> Table:
     )
 
 
-def test_table(result: StudyResult) -> Table:
+def testset_table(result: StudyResult) -> Table:
     """The champion, the untuned judge, the baselines and people, on the testset."""
     rows = list(result.test)
     if result.ceiling is not None:
-        rows.append(TestResult(name="people", kind="baseline", agreement=result.ceiling))
+        rows.append(TestsetResult(name="people", kind="baseline", agreement=result.ceiling))
     columns = {
         "judge": lambda t: _judge_name(t.name),
         "scored": lambda t: f"{t.agreement.coverage:.0%}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
-from faith_dspy.optimize.results import PredictionRow, TestResult
+from faith_dspy.optimize.results import PredictionRow, TestsetResult
 from faith_dspy.optimize.select.comparison import Side, compare, holm
 from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
 from faith_dspy.optimize.select.evaluate import (
@@ -54,7 +54,7 @@ class Promotion(NamedTuple):
     fitted: FittedClassifier
     fitted_on: list[JudgedExample]
     test: list[JudgedExample]
-    tested: tuple[TestResult, ...]
+    tested: tuple[TestsetResult, ...]
     """The champion, the untuned judge, then the baselines."""
     comparisons: dict[str, Comparison]
     costs: tuple[CostPoint, ...]
@@ -170,10 +170,10 @@ def _affordable(
 
 def _test_judge(
     name: Literal["champion", "untuned"], judged: Sequence[JudgedExample], judge: Judge, seed: int
-) -> TestResult:
+) -> TestsetResult:
     found = judge_agreement(judged, judge, seed)
     assert found.answers is not None  # every answer of a testset is labelled
-    return TestResult(
+    return TestsetResult(
         name=name,
         kind="untuned" if name == "untuned" else "lm",
         agreement=found.answers,
@@ -184,11 +184,11 @@ def _test_judge(
     )
 
 
-def _test_baselines(test: Sequence[JudgedExample], known: Sequence[JudgedExample], seed: int) -> list[TestResult]:
+def _test_baselines(test: Sequence[JudgedExample], known: Sequence[JudgedExample], seed: int) -> list[TestsetResult]:
     """The baselines, fitted on the labels that the champion's classifier was fitted on."""
     found = baseline_rows([e.example for e in test], [e.example for e in known], seed)
     return [
-        TestResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
+        TestsetResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
         for name, rows in found.items()
     ]
 
@@ -197,7 +197,7 @@ def _of_test(rows: Sequence[PredictionRow]) -> tuple[PredictionRow, ...]:
     return tuple(r.model_copy(update={"part": "test"}) for r in rows)
 
 
-def _compare(champion: TestResult, other: TestResult) -> Comparison:
+def _compare(champion: TestsetResult, other: TestsetResult) -> Comparison:
     rows = champion.predictions
     return compare(
         [r.label for r in rows],

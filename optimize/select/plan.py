@@ -91,7 +91,7 @@ class _Variant(BaseModel, extra="allow"):
     @classmethod
     def _known(cls, value: str | None) -> str | None:
         if value not in (None, "none", *OPTIMIZERS):
-            raise ValueError(f"there is no such optimizer; there are none, {', '.join(OPTIMIZERS)}")
+            raise ValueError(f"there is no such optimizer; choose one of {', '.join(OPTIMIZERS)}, or 'none'")
         return None if value == "none" else value
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from faith_dspy.scoring.statistics import Estimate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import StudyResult, TestResult, VariantResult
+    from faith_dspy.optimize.results import StudyResult, TestsetResult, VariantResult
     from faith_dspy.schema import Usage
     from faith_dspy.scoring.agreement import Agreement, StatementAgreement
     from faith_dspy.scoring.evidence import EvidenceAgreement
@@ -36,7 +36,7 @@ _COSTS = {
 
 
 def result_metrics(
-    prefix: str, found: VariantResult | TestResult | JudgeAgreement, names: Sequence[str] = _ALL
+    prefix: str, found: VariantResult | TestsetResult | JudgeAgreement, names: Sequence[str] = _ALL
 ) -> Metrics:
     """Agreement on answers, statements and evidence, as far as it is known."""
     answers = found.answers if isinstance(found, JudgeAgreement) else found.agreement

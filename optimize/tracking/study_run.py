@@ -23,7 +23,7 @@ from faith_dspy.report.tables import csv_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from faith_dspy.optimize.results import StudyResult, StudySetup, TestResult, VariantResult
+    from faith_dspy.optimize.results import StudyResult, StudySetup, TestsetResult, VariantResult
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
@@ -169,7 +169,7 @@ class MlflowTracker:
             tags["cheapest"] = cheapest
         return tags
 
-    def _log_predictions(self, run_id: str, found: VariantResult | TestResult, to: str, title: str) -> None:
+    def _log_predictions(self, run_id: str, found: VariantResult | TestsetResult, to: str, title: str) -> None:
         """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
         if found.agreement is None:
             return

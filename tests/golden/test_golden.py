@@ -88,7 +88,7 @@ def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     """An untuned judge that was saved and loaded asks and concludes the same."""
     from faith_dspy import Judge
 
-    Judge("openai/golden", **record.SETS[name].get("dials", {})).save(tmp_path / "judge")
+    Judge("openai/golden", **record.SETS[name].get("options", {})).save(tmp_path / "judge")
     as_recorded(record.loaded(tmp_path / "judge", record.SETS[name].get("records", record.CORE)), name)
 
 

@@ -44,10 +44,10 @@ def agreement(found: Rows) -> Agreement:
     return measure(*columns, groups=[r.group for r in found], n_resamples=20)
 
 
-def on_test(name: str, found: Rows, **more: Any) -> results.TestResult:
+def on_test(name: str, found: Rows, **more: Any) -> results.TestsetResult:
     """One judge on the testset."""
     kind = "baseline" if name.endswith("baseline") else "untuned" if name == "untuned" else "lm"
-    return results.TestResult(name=name, kind=kind, agreement=agreement(found), predictions=found, **more)
+    return results.TestsetResult(name=name, kind=kind, agreement=agreement(found), predictions=found, **more)
 
 
 def study(champion: Rows, untuned: Rows = (), /, **more: Any) -> StudyResult:

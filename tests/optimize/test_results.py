@@ -15,7 +15,7 @@ def examples(n: int, faithful: bool = True) -> list[LabelledExample]:
 
 
 def test_whatever_changes_the_outcome_changes_the_id():
-    """A label, the split, the LM's name, file or endpoint, budget, variants, a option, an optimizer, the seed."""
+    """A label, the split, the LM's name, file or endpoint, budget, variants, an option, an optimizer, the seed."""
     parts = (examples(6), examples(4), examples(4))
     lm, plan = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
     variants = [VARIANTS["answer"], VARIANTS["sentence"]]

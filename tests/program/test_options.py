@@ -256,6 +256,8 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
     server.tells, server.refuses = False, refuses
     with pytest.raises(ConfigError, match="Set confidence='samples'"):
         judge(context=CONTEXT, answer="It is blue.")
+    with pytest.raises(ConfigError, match="Set confidence='samples'"):  # no fault of the record
+        judge.batch([{"context": CONTEXT, "answer": "It is blue."}])
     judge, _ = judge_at(server, confidence="auto")
     assert judge(context=CONTEXT, answer="It is blue.").statements[0].confidence is None
 
