@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, in_short, need
-from faith_dspy.io.files import check_folder, owned, write_files
+from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.records import read_json
 from faith_dspy.judge import NO_LM, Judge
@@ -65,7 +65,7 @@ def save_judge(
     with owned(folder):
         write_files(contents)
         for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
-            older.unlink()
+            remove(older)
 
 
 def exported_files(folder: Path) -> Iterator[Path]:

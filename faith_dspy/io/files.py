@@ -112,6 +112,13 @@ def check_folder(folder: Path) -> None:
         raise cannot_write(folder, exc) from exc
 
 
+def remove(path: Path) -> None:
+    """Remove a file, and its folder once that is empty."""
+    path.unlink()
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
 def sync(handle: IO[bytes]) -> None:
     """Have all that was written on the disk; a pipe or a device has none."""
     handle.flush()
