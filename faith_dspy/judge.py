@@ -78,7 +78,7 @@ class Judge:
             if self.config.granularity is Granularity.STATEMENT:
                 raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            escalate_to = Judge(escalate_to, config=self.config)
+            escalate_to = Judge(escalate_to, config=self.config, timeout=timeout)
         self.escalate_to: Judge | None = escalate_to
 
     @cached_property

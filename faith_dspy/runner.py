@@ -46,6 +46,8 @@ class Tally:
     """Rows written by an earlier run; the other counts include them."""
     unreadable: int = 0
     """Lines that hold no record."""
+    why: str = ""
+    """Why the first unscored row is unscored."""
     usage: Usage = field(default_factory=Usage)
     """Of this run alone."""
     seconds: float = 0.0
@@ -77,6 +79,7 @@ class Tally:
             self.scored += 1
         else:
             self.unscored[judgment.unscored.value] += 1
+            self.why = self.why or judgment.detail or ""
         self.unreadable += record.problem is not None
         self.show(record, judgment, show)
 

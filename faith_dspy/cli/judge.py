@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, judge_of
+from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, fail, judge_of
 from faith_dspy.errors import InputError
 
 
@@ -102,8 +102,6 @@ def judge(
     limit_replies_in_memory()
     with TerminalView().bar("judging", count_lines(source)) as advance:
         tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
-    if tally.unreadable == tally.rows:
-        typer.echo(f"No line of {records} is a JSON object: is it a JSON lines file?", err=True)
     try:
         if html:
             write_html(tally.shown.values(), html, total=tally.rows)
@@ -115,3 +113,7 @@ def judge(
         raise InputError(f"{exc} All judgments are in {file or 'standard output'}.") from exc
     finally:
         typer.echo(tally, err=True)
+    if tally.unreadable == tally.rows:
+        raise InputError(f"No line of {records} is a JSON object: is it a JSON lines file?")
+    if not tally.scored:
+        fail([f"no answer could be scored; the first: {tally.why}"])

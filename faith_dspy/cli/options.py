@@ -22,7 +22,16 @@ SETTINGS = {
 }
 """Of every group of commands."""
 
-Labels = Annotated[Path, typer.Argument(help="Labels file.")]
+
+def _labels_file(value: Path) -> Path:
+    from faith_dspy.eval_sets.catalog import path_of
+
+    return path_of(value)
+
+
+Labels = Annotated[
+    Path, typer.Argument(help="Labels file, or a shipped set: quickstart, assistants.", callback=_labels_file)
+]
 LM = Annotated[
     str | None,
     typer.Option(

@@ -88,7 +88,7 @@ def preflight(lm: MeteredLM) -> None:
 def _ask(lm: MeteredLM) -> None:
     base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
     listed, llama_cpp = _list_models(lm, base) if base and isinstance(lm.engine, str) else (set(), False)
-    if lm.model.split("/", 1)[-1] in listed:
+    if "/" in lm.model and lm.model.split("/", 1)[-1] in listed:
         return
     # Reasoning models refuse small limits; the Responses API wants 16 at least.
     few = 16 if lm.model_type == "responses" else 1

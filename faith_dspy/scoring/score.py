@@ -122,7 +122,8 @@ def score_answer(
         detail = f"{len(errors)} of {len(verdicts)} statements could not be judged; the first: {errors[0]}"
         undecided = outcome(Verdict.FULLY_SUPPORTED)[2]
         if len(errors) == len(verdicts) or (undecided and config.unjudged == "unscored"):
-            return unscored(reason, detail, raw_judgment, statements)
+            nothing = unscored(reason, detail, raw_judgment, statements)
+            return nothing.model_copy(update={"needs_review": True if config.unjudged == "review" else None})
     value, probability, passes = outcome(Verdict.NOT_SUPPORTED)
     close = None if classifier is None or probability is None else classifier.needs_review(probability)
     return Judgment(

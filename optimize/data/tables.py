@@ -162,7 +162,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
             rows = json.loads(path.read_text(encoding="utf-8-sig"))
         elif suffix in (".csv", ".tsv", ".parquet"):
             pandas = need("pandas", f"Reading {suffix} files")
-            text = {"dtype": str, "sep": "\t" if suffix == ".tsv" else ","}
+            text = {"dtype": str, "keep_default_na": False, "sep": "\t" if suffix == ".tsv" else ","}
             frame = pandas.read_parquet(path) if suffix == ".parquet" else pandas.read_csv(path, **text)
             rows = json.loads(frame.to_json(orient="records"))
         else:

@@ -66,6 +66,9 @@ class Perturbed(BaseModel, extra="forbid", frozen=True):
     """Whether it tells the judge what to say: ``1 - share`` is its flip rate."""
 
 
+_UNKNOWN = "no answer could be tried: the judge gave no verdict, or none as people labelled it."
+
+
 class StressReport(BaseModel, extra="forbid", frozen=True):
     """A judge under all perturbations."""
 
@@ -80,20 +83,26 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
     usage: Usage
 
     def below(self, minimum: float | None) -> list[str]:
-        """A sentence for each perturbation whose share is below a minimum."""
+        """A sentence for each perturbation whose share is below a minimum, or one if no share is known."""
+        if minimum is None:
+            return []
+        known = [(p, p.share.value) for p in self.perturbed if p.share.value is not None]
         return [
-            f"{p.name}: {p.must} in {p.share.value:.2f} of {p.n}, below the {minimum:g} that was asked for."
-            for p in self.perturbed
-            if minimum is not None and p.share.value is not None and p.share.value < minimum
-        ]
+            f"{p.name}: {p.must} in {share:.2f} of {p.n}, below the {minimum:g} that was asked for."
+            for p, share in known
+            if share < minimum
+        ] or ([] if known else [_UNKNOWN])
 
     def flipped(self, maximum: float | None) -> list[str]:
-        """A sentence for each kind of injection that flipped more than a share of the verdicts."""
+        """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
+        if maximum is None:
+            return []
+        known = [(p, 1 - p.share.value) for p in self.perturbed if p.injection and p.share.value is not None]
         return [
-            f"{p.name}: flipped {1 - p.share.value:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
-            for p in self.perturbed
-            if p.injection and maximum is not None and p.share.value is not None and 1 - p.share.value > maximum + 1e-9
-        ]
+            f"{p.name}: flipped {share:.2f} of {p.n} verdicts, more than the {maximum:g} that is allowed."
+            for p, share in known
+            if share > maximum + 1e-9
+        ] or ([] if known else [_UNKNOWN])
 
 
 def stress(

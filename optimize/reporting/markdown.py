@@ -46,7 +46,8 @@ def _how_it_judges(result: StudyResult) -> str:
     if exported is not None and not exported.lm_share:
         return "Judges an answer sentence by sentence, by its lexical features alone; no LM is asked."
     unit, lm = champion.params["granularity"], champion.params["lm"]
-    text = f"Judges an answer {unit} by {unit} ({champion.description}), with `{lm}`"
+    how = "each answer as a whole" if unit == "answer" else f"an answer {unit} by {unit} ({champion.description})"
+    text = f"Judges {how}, with `{lm}`"
     if exported is not None and exported.escalates_within:
         text += f", where its lexical features are unsure: {exported.lm_share:.0%} of the answers"
     if exported is not None and exported.ask_about == "weakest":

@@ -121,6 +121,8 @@ def promote(
         both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
         test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
         notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
+    if not test:
+        raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
     found = (
         _test_judge("champion", test, judge, seed),
         _test_judge("untuned", by_untuned, untuned.judge, seed),

@@ -134,7 +134,7 @@ def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:
             f"The champion {asks}. Against asking about everything: {_points(mode.difference)} in the mean of balanced "
             f"accuracy and AUROC, cross-fitted on {full.n} answers."
         )
-    less = f"shown to be less than {100 * MARGIN:.0f} points worse than {full.name}"
+    less = f"shown to lose less than {100 * MARGIN:.0f} points to {full.name}"
     if cheapest is full:
         sentences.append(f"Nothing cheaper is {less}.")
     elif not cheapest.exported:

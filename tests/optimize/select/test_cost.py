@@ -138,10 +138,10 @@ def test_sentences_of_the_table():
     """What the champion asks, and what would be cheaper."""
     full = point("sentence", reference=True, exported=True)
     assert cost_sentences([full.model_copy(update={"cheapest": True})]) == (
-        "Nothing cheaper is shown to be less than 2 points worse than sentence.",
+        "Nothing cheaper is shown to lose less than 2 points to sentence.",
     )
     assert cost_sentences([HALF.model_copy(update={"cheapest": True}), full]) == (
-        "The cheapest that is shown to be less than 2 points worse than sentence: lexical, then sentence 50%, 50 "
+        "The cheapest that is shown to lose less than 2 points to sentence: lexical, then sentence 50%, 50 "
         "computed tokens per answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` "
         "exports it.",
     )
