@@ -116,6 +116,24 @@ def test_judge_writes_a_line_per_record(run, at, tmp_path):
     assert all(f["unscored"] is None for f in found)
 
 
+@pytest.mark.parametrize(
+    ("content", "code", "told"),
+    [
+        (
+            '{"context": [" "], "answer": "It is blue."}\n',
+            1,
+            "no answer could be scored; the first: there is no context",
+        ),
+        ("It is blue.\n", 2, "is it a JSON lines file?"),
+    ],
+)
+def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, told):
+    """It fails, and a file that is no JSON lines is wrong input."""
+    (tmp_path / "in.jsonl").write_text(content, encoding="utf-8")
+    found = run("judge", tmp_path / "in.jsonl", *at)
+    assert (found[0], told in found[2]) == (code, True)
+
+
 @pytest.mark.parametrize("share", [0.5, 1])
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
 def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept, share):

@@ -12,6 +12,7 @@ from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.diagnostics.stress import PERTURBATIONS, stress
+from faith_dspy.scoring.statistics import Estimate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,10 @@ def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
     assert len(found) + 15 == len(report.perturbed)
     assert report.below(0.5)[:1] == ["negation: caught in 0.00 of 2, below the 0.5 that was asked for."]
     assert report.below(None) == []
+    unknown = report.model_copy(
+        update={"perturbed": [p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed]}
+    )
+    assert [len(failed) for failed in (unknown.below(0.5), unknown.flipped(0.5), unknown.flipped(None))] == [1, 1, 0]
 
 
 def test_a_judge_that_obeys_its_documents(judge_at: Any) -> None:
