@@ -80,7 +80,8 @@ def test_an_address_with_a_password(command, chat_server, tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps({"context": ["a"], "answer": "It is b."}) + "\n")
     at = ["--lm", "openai/tiny", "--api-base", base]
     code, said = command("judge", "in.jsonl", *at, "--out", "out.jsonl", "--html", "out.html")
-    assert (code, b"Traceback" in said) in {(0, False), (2, False)}, said
+    assert code in (0, 1, 2)  # 1: no answer could be scored
+    assert b"Traceback" not in said, said
     assert leaks(tmp_path, said) == []
 
 
