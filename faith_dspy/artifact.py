@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, in_short, need
+from faith_dspy.errors import ArtifactError, in_short, need, without_secrets
 from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.records import read_json
@@ -311,8 +311,8 @@ def _from_mlflow(uri: str) -> Path:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
         raise ArtifactError(
-            f"{uri}: MLflow cannot give it ({exc}). The tracking store asked is {mlflow.get_tracking_uri()!r}; "
-            "set MLFLOW_TRACKING_URI if it is another."
+            without_secrets(f"{uri}: MLflow cannot give it ({exc}). It was asked of {mlflow.get_tracking_uri()!r}; ")
+            + "set MLFLOW_TRACKING_URI if it is elsewhere."
         ) from exc
     found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
     if found is None:
