@@ -5,6 +5,7 @@ They are written from the study's results when it is finished, without calling a
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting.tables import OUTCOME, worst_first
@@ -58,6 +59,7 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
             store.client.delete_traces(store.experiment_id, trace_ids=old)
         for key, row in reversed(rows.items()):
             if key not in there:
+                time.sleep(0.001)  # MLflow orders traces by the millisecond they began in
                 _write(store, run_id, result.champion, lm, row, key)
         mlflow.flush_trace_async_logging()
 
