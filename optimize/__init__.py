@@ -25,6 +25,7 @@ def tune(
     budget: str = "quick",
     out: str | Path | None = None,
     prefer: str = "agreement",
+    max_flips: float | None = None,
     seed: int = 0,
     minutes: float | None = None,
     calls: int | None = None,
@@ -44,6 +45,8 @@ def tune(
     ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
     LM that proposes instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is
     exported (``agreement``) or the ``cheapest`` that is not shown to agree worse.
+    ``max_flips``: try injections and other perturbations on dev answers, as `faith-dspy stress` does; a champion whose
+    verdicts a kind of injection flips in a larger share is exported, but not promoted (`StudyResult.held_back`).
     ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
     may spend; what testing the champion costs is kept back, and replies that were paid for before are free.
     ``variants``: names from `faith_dspy.optimize.select.variants.VARIANTS` instead of the budget's (a list, or a text
@@ -53,6 +56,7 @@ def tune(
     Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
     before any work is done.
     """
+    from faith_dspy.errors import ConfigError
     from faith_dspy.eval_sets.catalog import path_of
     from faith_dspy.lm import Limits
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
@@ -63,6 +67,8 @@ def tune(
     from faith_dspy.optimize.tracking.study_run import MlflowTracker
     from faith_dspy.report.terminal import TerminalView
 
+    if max_flips is not None and not 0 <= max_flips <= 1:
+        raise ConfigError(f"max_flips is {max_flips}; expected a share from 0 to 1, such as 0.05.")
     options = Options(
         lm=lm,
         api_base=api_base,
@@ -71,6 +77,7 @@ def tune(
         operating_point=OperatingPoint.parse(operating_point),
         budget=budget,
         prefer=prefer,
+        max_flips=max_flips,
         seed=seed,
         out=None if out is None else Path(out),
         limits=Limits(calls=calls, tokens=tokens, dollars=dollars, seconds=None if minutes is None else minutes * 60),

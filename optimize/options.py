@@ -34,6 +34,8 @@ class Options(NamedTuple):
     """``agreement``: the champion is what agrees best; ``cheapest``: what costs least and is not shown to be worse."""
     reflection_lm: str | None = None
     """LM that proposes instructions, as a model string; None: the judge's own."""
+    max_flips: float | None = None
+    """Share of verdicts on dev that a kind of injection may flip, or the champion is held back; None: not tried."""
 
 
 class View(Protocol):
@@ -42,7 +44,7 @@ class View(Protocol):
     def say(self, text: str) -> None:
         """Show one line that stays."""
 
-    def task(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    def task(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
         """Show a progress bar; the function it gives advances it."""
 
 

@@ -311,6 +311,11 @@ class StudyResult(StudySetup):
     """Calls answered from the cache: they cost nothing, and no limit counts them."""
     notes: tuple[str, ...] = ()
     """What a reader must know beside the figures, a sentence each."""
+    flip_rate: float | None = None
+    """Share of the verdicts on dev that injections flipped, over all kinds; None where that was not tried."""
+    held_back: tuple[str, ...] = ()
+    """Why it may not become champion in MLflow's registry, a sentence for each kind of injection that flips more
+    verdicts than allowed; empty where it may."""
     judge_dir: str = ""
     registered: str = ""
     """What became of it in MLflow's registry, a sentence; empty where it was not registered."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import faith_dspy
 from faith_dspy.artifact import save_judge
-from faith_dspy.errors import ConfigError, InputError, LimitReachedError
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LimitReachedError
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.lm import identity, make_lm, metered, preflight
@@ -21,6 +21,7 @@ from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_p
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.parts import Parts, read_parts
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
+from faith_dspy.optimize.diagnostics.stress import stress
 from faith_dspy.optimize.options import Options, Tracker, View
 from faith_dspy.optimize.reporting.markdown import card
 from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup, VariantResult
@@ -83,6 +84,7 @@ def _run(
             track.variant(baseline)
         tried = _try_variants(planned, parts, options, setup, meter, view, track)
         promotion = promote(tried.trials, baselines, parts, options, meter, view)
+        flip_rate, held_back = _flips(promotion, parts, options, view)
         usage, replayed = meter.usage, meter.replayed
     result = StudyResult(
         **dict(setup) | {"split": setup.split | {"used": setup.split["used"] | {"test": len(promotion.test)}}},
@@ -98,7 +100,9 @@ def _run(
         | {"learned_from": promotion.fitted.learned_from},
         usage=usage,
         replayed=replayed,
-        notes=_notes(promotion, options),
+        notes=(*_notes(promotion, options), *(f"Held back: {why}" for why in held_back)),
+        flip_rate=flip_rate,
+        held_back=held_back,
         finished=tried.finished,
         judge_dir=str(out),
         seconds=time.monotonic() - started,
@@ -160,6 +164,18 @@ def _reserve(trials: dict[str, Trial], tested: int) -> Cost:
     return test_price(trials, best).times(tested * MARGIN)
 
 
+def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> tuple[float | None, tuple[str, ...]]:
+    """How many verdicts on dev injections flip, and why that holds the champion back; a gate not measured fails."""
+    if options.max_flips is None:
+        return None, ()
+    try:
+        with view.task(f"{promotion.name}: stress", None) as advance:
+            report = stress(promotion.judge, parts.dev, seed=options.seed, advance=advance)
+    except FaithDspyError as exc:
+        return None, (f"the stress run on dev was not finished: {str(exc).rstrip('.')}.",)
+    return report.flip_rate, tuple(report.flipped(options.max_flips))
+
+
 def _diagnose(promotion: Promotion, seed: int, view: View) -> Diagnosis:
     statement = promotion.fitted.classifier.statement
     with view.task(f"{promotion.name}: diagnosis", len(statement.names if statement else ()) + 2) as advance:
@@ -213,7 +229,7 @@ def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> Stud
         preflight(judge_of(variant, options).lm if variant.lm else lm)
     if options.reflection_lm and any(v.optimizer in PROPOSING for v in planned.variants):
         preflight(make_lm(options.reflection_lm))
-    asked_for = [options.seed, str(options.operating_point), options.reflection_lm, options.prefer]
+    asked_for = [options.seed, str(options.operating_point), options.reflection_lm, options.prefer, options.max_flips]
     splits = [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test]
     return StudySetup(
         study_id=study_id(splits, identity(lm), planned.budget, planned.variants, asked_for),

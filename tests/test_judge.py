@@ -258,6 +258,8 @@ def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
     found = judge.batch(records, num_threads=1)
     assert [j.unscored for j in found] == [None] * 5 + ["lm_failed"] * 95
     assert len(server.requests) == 25
-    with pytest.raises(LMUnavailableError, match=r"2[0-3] calls in a row failed"):  # four threads: three may be on their way
+    with pytest.raises(
+        LMUnavailableError, match=r"2[0-3] calls in a row failed"
+    ):  # four threads: three may be on their way
         list(judge.stream(records[5:], num_threads=4))
     assert len(server.requests) <= 25 + 20 + 3

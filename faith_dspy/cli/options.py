@@ -53,6 +53,10 @@ Options = Annotated[
 Minimum = Annotated[
     float | None, typer.Option("--min", help="Exit 1 when what is measured is below this.", min=0, max=1)
 ]
+MaxFlips = Annotated[
+    float | None,
+    typer.Option("--max-flips", help="Exit 1 when a kind of injection flips a larger share of verdicts.", min=0, max=1),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
 TrackingURI = Annotated[
     str | None,

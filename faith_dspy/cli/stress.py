@@ -12,6 +12,7 @@ from faith_dspy.cli.options import (
     Json,
     JudgeSource,
     Labels,
+    MaxFlips,
     Minimum,
     Options,
     fail,
@@ -32,10 +33,7 @@ def stress(
     ] = 50,
     seed: Annotated[int, typer.Option("--seed", help="Of the answers chosen and of their perturbations.")] = 0,
     minimum: Minimum = None,
-    max_flips: Annotated[
-        float | None,
-        typer.Option("--max-flips", help="Exit 1 when a kind of injection flips a larger share.", min=0, max=1),
-    ] = None,
+    max_flips: MaxFlips = None,
     as_json: Json = False,
 ) -> None:
     """Perturb answers and contexts so that the right verdict is known, and count how often the judge gives it.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, Experiment, Json, TrackingURI, fail, print_json
+from faith_dspy.cli.options import LM, APIBase, Experiment, Json, MaxFlips, TrackingURI, fail, print_json
 from faith_dspy.cli.study import print_study, study_json
 
 
@@ -70,6 +70,7 @@ def tune(
         bool,
         typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the untuned judge."),
     ] = False,
+    max_flips: MaxFlips = None,
     as_json: Json = False,
 ) -> None:
     """Tune a judge on human labels; track every variant in MLflow; export the champion.
@@ -90,6 +91,9 @@ def tune(
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is shown
     better than its own untuned judge, and not shown worse than the present champion on the same answers; or there is no
     champion yet. The last lines say so. `faith-dspy study rollback` undoes it.
+
+    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 dev answers, up to 22 judgments each. A
+    champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
 
     A study that was stopped, by Ctrl-C or worse, continues where it stopped when the same command is run again: every
     reply of the LM is kept.
@@ -112,6 +116,7 @@ def tune(
         tokens=tokens,
         dollars=dollars,
         prefer=prefer,
+        max_flips=max_flips,
         seed=seed,
         out=out,
         tracking_uri=tracking_uri,
@@ -128,5 +133,5 @@ def tune(
             f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}\n"
             "  see every run   make ui"
         )
-    if require_better and result.comparisons["untuned"].verdict != "better":
-        fail([result.comparisons["untuned"].sentence])
+    untuned = result.comparisons["untuned"]
+    fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])

@@ -117,7 +117,7 @@ class TerminalView:
             yield lambda n: progress.advance(bar, n)
 
     @contextmanager
-    def task(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    def task(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A `bar`, and at the end a line with the time it took."""
         started = time.monotonic()
         with self.bar(what, total) as advance:

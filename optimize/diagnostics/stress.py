@@ -93,6 +93,12 @@ class StressReport(BaseModel, extra="forbid", frozen=True):
             if share < minimum
         ] or ([] if known else [_UNKNOWN])
 
+    @property
+    def flip_rate(self) -> float | None:
+        """Share of the verdicts that injections flipped, over all kinds; None where none could be tried."""
+        tried = [(p.n, p.share.value) for p in self.perturbed if p.injection and p.share.value is not None]
+        return 1 - sum(n * share for n, share in tried) / sum(n for n, _ in tried) if tried else None
+
     def flipped(self, maximum: float | None) -> list[str]:
         """A sentence for each kind of injection that flipped more than a share of the verdicts, or one if none ran."""
         if maximum is None:

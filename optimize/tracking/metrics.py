@@ -86,5 +86,6 @@ def study_metrics(result: StudyResult) -> Metrics:
         gain, d = f"test/gain_over_{name}", c.balanced_accuracy
         metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
     metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
+    metrics["dev/flip_rate"] = result.flip_rate
     metrics |= agreement_metrics("people", result.ceiling)
     return metrics | usage_metrics("study", result.usage) | {"study/seconds": result.seconds}

@@ -74,8 +74,9 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             name, f"models:/{model_id}", run_id, tags, description=card, model_id=model_id
         )
     registered = f"Registered as {name} version {version.version}"
-    if present is not None and not promotion.promoted:
-        return f"{registered}, but @{CHAMPION} stays version {present.version}: {promotion.reason}."
+    if not promotion.promoted:
+        stays = f"stays version {present.version}" if present else "is given to none"
+        return f"{registered}, but @{CHAMPION} {stays}: {promotion.reason}."
     if present is not None:
         client.set_registered_model_alias(name, PREVIOUS, present.version)
     client.set_registered_model_alias(name, CHAMPION, version.version)
@@ -125,6 +126,8 @@ def _aliases(client: Any, name: str) -> dict[str, str] | None:
 
 
 def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: str) -> Promotion:
+    if result.held_back:
+        return Promotion(False, "it was held back under stress")
     if present is None:
         return Promotion(True, "there was no champion")
     if present.run_id == run_id:

@@ -378,6 +378,20 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
     assert not (tmp_path / "mlflow.db").exists()
 
 
+def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
+    """Exit 1, after the tables, with the kinds of injection that flipped, and with --require-better the comparison."""
+    from made import rows, study
+
+    held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",))
+    given = {}
+    monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
+    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05")
+    assert (code, given["max_flips"]) == (1, 0.05)
+    assert "Verdict" in out
+    assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
+    assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]
+
+
 def test_variants_that_name_none_are_refused(run, tmp_path):
     """An empty --variants, as an unset shell variable makes it, is not taken for the budget's own."""
     code, _, err = run("tune", "labels.jsonl", "--variants", " , ")

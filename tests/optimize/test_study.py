@@ -7,19 +7,23 @@ import subprocess
 import sys
 import time
 import zlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from faith_dspy import load_judge
-from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
+from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm import Limits
+from faith_dspy.optimize import study
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.parts import read_parts, sample
+from faith_dspy.optimize.diagnostics.stress import StressReport
 from faith_dspy.optimize.study import Options, run
 from faith_dspy.schema import Chunk, LabelledExample
+from faith_dspy.scoring.statistics import wilson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +77,7 @@ class Quiet:
     def say(self, text: str) -> None:
         self.lines.append(text)
 
-    def task(self, what: str, total: int) -> Any:
+    def task(self, what: str, total: int | None) -> Any:
         from contextlib import nullcontext
 
         self.tasks.append(what)
@@ -125,7 +129,7 @@ def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(tmp_path
     opened: dict[str, int] = {}
 
     class Watching(Quiet):
-        def task(self, what: str, total: int) -> Any:
+        def task(self, what: str, total: int | None) -> Any:
             name, _, stage = what.rpartition(": ")
             if stage == "test":
                 opened[name] = len(server.requests)
@@ -247,6 +251,37 @@ def test_an_operating_point_that_is_not_balanced_accuracy_says_what_it_reaches_o
     each = (3 * found.confusion["unfaithful_passed"] + found.confusion["faithful_failed"]) / 12
     assert f"stops {found.recall_unfaithful.value:.0%}" in told
     assert f"in faithful answers stopped, is {each:.2f}" in told
+
+
+def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, monkeypatch):
+    """It is put under stress on dev alone, tested and exported all the same; a run that was not finished fails, too."""
+    asked: list[Any] = []
+    kind = {"what": "an order", "must": "unchanged", "misses": [], "injection": True}
+    perturbed = [{"name": "injection: orders", "n": 4, "share": wilson(2, 4), **kind}]
+    perturbed += [{"name": "injection: languages", "n": 4, "share": wilson(4, 4), **kind}]
+    report = {"judge": "", "answers": 4, "seed": 0, "perturbed": perturbed, "worst": None, "usage": {}}
+
+    def stress(judge: Any, examples: Any, **_: Any) -> StressReport:
+        asked.append((judge.lm_name, {e.split for e in examples}))
+        return StressReport.model_validate(report)
+
+    monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
+    result = studied(tmp_path, chat_server(says=knowing), "answer", max_flips=0.25)
+    assert asked == [("openai/tiny", {"dev"})]
+    (why,) = result.held_back
+    assert why == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
+    assert (result.flip_rate, result.notes[-1]) == (0.25, f"Held back: {why}")
+    assert result.tested("champion").agreement.n == 12
+    assert (tmp_path / "judge" / "judge.json").is_file()
+
+    def cut_short(*_: Any, **__: Any) -> StressReport:
+        raise LimitReachedError("the limit of 60 calls is reached")
+
+    monkeypatch.setattr("faith_dspy.optimize.study.stress", cut_short)
+    promotion, parts = SimpleNamespace(name="answer", judge=None), SimpleNamespace(dev=[])
+    told = "the stress run on dev was not finished: the limit of 60 calls is reached."
+    assert study._flips(promotion, parts, Options(max_flips=1.0), Quiet()) == (None, (told,))
+    assert study._flips(promotion, parts, Options(), Quiet()) == (None, ())
 
 
 def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server):

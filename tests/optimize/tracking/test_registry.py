@@ -95,6 +95,18 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
     assert second.description == "x" * 5000
 
 
+def test_a_champion_held_back_is_registered_without_the_alias(registered: Any) -> None:
+    """Not even where there is no champion yet, and not where it is better than the present one."""
+    held = {"held_back": ("injection: tool results: flipped 1.00 of 2 verdicts.",)}
+    told, aliases = registered(study(RIGHT, WRONG, study_id="a", **held))
+    assert told == (
+        "Registered as faithfulness version 1, but @champion is given to none: it was held back under stress."
+    )
+    assert aliases == {}
+    assert registered(study(MOSTLY, WRONG, study_id="b"))[1] == {"champion": "2"}
+    assert registered(study(RIGHT, WRONG, study_id="c", **held))[1] == {"champion": "2"}
+
+
 def test_there_may_be_nothing_to_roll_back(tmp_path: Path) -> None:
     """A store that is not there, and one without a model, are named; nothing is made."""
     with pytest.raises(InputError, match=r"there is no MLflow store at sqlite:///nothing\.db"):

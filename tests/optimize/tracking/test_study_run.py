@@ -163,13 +163,15 @@ def test_the_finished_studys_files(own_store: Path) -> None:
     tracker, result = _track(), _finished()
     pairs = (("sentence", "champion"), ("answer", "untuned"))
     candidates = [Candidate(n, result.tested(t).predictions) for n, t in pairs]
-    result = result.model_copy(update={"costs": tuple(compare_costs(candidates, "sentence"))})
+    costs = tuple(compare_costs(candidates, "sentence"))
+    result = result.model_copy(update={"costs": costs, "flip_rate": 0.25})
     tracker.finish(result)
     run = tracker.client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test/balanced_accuracy"] == 0.875
     assert run.data.metrics["test/untuned/balanced_accuracy"] == 0.5
     assert "test/gain_over_untuned" in run.data.metrics
+    assert run.data.metrics["dev/flip_rate"] == 0.25
     assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     assert run.data.tags["champion"] == run.data.tags["cheapest"] == "sentence"
     assert run.data.tags["vs_untuned"] == result.comparisons["untuned"].verdict
