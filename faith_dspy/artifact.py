@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, in_short, need, without_secrets
+from faith_dspy.errors import ArtifactError, in_short
 from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.mlflow_store import download_judge
 from faith_dspy.io.records import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.schema import RawJudgment, Usage
@@ -105,22 +106,32 @@ def _contents(judge: Judge, folder: Path, card: str | None, reference: Sequence[
     }
 
 
-def load_judge(source: str | Path, *, lm: Any = None, api_base: str | None = None, api_key: str | None = None) -> Judge:
+def load_judge(
+    source: str | Path,
+    *,
+    lm: Any = None,
+    api_base: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+    max_wait: float | None = None,
+) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
     ``lm`` replaces the LM it was tuned on, in a chain of judges the first one, wherever that is asked; ``api_base`` and
     ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
+    ``timeout`` and ``max_wait`` are as for `Judge`, and hold for every LM of the chain.
 
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
 
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced. Asks no LM.
     """
-    folder = _from_mlflow(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
-    return _load(folder, lm, api_base, api_key)
+    folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
+    given = {"lm": lm, "api_base": api_base, "api_key": api_key}
+    return _load(folder, given, {"timeout": timeout, "max_wait": max_wait})
 
 
-def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, replaced: str = NO_LM) -> Judge:
+def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], replaced: str = NO_LM) -> Judge:
     """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
     manifest = _object(_bytes(folder / "judge.json"), folder / "judge.json")
     version = manifest.get("format_version")
@@ -144,18 +155,18 @@ def _load(folder: Path, lm: Any, api_base: str | None, api_key: str | None, repl
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         raise _altered(folder / "judge.json", f"{_fault(exc)}; it was altered") from exc
     replaced = stored if replaced == NO_LM else replaced
-    given = {"lm": lm, "api_base": api_base, "api_key": api_key} if stored == replaced != NO_LM else {}
+    here = dict(given) if stored == replaced != NO_LM else {}
     following = None
     if wanted := typed.escalate_to_sha256:
-        following = _load(folder / _NEXT, lm, api_base, api_key, replaced)
+        following = _load(folder / _NEXT, given, times, replaced)
         if following.manifest["sha256"] != wanted:
             raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
     made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
-    judge = Judge(given.pop("lm", None) or stored, **given, **made)
+    judge = Judge(here.pop("lm", None) or stored, **here, **times, **made)
     _load_prompts(judge, state, folder / "program.json")
     _reproduce(judge, typed.reference, folder)
     wanted = typed.lm.sha256
-    if (lm is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
+    if (given["lm"] is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
         from faith_dspy.lm.files import EMBEDDED
 
         if wanted != EMBEDDED.sha256:
@@ -303,21 +314,6 @@ def _reproduce(judge: Judge, references: Sequence[_Reference], folder: Path) -> 
                     f"judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures features "
                     f"otherwise than {judge.manifest.get('versions', {}).get('faith_dspy')}, which exported it."
                 )
-
-
-def _from_mlflow(uri: str) -> Path:
-    mlflow = need("mlflow", f"Loading {uri}")
-    try:
-        folder = Path(mlflow.artifacts.download_artifacts(uri))
-    except Exception as exc:
-        raise ArtifactError(
-            without_secrets(f"{uri}: MLflow cannot give it ({exc}). It was asked of {mlflow.get_tracking_uri()!r}; ")
-            + "set MLFLOW_TRACKING_URI if it is elsewhere."
-        ) from exc
-    found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
-    if found is None:
-        raise ArtifactError(f"{uri}: holds no judge.json; it was not exported by faith_dspy.")
-    return found.parent
 
 
 def _object(text: bytes, path: Path) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Judge:
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked; the judge needs a ``classifier``
     of lexical features alone. ``timeout``: seconds a call of the LM may take, its retries included (300 unless given,
-    900 for an embedded model). Other keywords are options of `JudgeConfig`.
+    900 for an embedded model); ``max_wait``: seconds between two attempts at most (30). Other keywords are options of
+    `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one is unsure, or an LM, asked with the same options. An
     answer is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned,
@@ -59,6 +60,7 @@ class Judge:
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
         timeout: float | None = None,
+        max_wait: float | None = None,
         **options: Any,
     ) -> None:
         if config is not None and options:
@@ -68,7 +70,8 @@ class Judge:
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for an untuned judge."""
         self._given = lm
-        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+        times: dict[str, Any] = {"timeout": timeout, "max_wait": max_wait}
+        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:
             stage = classifier.statement if classifier else None
             if stage is None or "lm" in stage.names:
@@ -78,7 +81,7 @@ class Judge:
             if self.config.granularity is Granularity.STATEMENT:
                 raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            escalate_to = Judge(escalate_to, config=self.config, timeout=timeout)
+            escalate_to = Judge(escalate_to, config=self.config, **times)
         self.escalate_to: Judge | None = escalate_to
 
     @cached_property
@@ -97,7 +100,9 @@ class Judge:
 
         if isinstance(self._given, str):
             return make_lm(self._given, **self._endpoint)
-        return MeteredLM.adopt(self._given)
+        times = {name: self._endpoint[name] for name in ("timeout", "max_wait") if self._endpoint[name] is not None}
+        lm = MeteredLM.adopt(self._given)
+        return lm.copy(**times) if times else lm
 
     @property
     def lm_name(self) -> str:

@@ -20,6 +20,8 @@ def tune(
     lm: str = "local",
     api_base: str | None = None,
     api_key: str | None = None,
+    timeout: float | None = None,
+    max_wait: float | None = None,
     reflection_lm: str | None = None,
     operating_point: str = "balanced",
     budget: str = "quick",
@@ -41,6 +43,7 @@ def tune(
 
     ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
     aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
+    ``timeout`` and ``max_wait``: of each LM, as for `faith_dspy.Judge`.
     ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
     ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
     LM that proposes instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is
@@ -73,6 +76,8 @@ def tune(
         lm=lm,
         api_base=api_base,
         api_key=api_key,
+        timeout=timeout,
+        max_wait=max_wait,
         reflection_lm=reflection_lm,
         operating_point=OperatingPoint.parse(operating_point),
         budget=budget,

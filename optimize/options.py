@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
@@ -21,6 +21,8 @@ class Options(NamedTuple):
     lm: str = "local"
     api_base: str | None = None
     api_key: str | None = None
+    timeout: float | None = None
+    max_wait: float | None = None
     budget: str = "quick"
     seed: int = 0
     out: Path | None = None
@@ -36,6 +38,11 @@ class Options(NamedTuple):
     """LM that proposes instructions, as a model string; None: the judge's own."""
     max_flips: float | None = None
     """Share of verdicts on dev that a kind of injection may flip, or the champion is held back; None: not tried."""
+
+    @property
+    def times(self) -> dict[str, Any]:
+        """Of every LM, as `make_lm` takes them."""
+        return {"timeout": self.timeout, "max_wait": self.max_wait}
 
 
 class View(Protocol):

@@ -224,11 +224,11 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
 
 def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
-    lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key)
+    lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key, **options.times)
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
         preflight(judge_of(variant, options).lm if variant.lm else lm)
-    if options.reflection_lm and any(v.optimizer in PROPOSING for v in planned.variants):
-        preflight(make_lm(options.reflection_lm))
+    if options.reflection_lm is not None and any(v.optimizer in PROPOSING for v in planned.variants):
+        preflight(make_lm(options.reflection_lm, **options.times))
     asked_for = [options.seed, str(options.operating_point), options.reflection_lm, options.prefer, options.max_flips]
     splits = [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test]
     return StudySetup(

@@ -13,8 +13,10 @@ from faith_dspy.cli.options import (
     Json,
     JudgeSource,
     Labels,
+    MaxWait,
     Minimum,
     Options,
+    Timeout,
     TrackingURI,
     fail,
     judge_of,
@@ -34,6 +36,8 @@ def agree(
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
+    timeout: Timeout = None,
+    max_wait: MaxWait = None,
     options: Options = None,
     unlabelled: Annotated[
         Path | None,
@@ -83,7 +87,7 @@ def agree(
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
-    the_judge = judge_of(judge, lm, api_base, options)
+    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.monitoring.drift_run import DriftRun

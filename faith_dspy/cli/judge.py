@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, JudgeSource, Options, fail, judge_of
+from faith_dspy.cli.options import LM, APIBase, JudgeSource, MaxWait, Options, Timeout, fail, judge_of
 from faith_dspy.errors import InputError
 
 
@@ -23,6 +23,8 @@ def judge(
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
+    timeout: Timeout = None,
+    max_wait: MaxWait = None,
     options: Options = None,
     out: Annotated[
         str | None,
@@ -76,13 +78,15 @@ def judge(
 
         out = out or beside(records)
         with TemporaryDirectory() as folder:
-            judge_of(judge, lm, api_base, options).save(folder)
+            judge_of(judge, lm, api_base, options).save(folder)  # the workers make the LM
             tally = judge_file(
                 records,
                 folder,
                 out,
                 settings=dict(c.split("=", 1) for c in spark_conf or ()),
                 api_base=api_base,
+                timeout=timeout,
+                max_wait=max_wait,
                 threads=threads,
             )
         typer.echo(f"{tally} · in {out}", err=True)
@@ -98,7 +102,7 @@ def judge(
     source, file = Path(records), None if out in (None, "-") else Path(out)
     for path in filter(None, (file, html)):
         check_writable(path)
-    the_judge = judge_of(judge, lm, api_base, options)
+    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
     limit_replies_in_memory()
     with TerminalView().bar("judging", count_lines(source)) as advance:
         tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)

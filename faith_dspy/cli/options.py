@@ -39,6 +39,18 @@ LM = Annotated[
     ),
 ]
 APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", help="Seconds a call of the LM may take, retries included. Default: 300; embedded 900.", min=0.1
+    ),
+]
+MaxWait = Annotated[
+    float | None,
+    typer.Option(
+        "--max-wait", help="Seconds between two attempts at most, whatever Retry-After says. Default: 30.", min=0.1
+    ),
+]
 JudgeSource = Annotated[
     str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
 ]
@@ -65,8 +77,13 @@ TrackingURI = Annotated[
 Experiment = Annotated[str, typer.Option("--experiment", help="MLflow experiment.")]
 
 
-def judge_of(folder: str | None, lm: str | None, api_base: str | None, settings: list[str] | None) -> Judge:
-    """The judge that the options describe: a tuned one, or an untuned one with these options."""
+def judge_of(
+    folder: str | None, lm: str | None, api_base: str | None, settings: list[str] | None, **times: Any
+) -> Judge:
+    """The judge that the options describe: a tuned one, or an untuned one with these options.
+
+    ``times``: ``timeout`` and ``max_wait``.
+    """
     from faith_dspy.config import JudgeConfig
 
     options = JudgeConfig.parse(settings or [])
@@ -77,10 +94,11 @@ def judge_of(folder: str | None, lm: str | None, api_base: str | None, settings:
             raise InputError(
                 f"--set {settings[0]} is for an untuned judge; {folder} has its own options. Leave out one of the two."
             )
-        return load_judge(folder, lm=lm, api_base=api_base)
+        return load_judge(folder, lm=lm, api_base=api_base, **times)
     from faith_dspy.judge import Judge
 
-    return Judge(lm or "local", api_base=api_base, config=JudgeConfig.make(**options))
+    config = JudgeConfig.make(**options)
+    return Judge("local" if lm is None else lm, api_base=api_base, config=config, **times)
 
 
 def print_tables(tables: Iterable[Table]) -> None:

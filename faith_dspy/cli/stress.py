@@ -13,8 +13,10 @@ from faith_dspy.cli.options import (
     JudgeSource,
     Labels,
     MaxFlips,
+    MaxWait,
     Minimum,
     Options,
+    Timeout,
     fail,
     judge_of,
     print_json,
@@ -27,6 +29,8 @@ def stress(
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
+    timeout: Timeout = None,
+    max_wait: MaxWait = None,
     options: Options = None,
     answers: Annotated[
         int, typer.Option("--answers", help="Labelled answers to perturb, half of them faithful.", min=2)
@@ -50,7 +54,7 @@ def stress(
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
-    the_judge = judge_of(judge, lm, api_base, options)
+    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
     the_judge.preflight()
     from faith_dspy.optimize.diagnostics.stress import stress as run
     from faith_dspy.optimize.reporting.stress import stress_tables

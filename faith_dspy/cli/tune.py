@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, Experiment, Json, MaxFlips, TrackingURI, fail, print_json
+from faith_dspy.cli.options import (
+    LM,
+    APIBase,
+    Experiment,
+    Json,
+    MaxFlips,
+    MaxWait,
+    Timeout,
+    TrackingURI,
+    fail,
+    print_json,
+)
 from faith_dspy.cli.study import print_study, study_json
 
 
@@ -18,6 +29,8 @@ def tune(
     test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
     lm: LM = "local",
     api_base: APIBase = None,
+    timeout: Timeout = None,
+    max_wait: MaxWait = None,
     reflection_lm: Annotated[
         str | None,
         typer.Option(
@@ -105,8 +118,10 @@ def tune(
     result = optimize.tune(
         labels,
         test=test,
-        lm=lm or "local",
+        lm="local" if lm is None else lm,
         api_base=api_base,
+        timeout=timeout,
+        max_wait=max_wait,
         reflection_lm=reflection_lm,
         operating_point=operating_point,
         budget=budget,

@@ -30,6 +30,7 @@ def make_lm(
     num_ctx: int | None = None,
     cache: bool = True,
     timeout: float | None = None,
+    max_wait: float | None = None,
     **kwargs: Any,
 ) -> MeteredLM:
     """The LM a model string stands for.
@@ -40,17 +41,18 @@ def make_lm(
 
     `num_ctx` is the context window in tokens; it is sent to Ollama only. `cache`: whether to use DSPy's cache of
     replies, in which endpoints are kept apart. `timeout`: seconds a call may take, its retries included; 300 unless
-    given, 900 for an embedded model. `kwargs` go to `MeteredLM` (`max_wait`: seconds between two attempts at most) and
-    `dspy.LM`; the temperature is 0 unless given, if the model takes one.
+    given, 900 for an embedded model. `max_wait`: seconds between two attempts at most, whatever ``Retry-After`` says;
+    30 unless given. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, if the model takes one.
 
     Raises ModelFileError, MissingExtraError, ConfigError. Does not contact the endpoint: see `preflight`.
     """
     # Without this the first call, even to the embedded model, asks the network for a list of prices.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    if timeout is not None:
-        if not 0 < timeout < math.inf:
-            raise ConfigError(f"timeout is {timeout}; expected a positive number of seconds, such as 60.")
-        kwargs["timeout"] = timeout
+    for name, seconds in (("timeout", timeout), ("max_wait", max_wait)):
+        if seconds is not None:
+            if not 0 < seconds < math.inf:
+                raise ConfigError(f"{name} is {seconds}; expected a positive number of seconds, such as 60.")
+            kwargs[name] = seconds
     if is_local(model):
         if api_base or api_key:
             raise ConfigError(f"{model!r} is served in this process: it takes no api_base and no api_key.")

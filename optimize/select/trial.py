@@ -89,8 +89,10 @@ def try_baselines(parts: Parts, seed: int) -> list[VariantResult]:
 def judge_of(variant: Variant, options: Options) -> Judge:
     """The variant's program on its own LM, or on the study's."""
     if variant.lm is None:
-        return Judge(options.lm, api_base=options.api_base, api_key=options.api_key, config=variant.config)
-    return Judge(variant.lm, api_base=variant.api_base, config=variant.config)
+        endpoint: dict[str, Any] = {"lm": options.lm, "api_base": options.api_base, "api_key": options.api_key}
+    else:
+        endpoint = {"lm": variant.lm, "api_base": variant.api_base}
+    return Judge(**endpoint, **options.times, config=variant.config)
 
 
 def _described(variant: Variant, instruction: str, options: Options, lm_name: str) -> dict[str, Any]:
@@ -113,7 +115,11 @@ def _compile(
 ) -> tuple[Judge, dict[str, Any]]:
     """A judge with the compiled prompts, and the fields of a `VariantResult` that say what was found."""
     effort = budget.effort
-    proposer = make_lm(options.reflection_lm) if options.reflection_lm and optimizer in PROPOSING else None
+    proposer = (
+        make_lm(options.reflection_lm, **options.times)
+        if options.reflection_lm is not None and optimizer in PROPOSING
+        else None
+    )
     total = (effort.candidates + 3) * effort.compare_on
     with metered() as meter, view.task(f"{variant.name}: compiling", total) as advance:
         compiled = compiled_judge(

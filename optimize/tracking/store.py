@@ -8,10 +8,10 @@ import re
 import time
 import warnings
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, need
+from faith_dspy.io.mlflow_store import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,8 +69,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     """An `mlflow.MlflowClient` of a tracking store. Arguments and errors as `connect`."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
-    file = re.fullmatch(r"sqlite:///(.*)", uri)
-    if file and not create and not Path(file[1]).is_file():
+    if not create and is_missing(uri):
         raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
     for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)

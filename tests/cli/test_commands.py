@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from faith_dspy.cli import app, main
+from faith_dspy.errors import InputError
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -169,6 +170,21 @@ def test_judge_with_an_exported_judge(run, judge_at, server, tmp_path):
     code, out, _ = run("judge", source, "--judge", tmp_path / "judge", "--api-base", server.base)
     assert code == 0
     assert lines(out)[0]["statements"][0]["sentence_index"] is None
+
+
+@pytest.mark.parametrize("command", ["judge", "agree", "stress"])
+def test_times_reach_the_lm(run, at, tmp_path, monkeypatch, command):
+    """--timeout and --max-wait are those of every call."""
+    found = []
+
+    def stop(judge):
+        found.extend((lm.kwargs["timeout"], lm.max_wait) for lm in judge.lms)
+        raise InputError("seen")
+
+    monkeypatch.setattr("faith_dspy.judge.Judge.preflight", stop)
+    source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
+    refused(run(command, source, *at, "--timeout", "60", "--max-wait", "0.5"), "seen")
+    assert found == [(60, 0.5)]
 
 
 # --- agree, audit, info ------------------------------------------------------------------------------------------
@@ -385,8 +401,8 @@ def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
     held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",))
     given = {}
     monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
-    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05")
-    assert (code, given["max_flips"]) == (1, 0.05)
+    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60", "--max-wait", "5")
+    assert (code, given["max_flips"], given["timeout"], given["max_wait"]) == (1, 0.05, 60, 5)
     assert "Verdict" in out
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]

@@ -226,11 +226,12 @@ def test_preflight_of_llama_cpp_under_another_name(chat_server):
     preflight(make_lm("openai/small.gguf", api_base=server.base))
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
-def test_a_time_that_is_none(timeout):
-    """A call cannot be given no time, or all of it."""
-    with pytest.raises(ConfigError, match="expected a positive number of seconds"):
-        make_lm("openai/tiny", timeout=timeout)
+@pytest.mark.parametrize("name", ["timeout", "max_wait"])
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_time_that_is_none(name, seconds):
+    """A call, or a wait, cannot be given no time, or all of it."""
+    with pytest.raises(ConfigError, match=f"{name} is .*; expected a positive number of seconds"):
+        make_lm("openai/tiny", **{name: seconds})
 
 
 def test_preflight_server_error(chat_server):
