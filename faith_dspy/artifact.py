@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from importlib import metadata
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, in_short
+from faith_dspy.errors import ArtifactError, InputError, in_short
 from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.mlflow_store import download_judge
 from faith_dspy.io.records import read_json
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.schema import RawJudgment, Usage
+from faith_dspy.lm.make import portable
+from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
@@ -35,6 +38,7 @@ FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
 FORMAT_VERSION = 2
 """Raise it when the meaning of a stored field changes, and add the step from the version before to `upgrade`."""
+log = logging.getLogger(__name__)
 _REPRODUCED = ("score", "probability", "faithful")
 _TOLERANCE = 1e-6
 _NEXT = "escalate_to"
@@ -90,7 +94,7 @@ def _contents(judge: Judge, folder: Path, card: str | None, reference: Sequence[
         "format_version": FORMAT_VERSION,
         "config": judge.config.model_dump(mode="json"),
         "classifier": judge.classifier.model_dump(mode="json") if judge.classifier else None,
-        "lm": {"model": _portable(judge.lm_name), **_identity(judge)},
+        "lm": {"model": portable(judge.lm_name), **_identity(judge)},
         "program_sha256": hashlib.sha256(program).hexdigest(),
         **({"escalate_to_sha256": next_sha256} if next_sha256 else {}),
         "versions": {name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
@@ -126,6 +130,8 @@ def load_judge(
 
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced. Asks no LM.
     """
+    if not isinstance(source, str | PathLike):
+        raise InputError(f"got {source!r}; expected the folder of an exported judge, or models:/name@alias.")
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     given = {"lm": lm, "api_base": api_base, "api_key": api_key}
     return _load(folder, given, {"timeout": timeout, "max_wait": max_wait})
@@ -150,7 +156,7 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
         manifest = upgraded_manifest(manifest, folder)
         typed = _Manifest.model_validate(manifest)
         config, classifier, stored = typed.config, typed.classifier, typed.lm.model
-        if stored != _portable(stored) or "://" in stored:
+        if stored != portable(stored) or "://" in stored:
             raise ValueError(f"the LM's name is {stored!r}, which holds a place")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         raise _altered(folder / "judge.json", f"{_fault(exc)}; it was altered") from exc
@@ -162,7 +168,11 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
         if following.manifest["sha256"] != wanted:
             raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
     made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
-    judge = Judge(here.pop("lm", None) or stored, **here, **times, **made)
+    another = here.pop("lm", None)
+    judge = Judge(stored if another is None else another, **here, **times, **made)
+    if classifier and classifier.statement and "lm" in classifier.statement.names and portable(judge.lm_name) != stored:
+        how = f"was fitted to probabilities of {stored}, and {portable(judge.lm_name)} is asked"
+        log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", folder, how)
     _load_prompts(judge, state, folder / "program.json")
     _reproduce(judge, typed.reference, folder)
     wanted = typed.lm.sha256
@@ -204,6 +214,7 @@ class _Manifest(BaseModel):
     reference: list[_Reference] = []
     versions: dict[str, str] = {}
     card: str | None = None
+    answer_keys: list[str] = []
 
 
 class _Signature(BaseModel):
@@ -266,20 +277,15 @@ def _identity(judge: Judge) -> dict[str, Any]:
 
     if "lm" not in vars(judge):
         known: dict[str, Any] = judge.manifest.get("lm") or {}
-        return known if known.get("model") == _portable(judge.lm_name) else {}
+        return known if known.get("model") == portable(judge.lm_name) else {}
     return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}
-
-
-def _portable(model: str) -> str:
-    """No absolute path: of ``local:/home/me/model.gguf`` the file's name is kept."""
-    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
 def _reference(
     judge: Judge, question: str | None, context: Any, answer: str, raw_judgment: RawJudgment | dict[str, Any]
 ) -> dict[str, Any]:
     chunks = as_chunks(context)
-    raw_judgment = _without_usage(RawJudgment.model_validate(raw_judgment))
+    raw_judgment = RawJudgment.model_validate(raw_judgment).without_usage()
     judgment = judge.score_answer(raw_judgment, chunks, question)
     return {
         "question": question,
@@ -288,14 +294,6 @@ def _reference(
         "raw_judgment": raw_judgment.model_dump(mode="json"),
         **{name: getattr(judgment, name) for name in _REPRODUCED},
     }
-
-
-def _without_usage(raw: RawJudgment) -> RawJudgment:
-    """Costs differ each time."""
-    escalated = None if raw.escalated is None else _without_usage(raw.escalated)
-    raw_verdicts = tuple(v.model_copy(update={"usage": Usage()}) for v in raw.raw_verdicts)
-    none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated}
-    return raw.model_copy(update=none)
 
 
 def _reproduce(judge: Judge, references: Sequence[_Reference], folder: Path) -> None:
@@ -338,7 +336,7 @@ def _bytes(path: Path) -> bytes:
 
 def _plain_card(judge: Judge) -> str:
     kind = "Untuned" if judge.classifier is None else "Tuned"
-    asked = f"asked of `{_portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
+    asked = f"asked of `{portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
     then = " What it is unsure of goes to the judge in `escalate_to/`." if judge.escalate_to else ""
     return (
         f"# Faithfulness judge\n\n{kind}: {judge.config.granularity.value} by {judge.config.granularity.value}, "

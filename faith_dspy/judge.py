@@ -65,6 +65,8 @@ class Judge:
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
+        if lm is None:
+            raise ConfigError("lm is None; expected 'local', a model string such as openai/gpt-4o-mini, or a dspy.LM.")
         self.config = config or JudgeConfig.make(**options)
         self.classifier = classifier
         self.manifest = dict(manifest or {})

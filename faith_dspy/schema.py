@@ -253,6 +253,13 @@ class RawJudgment(_Frozen):
         """That of the judge whose judgment stands, with the usage of all."""
         return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
 
+    def without_usage(self) -> RawJudgment:
+        """The same without its cost, which differs each time."""
+        escalated = None if self.escalated is None else self.escalated.without_usage()
+        raw_verdicts = tuple(v.model_copy(update={"usage": Usage()}) for v in self.raw_verdicts)
+        none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated}
+        return self.model_copy(update=none)
+
 
 class LabelledStatement(_Frozen):
     """A statement with a person's verdict."""

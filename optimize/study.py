@@ -14,7 +14,7 @@ import faith_dspy
 from faith_dspy.artifact import save_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LimitReachedError
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import label_set_hash
+from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.lm import identity, make_lm, metered, preflight
 from faith_dspy.lm.meter import MAX_FAILURES
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
@@ -107,7 +107,7 @@ def _run(
         judge_dir=str(out),
         seconds=time.monotonic() - started,
     )
-    _export(promotion, tried.trials[promotion.name], result, options, out)
+    _export(promotion, tried.trials[promotion.name], result, options, parts, out)
     return result.model_copy(update={"registered": track.finish(result)})
 
 
@@ -198,7 +198,7 @@ def _notes(promotion: Promotion, options: Options) -> tuple[str, ...]:
     return (*promotion.notes, operating_point_sentence(options.operating_point, champion, untuned, auroc))
 
 
-def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Options, out: Path) -> None:
+def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Options, parts: Parts, out: Path) -> None:
     """Write the judge to ``out`` with what was measured of it, and with dev answers that loading it reproduces."""
     tested = result.tested("champion")
     judge = promotion.judge
@@ -212,6 +212,9 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
         "lexical_baseline_agreement": result.tested("lexical-baseline").agreement.model_dump(mode="json"),
         "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
         "usage": tested.usage.model_dump(mode="json"),
+        "answer_keys": sorted(
+            {answer_key(e.question, e.context, e.answer) for e in [*_tuned_on(parts), *parts.test]}
+        ),  # `agree` on any of them is told
     }
     judged = [as_judged_by(judge, e) for e in scorable(trial.dev)]
     escalated, settled = ([e for e in judged if bool(e.raw_judgment.escalated) is side] for side in (True, False))

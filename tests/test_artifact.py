@@ -9,7 +9,7 @@ import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.artifact import FORMAT_VERSION, _content, save_judge
-from faith_dspy.errors import ArtifactError
+from faith_dspy.errors import ArtifactError, ConfigError, InputError
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 
@@ -296,3 +296,44 @@ def test_program_of_another_shape(exported, tmp_path):
     edit(exported, lambda d: (d["config"].update(granularity="statement"), d.update(reference=[])))
     with pytest.raises(ArtifactError, match=r"program\.json: does not fit this program"):
         load_judge(exported)
+
+
+def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
+    """Its threshold was fitted to the probabilities of one LM; with that one nothing is said."""
+    load_judge(exported)
+    load_judge(exported, lm="openai/tiny")
+    assert caplog.messages == []
+    load_judge(exported, lm="openai/other")
+    (told,) = caplog.messages
+    assert "was fitted to probabilities of openai/tiny, and openai/other is asked" in told
+
+
+def test_nothing_is_no_judge_and_no_lm(exported):
+    """None says what is expected; an empty name, as an unset shell variable makes it, is not taken for the default."""
+    with pytest.raises(InputError, match="got None; expected the folder"):
+        load_judge(None)
+    with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
+        Judge(None)
+    with pytest.raises(ConfigError, match="Got the model ''"):
+        _ = load_judge(exported, lm="").lm
+
+
+def test_looking_for_a_judge_makes_no_database(tmp_path, monkeypatch):
+    """MLflow makes its SQLite file when it is read; a judge that is not there leaves the working folder as it was."""
+    pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with pytest.raises(ArtifactError, match="set MLFLOW_TRACKING_URI"):
+        load_judge("models:/faithfulness@champion")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_in_the_address_is_shown_nowhere(tmp_path):
+    """Neither in what a call says, nor in the judge's or LM's text, nor in what is exported."""
+    judge = Judge("openai/tiny", api_base="http://me:hidden-word@127.0.0.1:1/v1", timeout=5, max_wait=0.01)
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert found.unscored == "lm_failed"
+    judge.save(tmp_path / "judge")
+    shown = [found.model_dump_json(), repr(judge), repr(judge.lm), str(judge.lm)]
+    shown += [path.read_text(encoding="utf-8") for path in (tmp_path / "judge").iterdir()]
+    assert [text for text in shown if "hidden-word" in text] == []

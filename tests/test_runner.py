@@ -383,3 +383,14 @@ def test_standard_input_and_output(command, chat_server):
     assert process.returncode == 0, said
     assert json.loads(told)["answer"] == answer
     assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 calls")
+
+
+def test_a_closed_pipe_ends_quietly(command, chat_server, tmp_path):
+    """`faith-dspy judge … | head -1`: whoever reads has enough."""
+    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0.05})
+    put(tmp_path / "in.jsonl", *[{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(60)])
+    process = command(server, "in.jsonl", "--threads", "1")
+    assert json.loads(process.stdout.readline())["line"] == 1
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(60), said.strip()) == (0, b"")

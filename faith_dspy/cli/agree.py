@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,10 +80,10 @@ def agree(
 
     Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
 
-    Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree anchor.jsonl --judge models:/faithfulness@champion
+    Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree labels.jsonl --judge models:/faithfulness@champion
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
-    from faith_dspy.io.labels import label_set_hash, read_labels
+    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
 
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
@@ -103,9 +104,15 @@ def agree(
 
     if run is not None:
         ignore_cache(the_judge)
+    judged = _judged(the_judge, examples, "judging")
+    unscored = Counter(j.unscored.value for j in judged if j.unscored is not None)
+    tuned_on = set(the_judge.manifest.get("answer_keys", ()))
+    seen = sum(answer_key(e.question, e.context, e.answer) in tuned_on for e in examples)
+    if the_judge.manifest.get("label_set_hash") == labels_hash:  # all that older exports say
+        seen = len(examples)
     report = drift_report(
         examples,
-        _judged(the_judge, examples, "judging"),
+        judged,
         the_judge.fingerprint,
         earlier=run.earlier if run else (),
         unlabelled=_judged(the_judge, others, "judging the unlabelled") if others else (),
@@ -115,12 +122,19 @@ def agree(
     document = report.agreement.to_json() | {
         "usage": report.usage.model_dump(),
         "label_set_hash": labels_hash,
-        "tuned_on_these_labels": the_judge.manifest.get("label_set_hash") == labels_hash,
+        "unscored": dict(unscored),
+        "tuned_on_these_labels": seen > 0,
+        "answers_of_its_study": seen,
         "alarms": report.alarms,
     }
     tables = agreement_tables(report.agreement, report.usage, len(examples))
-    if document["tuned_on_these_labels"]:
-        warning = "The judge was tuned on these labels: this is not its agreement with people."
+    if unscored:
+        tables.append(Table("Unscored", notes=tuple(f"{n} {reason}" for reason, n in unscored.most_common())))
+    if seen:
+        warning = (
+            f"{seen} of the {len(examples)} answers were in the study that tuned this judge: this is not its agreement "
+            "with people."
+        )
         tables.append(Table("Warning", notes=(warning,)))
     if report.prevalence is not None:
         document["traffic"] = report.prevalence.model_dump(mode="json")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, JudgeSource, MaxWait, Options, Timeout, fail, judge_of
+from faith_dspy.cli.options import LM, APIBase, JudgeSource, MaxWait, Options, Timeout, drop_stdout, fail, judge_of
 from faith_dspy.errors import InputError
 
 
@@ -104,8 +104,12 @@ def judge(
         check_writable(path)
     the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
     limit_replies_in_memory()
-    with TerminalView().bar("judging", count_lines(source)) as advance:
-        tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
+    try:
+        with TerminalView().bar("judging", count_lines(source)) as advance:
+            tally = run(the_judge, source, file, threads=threads, show=html is not None, advance=advance)
+    except BrokenPipeError:
+        drop_stdout()  # whoever reads has enough
+        return
     try:
         if html:
             write_html(tally.shown.values(), html, total=tally.rows)

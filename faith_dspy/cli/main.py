@@ -6,7 +6,6 @@ Everything heavy is imported inside the commands, so that ``--help`` is instant.
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -14,7 +13,7 @@ import typer
 from faith_dspy.cli import labels, model, study
 from faith_dspy.cli.agree import agree
 from faith_dspy.cli.judge import judge
-from faith_dspy.cli.options import SETTINGS
+from faith_dspy.cli.options import SETTINGS, drop_stdout
 from faith_dspy.cli.stress import stress
 from faith_dspy.cli.tune import tune
 from faith_dspy.errors import FaithDspyError
@@ -46,10 +45,12 @@ def main() -> None:
             sys.stdout.flush()
     except FaithDspyError as exc:
         _refused(str(exc))
+    except BrokenPipeError:
+        drop_stdout()  # whoever reads has enough
     except OSError as exc:
         what = str(exc) if exc.filename else f"standard output: cannot be written ({exc.strerror or exc})"
         if not exc.filename:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would try again, and fail, when it ends
+            drop_stdout()
         _refused(f"{what}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
     except KeyboardInterrupt:
         _stopped()

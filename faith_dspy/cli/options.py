@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,6 +100,11 @@ def judge_of(
 
     config = JudgeConfig.make(**options)
     return Judge("local" if lm is None else lm, api_base=api_base, config=config, **times)
+
+
+def drop_stdout() -> None:
+    """Let nothing more be written to standard output: Python would try again, and fail, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def print_tables(tables: Iterable[Table]) -> None:

@@ -29,7 +29,7 @@ def show(
 
         found = load_judge(source)
         if as_json:
-            print_json({k: v for k, v in found.manifest.items() if k != "reference"})
+            print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
             return
         from rich.console import Console
         from rich.markdown import Markdown

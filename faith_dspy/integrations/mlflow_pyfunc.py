@@ -38,7 +38,7 @@ class FaithfulnessModel(PythonModel):
         if config.get("replies_in_memory"):
             limit_replies_in_memory(config["replies_in_memory"])
         given = {name: config.get(name) for name in ("api_base", "timeout", "max_wait")}
-        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM"), **given)
+        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **given)
 
     def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[JudgedRow]:
         """One row per row, in order."""

@@ -12,7 +12,7 @@ from faith_dspy.io.records import open_records
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _FORMAT = (
     'One JSON object a line: {"context": ["…"], "answer": "…"} and at least one of '
@@ -83,7 +83,7 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
             raise InputError(f"faithful is {row['faithful']!r}, expected true or false")
         statements = row.get("statements", [])
         fields["statements"] = [_statement(s) for s in statements] if isinstance(statements, list) else statements
-        key = digest([fields.get("question"), [c.text for c in context], answer])
+        key = answer_key(fields.get("question"), context, answer)
         example = LabelledExample.model_validate(
             {**fields, "id": str(row.get("id", key)), "context": context, "answer": answer, "tags": tags}
         )
@@ -123,6 +123,11 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
         else:
             raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
     return tuple(chunks)
+
+
+def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> str:
+    """Hash of an answer with its question and context, whatever its id and labels."""
+    return digest([question, [c.text for c in context], answer])
 
 
 def label_set_hash(examples: Sequence[LabelledExample]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import ConfigError
@@ -20,6 +21,11 @@ _LOCAL_TIMEOUT = 900
 def is_local(model: str) -> bool:
     """Whether the model string means a model served in this process: ``local`` or ``local:FILE``."""
     return model == "local" or model.startswith("local:")
+
+
+def portable(model: str) -> str:
+    """The model string without an absolute path: of ``local:/home/me/model.gguf`` the file's name is kept."""
+    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 
 def make_lm(

@@ -64,7 +64,12 @@ def import_labels(
     """
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
-    found = [KINDS[kind](row, columns or {}) for row in _read_rows(path)]
+    found = []
+    for i, row in enumerate(_read_rows(path), 1):
+        try:
+            found.append(KINDS[kind](row, columns or {}))
+        except InputError as exc:
+            raise LabelsError(f"{path}, row {i}: {exc}") from exc
     if not found:
         raise LabelsError(f"{path}: has no rows.")
     labels = [row.pop("faithful", None) for row in found]
@@ -106,8 +111,8 @@ def _table(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]
             out[field] = str(value) if field in ("id", "group", "split") else value
         elif field in ("context", "answer"):
             raise InputError(
-                f"no column is taken for {field}; there are: {', '.join(map(str, row))}. Name it with --map "
-                f"{field}=COLUMN."
+                f"no column is taken for {field}, or its cell is empty; there are: {', '.join(map(str, row))}. Fill "
+                f"it, or name the column with --map {field}=COLUMN."
             )
     context = _parsed(out["context"])
     out["context"] = [context] if isinstance(context, str) else context

@@ -1,4 +1,4 @@
-"""Whether a judge in use still agrees with people, on anchor labels that it is measured on again and again.
+"""Whether a judge in use still agrees with people, on labels that it is measured on again and again.
 
 from faith_dspy.optimize.monitoring.drift import measure_drift
 first = measure_drift(judge, labelled)
@@ -106,7 +106,7 @@ class Change(_Frozen):
 
 
 class DriftReport(_Frozen):
-    """A judge measured on anchor labels, and compared with earlier reports on the same labels."""
+    """A judge measured on labels, and compared with earlier reports on the same labels."""
 
     at: str
     """ISO 8601, UTC."""
@@ -115,7 +115,7 @@ class DriftReport(_Frozen):
     label_set_hash: str
     agreement: JudgeAgreement
     usage: Usage
-    """Of judging the anchor answers."""
+    """Of judging the labelled answers."""
     verdicts: tuple[AnchorVerdict, ...]
     """Ordered by id."""
     prevalence: Prevalence | None = None
@@ -138,13 +138,13 @@ def measure_drift(
     num_threads: int | None = None,
     **options: Any,
 ) -> DriftReport:
-    """Judge the anchor labels again, and compare with earlier reports on them.
+    """Judge the same labels again, and compare with earlier reports on them.
 
     Args:
         judge: a hosted LM is asked anew, not the cache: another model may answer to its name by now.
-        labelled: the anchor labels, always the same and never tuned on.
+        labelled: the labels, always the same and never tuned on.
         unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
-            the anchor labels must then be a random sample of them).
+            the labels must then be a random sample of them).
         num_threads: of `Judge.batch`.
         options: ``earlier``, ``minimum``, ``max_shift`` and ``seed`` of `drift_report`.
 
@@ -176,7 +176,7 @@ def drift_report(
     """`measure_drift` for answers that are judged already.
 
     Args:
-        labelled, judgments: the anchor labels, and a judgment of each.
+        labelled, judgments: the labels, and a judgment of each.
         judge: its fingerprint.
         unlabelled: judgments of answers that nobody labelled.
         earlier: reports on the same labels, the oldest first. The first and the last count.
@@ -206,7 +206,7 @@ def drift_report(
         key=lambda v: (v.id, v.group),
     )
     if not verdicts:
-        raise InputError(f"none of the {len(labelled)} anchor answers is labelled faithful or not; drift needs some.")
+        raise InputError(f"none of the {len(labelled)} answers is labelled faithful or not; drift needs some.")
     labels_hash = label_set_hash(labelled)
     if any(report.label_set_hash != labels_hash for report in earlier):
         raise InputError("an earlier report is about other labels; drift is measured on the same labels each time.")

@@ -1,4 +1,4 @@
-"""Drift reports in MLflow: one run for each judge and anchor set.
+"""Drift reports in MLflow: one run for each judge and label set.
 
 Each report is a step of the run's metrics, which MLflow's page draws as lines, and a file ``history/000012.json`` among
 its artifacts, which the next report is compared with.
@@ -28,7 +28,7 @@ _MAX_TAG = 5000  # characters MLflow keeps
 
 
 class DriftRun:
-    """The MLflow run that holds the drift reports on one judge and one set of anchor labels.
+    """The MLflow run that holds the drift reports on one judge and one set of labels.
 
     ``judge``: its name – a folder, an address in the registry, an LM – which stays when a new version takes its place.
     Other labels, or another name, are another run. Raises `FaithDspyError` when the run cannot be read.

@@ -11,6 +11,7 @@ import typer
 
 from faith_dspy.cli import app, main
 from faith_dspy.errors import InputError
+from faith_dspy.io.labels import answer_key, as_chunks
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -210,6 +211,21 @@ def test_agree_as_json(run, at, tmp_path):
     assert (found["n"], found["scored"], found["coverage"]) == (4, 4, 1.0)
     assert found["usage"]["calls"] == 4
     assert found["tuned_on_these_labels"] is False
+
+
+def test_agree_names_what_it_could_not_score_and_what_the_study_knew(run, judge_at, server, tmp_path):
+    """Reasons with their counts, and how many of the answers were in the study, whatever else the file holds."""
+    judge, _ = judge_at(server)
+    keys = [answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]]
+    judge.copy(manifest={"answer_keys": keys}).save(tmp_path / "judge")
+    source = jsonl(tmp_path / "labels.jsonl", *LABELS, {"context": ["---"], "answer": "It is blue.", "faithful": True})
+    command = ("agree", source, "--judge", tmp_path / "judge", "--api-base", server.base)
+    found = json.loads(run(*command, "--json")[1])
+    assert found["unscored"] == {"no_context": 1}
+    assert (found["tuned_on_these_labels"], found["answers_of_its_study"]) == (True, 2)
+    out = run(*command)[1]
+    assert "1 no_context" in out
+    assert "2 of the 5 answers were in the study that tuned this judge" in out
 
 
 @pytest.mark.parametrize(("bar", "code"), [(0.7, 0), (0.75, 0), (0.8, 1)])

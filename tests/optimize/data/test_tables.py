@@ -107,8 +107,12 @@ def test_argilla(tmp_path: Path) -> None:
     ("rows", "columns", "message"),
     [
         (BENCH, {}, r"labels of unknown meaning: 'PASS' \(1\), 'FAIL' \(1\)\. Say it with --value"),
-        (BENCH, {"answer": "reply"}, "no column is taken for answer; there are: id, passage"),
-        ([{"reply": "A.", "passage": "B.", "label": True}], {}, "no column is taken for answer; there are: reply"),
+        (BENCH, {"answer": "reply"}, "row 1: no column is taken for answer, .* there are: id, passage"),
+        (
+            [{"reply": "A.", "passage": "B.", "label": True}],
+            {},
+            "answer, or its cell is empty; .*: reply",
+        ),
         ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
         ([], {}, "has no rows"),
     ],
