@@ -91,6 +91,14 @@ def in_short(error: Exception) -> str:
     return f"{type(error).__name__}: {without_secrets(str(error).strip().partition(chr(10))[0])[:200]}"
 
 
+def redact(text: str, lm: Any) -> str:
+    """A text on one line, at most 300 characters, without the LM's key or anything that looks like one."""
+    for name, value in getattr(lm, "kwargs", {}).items():
+        if ("key" in name or "token" in name) and isinstance(value, str) and len(value) >= 6:
+            text = text.replace(value, "***")
+    return " ".join(without_secrets(text).split())[:300].rstrip(". ")
+
+
 def without_secrets(text: str) -> str:
     """A text without the environment's keys, passwords and keys in addresses, and whatever looks like a key."""
     for name, value in os.environ.items():

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import ConfigError, LMUnavailableError, without_secrets
+from faith_dspy.errors import ConfigError, LMUnavailableError, redact
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered_lm import MeteredLM
@@ -124,12 +124,3 @@ def _list_models(lm: MeteredLM, base: str) -> tuple[set[str], bool]:
         return names, any(m.get("owned_by") == "llamacpp" for m in models)
     except (httpx.HTTPStatusError, ValueError, KeyError, TypeError, AttributeError):
         return set(), False
-
-
-def redact(text: str, lm: MeteredLM) -> str:
-    """`text` on one line, at most 300 characters, without the LM's key or anything that looks like one."""
-    secrets = [value for name, value in lm.kwargs.items() if "key" in name or "token" in name]
-    for secret in secrets:
-        if isinstance(secret, str) and len(secret) >= 6:
-            text = text.replace(secret, "***")
-    return " ".join(without_secrets(text).split())[:300].rstrip(". ")

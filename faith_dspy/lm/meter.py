@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import dspy
 from dspy.utils.exceptions import LMAuthError, LMBillingError, is_retryable_lm_error
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError
+from faith_dspy.errors import (
+    ConfigError,
+    FaithDspyError,
+    LimitReachedError,
+    LMUnavailableError,
+    in_short,
+    redact,
+)
 from faith_dspy.schema import Usage
 
 if TYPE_CHECKING:
@@ -54,8 +61,8 @@ class Call:
     one_token: bool = False
     """Whether one token is all that was asked for."""
     usage: Usage = field(default_factory=lambda: Usage(calls=1))
-    replayed: bool = False
-    """Whether the reply came from DSPy's cache."""
+    replayed: bool = True
+    """Whether the reply came from DSPy's cache, unless told otherwise."""
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -138,7 +145,7 @@ class Meter:
                 self.failed += not isinstance(exc, FaithDspyError)
                 if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
                     self._failing += 1
-                    self._failure = type(exc).__name__  # its message may quote the key
+                    self._failure = redact(in_short(exc), call.lm)
                 elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
                     self._failing = 0
             raise

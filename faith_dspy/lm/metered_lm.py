@@ -30,6 +30,7 @@ TIMEOUT = 300.0
 """Seconds that a call may take with its retries, unless the LM has a ``timeout`` of its own."""
 MAX_WAIT = 30.0
 """Seconds between two attempts at most, whatever ``Retry-After`` says."""
+log = logging.getLogger(__name__)
 _jitter = random.Random()  # of our own: a call must not move the random numbers of the caller
 
 
@@ -66,6 +67,7 @@ class MeteredLM(dspy.LM):
     ) -> None:
         self.endpoint = endpoint or Endpoint()
         self.max_wait = max_wait
+        self.said_wait = False
         super().__init__(model, *args, **kwargs)
         # DSPy imports LiteLLM at the first call that needs it; threads that begin together would find it half-imported.
         # Asking for a capability imports it now, and only if this LM needs it.
@@ -128,6 +130,12 @@ class MeteredLM(dspy.LM):
     def _wait(self, failure: dspy.LMError, attempt: int) -> float:
         """Seconds before the next attempt."""
         asked = failure.retry_after
+        if asked is not None and asked > self.max_wait and not self.said_wait:
+            self.said_wait = True
+            log.warning(
+                "%s asks to be left alone for %s s; the next attempt comes after %g s (max_wait)",
+                *(self.model, f"{asked:,.0f}", self.max_wait),
+            )
         wait = min(2.0**attempt if asked is None else asked, self.max_wait)
         return wait + _jitter.random() * min(wait, 1.0)
 
@@ -154,7 +162,7 @@ class MeteredLM(dspy.LM):
         prompts, which are gigabytes when contexts are long.
         """
         if call := _current.get():
-            usage, call.replayed = _usage_of(entry)
+            usage = _usage_of(entry)
             seconds = 0.0 if call.replayed else time.perf_counter() - call.started
             dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
             call.usage = usage.model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
@@ -170,6 +178,7 @@ class MeteredLM(dspy.LM):
             with ExitStack() as stack:
                 for meter in open_meters():
                     stack.enter_context(meter.counting(call))
+                stack.enter_context(dspy.context(usage_tracker=_Paid(call, dspy.settings.usage_tracker)))
                 yield
         except dspy.LMError as exc:
             if "exceeds the available context size" in str(exc):  # llama.cpp's words, which DSPy does not know
@@ -194,17 +203,28 @@ class MeteredLM(dspy.LM):
 warnings.filterwarnings("ignore", message="rollout_id has no effect when temperature=0")
 
 
-def _usage_of(entry: dict[str, Any]) -> tuple[Usage, bool]:
-    """Token counts of the call of this history entry, and whether DSPy's cache answered it.
+class _Paid:
+    """DSPy's usage tracker during one call. DSPy tells it of each reply, but not of those that its cache gave."""
+
+    def __init__(self, call: Call, outer: Any) -> None:
+        self.call, self.outer = call, outer
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        self.call.replayed = False
+        if self.outer:
+            self.outer.add_usage(lm, usage_entry)
+
+
+def _usage_of(entry: dict[str, Any]) -> Usage:
+    """Token counts of the call of this history entry.
 
     DSPy reports no usage for a cached reply; a reply of its native engines still carries its own.
     """
     if entry["usage"]:
-        return _counts(entry["usage"]), False
+        return _counts(entry["usage"])
     response = entry["response"]
     replies = response if isinstance(response, tuple) else (response,)
-    carried = sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
-    return carried, carried.prompt_tokens > 0 or any(getattr(reply, "cache_hit", False) for reply in replies)
+    return sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
 
 
 def _counts(usage: Any) -> Usage:

@@ -21,10 +21,11 @@ from faith_dspy.lm.metered_lm import MeteredLM
 from faith_dspy.program.replies import (
     from_json,
     from_lines,
+    label_offset,
     read_fields,
     read_reply,
-    split_reasoning,
     tokens_of,
+    without_thoughts,
     write_reply,
 )
 from faith_dspy.text.visible import visible
@@ -136,8 +137,7 @@ class CompactAdapter(ChatAdapter):
         label's offset in the reply.
         """
         entry = _entry(signature)
-        if len(completion) > MAX_REPLY:
-            completion = ""
+        completion = without_thoughts(completion) if len(completion) <= MAX_REPLY else ""
         if entry is None:
             return read_fields(_fields(signature), completion)
         fields = {name: kind for name, kind in entry.items() if name != "statement"}
@@ -163,8 +163,9 @@ def _is_read(signature: type[Signature], value: Mapping[str, Any], sampled: bool
     if "verdict" not in entry:
         return True
     tokens, labels = tokens_of(value.get("logprobs")), get_args(entry["verdict"])
-    if next(iter(signature.output_fields)) == "reason":
-        value = {**value, "label_at": split_reasoning(tokens.text)[1]}
+    if "verdicts" not in value:
+        reasons_first = next(iter(signature.output_fields)) == "reason"
+        value = {**value, "label_at": label_offset(tokens.text, reasons_first)}
     replies = [read_reply(tokens, e, labels, sampled=sampled) for e in value.get("verdicts", [value])]
     return any(r.label is not None for r in replies) and all(r.is_sound for r in replies)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import dspy
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import FaithDspyError, in_short
-from faith_dspy.lm.endpoint import redact
+from faith_dspy.errors import FaithDspyError, in_short, redact
 from faith_dspy.lm.meter import counted
 from faith_dspy.program.adapter import CompactAdapter
 from faith_dspy.program.extraction import assign_statements

@@ -20,6 +20,8 @@ MIN_LABEL_MASS = 0.01
 """Labels that together have less probability than this were not answered at all."""
 MAX_LOGPROB = 1e-3
 """Log-probabilities above it are none; servers round theirs."""
+THOUGHTS_END = "</think>"
+"""What reasoning models that show their thoughts end them with."""
 MAX_LABEL = 64
 """Characters of a reply's first word that are looked at."""
 
@@ -97,6 +99,22 @@ def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
         else:
             out[name] = rest
     return out
+
+
+def without_thoughts(completion: str) -> str:
+    """A reply with the thoughts that a reasoning model wrote before it made blank, so that offsets stay."""
+    end = _thoughts(completion)
+    return " " * end + completion[end:]
+
+
+def label_offset(completion: str, reasons_first: bool) -> int | None:
+    """Where the label of a reply begins after its reasoning or thoughts; None if it begins the reply."""
+    end = _thoughts(completion)
+    return max(end, split_reasoning(without_thoughts(completion))[1]) if reasons_first else end or None
+
+
+def _thoughts(completion: str) -> int:
+    return completion.rfind(THOUGHTS_END) + len(THOUGHTS_END) if THOUGHTS_END in completion else 0
 
 
 def split_reasoning(completion: str) -> tuple[int, int]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.errors import ConfigError, FaithDspyError, in_short
-from faith_dspy.lm.endpoint import redact
+from faith_dspy.errors import ConfigError, FaithDspyError, in_short, redact
 from faith_dspy.program.adapter import CompactAdapter, is_sampled, response_format
-from faith_dspy.program.replies import Reply, read_reply, split_reasoning, tokens_of
+from faith_dspy.program.replies import Reply, label_offset, read_reply, tokens_of
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.scoring.classifier import to_logit, to_probability
 
@@ -151,9 +150,7 @@ class Verifier(dspy.Module):
         prediction = self.caller.call(self.predict, self.tokens, sample, inputs)
         tokens = tokens_of(prediction.get("logprobs"))
         labels = INSTRUCTIONS[self.instruction].labels
-        fields = dict(prediction.items())
-        if self.reasons_first:
-            fields["label_at"] = split_reasoning(tokens.text)[1]
+        fields = dict(prediction.items()) | {"label_at": label_offset(tokens.text, self.reasons_first)}
         reply = read_reply(tokens, fields, labels, sampled=is_sampled(dspy.settings.lm))
         prediction["verdict"] = reply.label  # DSPy's optimizers make demos of it
         return reply

@@ -393,3 +393,28 @@ def test_a_dead_endpoint_is_not_asked_for_ever(chat_server):
         with pytest.raises(LMUnavailableError, match=r"3 calls in a row failed, the last with LMServerError"):
             lm("not asked")
     assert (len(server.requests), meter.refused) == (10, 1)
+
+
+def test_why_no_further_call_is_made(chat_server):
+    """The message has the last failure's own words, without the key and without passwords."""
+    server = chat_server()
+    server.status, server.error = 401, "the quota of key k-planted-1234 at http://me:pass@host/v1 is spent"
+    lm = make_lm("openai/tiny", api_base=server.base, api_key="k-planted-1234", num_retries=0)
+    with metered(max_failures=1):
+        with pytest.raises(dspy.LMError):
+            lm("hello")
+        with pytest.raises(LMUnavailableError) as caught:
+            lm("hello")
+    assert "the quota of key *** at http://***@host/v1 is spent" in str(caught.value)
+    assert "No further one is made." in str(caught.value)
+
+
+def test_a_replay_of_a_reply_without_token_counts(chat_server):
+    """An endpoint that reports no usage: a reply from the cache is a replay nevertheless, and spends nothing."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Yes"}}
+    server = chat_server(says={"body": {"object": "chat.completion", "model": "tiny", "choices": [choice]}})
+    lm = make_lm("openai/tiny", api_base=server.base, num_retries=0)
+    with metered() as meter, dspy.track_usage() as tracker:
+        assert lm("hello") == lm("hello") == ["Yes"]
+    assert (meter.usage.calls, meter.replayed, meter.paid.calls, len(server.requests)) == (2, 1, 1, 1)
+    assert not tracker.get_total_tokens()

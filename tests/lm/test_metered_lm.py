@@ -45,13 +45,17 @@ YES = http(
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("after", ["86400", formatdate(time.time() + 86400, usegmt=True)], ids=["seconds", "date"])
-def test_no_retry_waits_for_a_day(on_sockets, status, after):
-    """Whatever `Retry-After` says, the next attempt comes after `max_wait` seconds, plus as many by chance."""
-    port = on_sockets(answering(http(status, '{"error": {"message": "later"}}', Retry_After=after), YES))
+def test_no_retry_waits_for_a_day(on_sockets, caplog, status, after):
+    """Whatever `Retry-After` says, the next attempt comes after `max_wait` seconds, plus as many by chance; the user is
+    told once."""
+    later = http(status, '{"error": {"message": "later"}}', Retry_After=after)
+    port = on_sockets(answering(later, later, YES))
     lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1", max_wait=0.2)
     started = time.monotonic()
     assert lm("hello") == ["Yes"]
-    assert 0.2 <= time.monotonic() - started < 5
+    assert 0.4 <= time.monotonic() - started < 5
+    (said,) = (r.message for r in caplog.records if "left alone" in r.message)
+    assert said.endswith("s; the next attempt comes after 0.2 s (max_wait)")
 
 
 def test_no_retry_that_would_come_too_late(on_sockets):

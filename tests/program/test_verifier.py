@@ -14,7 +14,12 @@ BAD = {
     "empty": "",
     "null": {"text": None, "top": {}},
     "contradiction": {"text": "Yes", "top": {"No": 0.9, "Yes": 0.1}},
-}
+    "no choices": {"body": {"object": "chat.completion", "model": "tiny", "choices": []}},
+    "prose, no token counts": {"body": {"object": "chat.completion", "model": "tiny", "choices": [{
+        "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "I would rather not say."},
+        "logprobs": {"content": [{"token": "I", "logprob": -0.1, "top_logprobs": [{"token": "I", "logprob": -0.1}]}]},
+    }]}},
+}  # fmt: skip
 
 
 def turning_good(bad, times=1):
@@ -67,6 +72,22 @@ def test_log_probabilities_that_are_none_end_no_run(judge_at, monkeypatch, value
     found = judge(context=CONTEXT, answer=ANSWER)
     assert found.unscored in (None, Unscored.LM_FAILED)
     assert all(s.confidence is None for s in found.statements)
+
+
+@pytest.mark.parametrize("options", [{}, {"cite": True}, {"reasoning": "before"}, {"verification": "joint"}], ids=str)
+@pytest.mark.parametrize("thoughts", ["<think>\nNo? No.\nVerdict: No\n</think>\n\n", "No … 水 </think>"])
+def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
+    """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it."""
+    says = {"tokens": [(thoughts, {thoughts: 1.0}), ("Yes", {"Yes": 0.9, "No": 0.1}), ("\n", {"\n": 1.0})]}
+    judge, _ = judge_at(says=says, granularity="sentence", **options)
+    found = judge(context=CONTEXT, answer=ANSWER).statements[0]
+    assert (found.verdict, found.confidence) == (Verdict.FULLY_SUPPORTED, pytest.approx(0.9, abs=0.01))
+
+
+def test_thoughts_without_an_end_are_no_verdict(judge_at):
+    """Thoughts that were cut off say nothing, whatever label they begin with."""
+    judge, _ = judge_at(says="<think>Yes")
+    assert judge(context=CONTEXT, answer=ANSWER).unscored is Unscored.PARSE_FAILED
 
 
 def answers(judge, numbers):

@@ -1,0 +1,159 @@
+"""An endpoint for tests, and for the benchmarks that need one that misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class ChatServer:
+    """An OpenAI-shaped endpoint on loopback that says what it was told to say, and remembers what it was asked.
+
+    ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
+    (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities),
+    ``status``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or bytes
+    that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement that is not in it,
+    the endpoint knows nothing and fails.
+    """
+
+    def __init__(
+        self,
+        says: str | Callable[[dict[str, Any]], Any] = "Yes",
+        models: list[dict[str, Any]] | None = None,
+        yes: dict[str, float] | None = None,
+    ) -> None:
+        self.says = self._yes(yes) if yes is not None else says
+        self.tells = True  # whether it tells token probabilities when it is asked for them
+        self.refuses = False  # whether it refuses a request that asks for them
+        self.models = [{"id": "tiny"}] if models is None else models
+        self.unlisted: set[str] = set()
+        self.status = 200
+        self.error = "no"
+        self.lists = True
+        self.delay = 0.0
+        self.requests: list[dict[str, Any]] = []
+        self.authorization: list[str | None] = []
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if owner.lists:
+                    self.reply(200, {"object": "list", "data": owner.models})
+                else:
+                    self.reply(404, {"error": {"message": "no such path"}})
+
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if "max_completion_tokens" in asked:  # OpenAI's newer name
+                    asked["max_tokens"] = asked.pop("max_completion_tokens")
+                owner.requests.append(asked)
+                owner.authorization.append(self.headers["Authorization"])
+                said = owner.says(asked) if callable(owner.says) else owner.says
+                said = {"text": said} if isinstance(said, str) else said
+                time.sleep(said.get("delay", owner.delay))
+                if owner.refuses and asked.get("logprobs"):
+                    self.reply(400, {"error": {"message": "'logprobs' is not supported with this model", "code": 1}})
+                elif isinstance(said.get("body"), bytes):  # and the connection is closed
+                    self.close_connection = True
+                    with contextlib.suppress(ConnectionError):
+                        self.wfile.write(said["body"])
+                elif "body" in said:
+                    self.reply(200, said["body"])
+                elif "status" in said:
+                    error = {"error": {"message": said["text"], "type": "e", "code": None}}
+                    self.reply(said["status"], error, said.get("headers", {}))
+                elif owner.status != 200:
+                    self.reply(owner.status, {"error": {"message": owner.error, "type": "e", "code": None}})
+                elif owner.models and asked["model"] not in {m["id"] for m in owner.models} | owner.unlisted:
+                    self.reply(404, {"error": {"message": "model not found", "code": "model_not_found"}})
+                else:
+                    self.reply(200, owner.completion({**asked, "said": said}))
+
+            def reply(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(ConnectionError):  # whoever asked may have given up
+                    self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        ThreadingHTTPServer.request_queue_size = 1024  # five connections wait by default; many threads call at once
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.base = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    @staticmethod
+    def statement(asked: dict[str, Any]) -> str:
+        """The statement a request asks about."""
+        found = re.findall(r"^Statement: (.*?)\n\n", asked["messages"][-1]["content"], re.DOTALL | re.MULTILINE)
+        return found[-1] if found else ""
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements asked about so far."""
+        return [self.statement(asked) for asked in self.requests]
+
+    def _yes(self, by_statement: dict[str, float]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def say(asked: dict[str, Any]) -> dict[str, Any]:
+            p = by_statement.get(self.statement(asked))
+            if p is None:
+                return {"status": 500, "text": f"nothing recorded for {self.statement(asked)!r}"}
+            return {"text": "Yes" if p >= 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+        return say
+
+    def completion(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
+        said = asked["said"]
+        told = said.get("tokens") or [(said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))]
+        text = "".join(token for token, _ in told) if "tokens" in said else said["text"]
+        content = [
+            {
+                "token": token,
+                "logprob": -0.1,
+                "bytes": None,
+                "top_logprobs": [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in top.items() if p],
+            }
+            for token, top in told
+        ]
+        return {
+            "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": asked["model"],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text},
+                    "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
+                    "logprobs": {"content": content} if asked.get("logprobs") and self.tells else None,
+                }
+            ],
+            "usage": {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "total_tokens": 105,
+                "prompt_tokens_details": {"cached_tokens": 60},
+            },
+        }
+
+    def close(self) -> None:
+        """Stop."""
+        self.http.shutdown()
+        self.http.server_close()
