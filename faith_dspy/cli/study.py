@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, print_tables
+from faith_dspy.errors import InputError
 
 app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
 
@@ -30,6 +32,11 @@ def show(
         found = load_judge(source)
         if as_json:
             print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
+            return
+        from faith_dspy.optimize.tracking.archive import read_study
+
+        with suppress(InputError):  # made by hand, or by another version: it has its card
+            print_study(read_study(source))
             return
         from rich.console import Console
         from rich.markdown import Markdown

@@ -23,6 +23,8 @@ MARK = "★ "
 """Rows whose first cell begins with it stand out."""
 _LEAST = 16
 """Columns that text needs to be read."""
+_WORD = 36
+"""Columns of the longest word that is not broken: a UUID."""
 _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
 
 
@@ -46,7 +48,8 @@ def table_of(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iter
 
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
-    """For a terminal of 80 columns or more: numbers to the right, the first column cut if it is too long."""
+    """For a terminal of 80 columns or more: numbers to the right, no word broken; the first column has what room is
+    left, in two lines if that does, and is cut if not."""
     from rich.console import Group
     from rich.text import Text
 
@@ -70,15 +73,20 @@ def _grid(table: Table) -> RenderableType:
     widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
     of_numbers = [i > 0 and all(_NUMBER.match(cell) for cell in column[1:]) for i, column in enumerate(columns)]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
-    others = [w if n else min(w, _LEAST) for w, n in zip(widths[1:], of_numbers[1:], strict=True)]
+    words = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    least = [
+        w if n else min(w, max(_LEAST, min(word, _WORD))) for w, n, word in zip(widths, of_numbers, words, strict=True)
+    ]
+    room = max(WIDTH - sum(least[1:]) - gap * (len(least) - 1), _LEAST)
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", show_header=any(table.columns))
     for i, title in enumerate(table.columns):
         grid.add_column(
             Text(title),
             justify="right" if of_numbers[i] else "left",
-            no_wrap=of_numbers[i] or not i,
+            no_wrap=of_numbers[i] or (not i and widths[0] > 2 * room),
             overflow="fold" if i else "ellipsis",
-            max_width=None if i else max(WIDTH - sum(others) - gap * len(others), _LEAST),
+            min_width=least[i] if i else None,
+            max_width=None if i else room,
         )
     for row in table.rows:
         style = "bold green" if row[0].startswith(MARK) else ""

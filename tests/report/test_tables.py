@@ -35,14 +35,14 @@ def test_a_column_is_a_function() -> None:
 
 
 def test_a_table_fits_eighty_columns() -> None:
-    """No number is cut: a first column that is too long is, and gaps narrow before that."""
+    """No number is cut or moved: a first column that is too long takes a second line, and gaps narrow before that."""
     interval = ".75 [.67, .82]"
     wide = Table("T", ("judge", *"abcde"), (("[bold]a name that is much too long", *[interval] * 4, "1"),))
     lines = shown(wide).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[2].startswith("[bold]a name")
     assert lines[2].count(interval) == 4
-    assert "…" in lines[2]
+    assert lines[3].strip() == "is much too long"
 
 
 def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
@@ -59,3 +59,19 @@ def test_markdown_of_a_table() -> None:
         == "### T\n\n| a | b |\n|---|---|\n| x\\|y | 1 |\n\nHow to read it.\n\n- One.\n- Two.\n"
     )
     assert markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
+
+
+def test_no_word_is_broken_at_80_columns() -> None:
+    """A long first cell takes a second line, a long id the room it needs; what does not fit two lines is cut."""
+    long = "The kettle that we bought in 1931 is blue and holds nothing at all, as it is said by those who know it."
+    ids = Table("Flips", ("answer", "people", "id"), ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),))
+    numbers = ("139", "84%", ".75 [.67, .82]", ".75", "3.2", "1225", "12.3")
+    names = Table("Costs", ("", "n", "asked", "accuracy", "AUROC", "calls", "tokens", "s"), (
+        ("★ lexical, then sentence-few-shot 34%", *numbers),
+    ))  # fmt: skip
+    out = shown(ids, names)
+    assert "ragtruth-qa-000123-gpt-4-turbo" in out
+    assert "…" in out.partition("Costs")[0]
+    assert "…" not in out.partition("Costs")[2]
+    assert {"★", "lexical,", "then", "sentence-few-shot", "34%"} <= set(out.partition("Costs")[2].split())
+    assert max(map(len, out.splitlines())) <= 80
