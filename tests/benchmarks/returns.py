@@ -18,9 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parents[1]))  # where conftest is
+sys.path.append(str(Path(__file__).parents[1]))  # where chat_server is
 
-from conftest import ChatServer
+from chat_server import ChatServer
 
 from .systems import SYSTEMS, Endpoint, RawVerdict, Record
 from .worker import QUIET
