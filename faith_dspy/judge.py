@@ -217,6 +217,7 @@ class Judge:
             return raw, judgment
         next_raw, next_judgment = self.escalate_to.verify(question, chunks, answer)
         raw = raw.model_copy(update={"escalated": next_raw, "usage": raw.usage + next_raw.usage})
+        raw = raw.model_copy(update={"replayed": raw.replayed + next_raw.replayed})
         return raw, _of_next(next_judgment, raw)
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
@@ -232,6 +233,7 @@ class Judge:
             fallbacks=prediction.fallbacks,
             extraction=prediction.extraction,
             usage=meter.usage,
+            replayed=meter.usage - meter.paid,
         )
 
     def batch(
@@ -342,4 +344,6 @@ class Judge:
 
 def _of_next(judgment: Judgment, raw: RawJudgment) -> Judgment:
     """A judgment by the next judge, as that of the judge that escalated to it."""
-    return judgment.model_copy(update={"usage": raw.usage, "escalated": judgment.escalated + 1})
+    return judgment.model_copy(
+        update={"usage": raw.paid, "replayed": raw.replayed, "escalated": judgment.escalated + 1}
+    )

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import FaithDspyError, InputError, fault
+from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
@@ -49,7 +49,9 @@ class Tally:
     why: str = ""
     """Why the first unscored row is unscored."""
     usage: Usage = field(default_factory=Usage)
-    """Of this run alone."""
+    """Paid in this run alone."""
+    replayed: Usage = field(default_factory=Usage)
+    """Replies taken from the cache."""
     seconds: float = 0.0
     """Wall time of this run."""
     shown: dict[int, tuple[dict[str, Any], Judgment]] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Tally:
             *([f"{self.resumed:,} of them by an earlier run"] if self.resumed else []),
             f"{u.calls:,} calls, {u.prompt_tokens:,} prompt tokens ({u.cached_tokens:,} cached), "
             f"{u.output_tokens:,} completion tokens",
+            *([f"{self.replayed.calls:,} replies from the cache"] if self.replayed.calls else []),
             f"{self.seconds:.1f} s",
         ]
         return " · ".join(parts)
@@ -125,6 +128,7 @@ def run(
                     judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
+                tally.replayed += judgment.replayed
                 yield record, _line(record, judgment, fingerprint)
 
     with ExitStack() as stack:
@@ -249,7 +253,7 @@ def _judgment(fields: dict[str, Any], out: Path, line: int) -> Judgment:
         return Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
     except ValidationError as exc:
         raise InputError(
-            f"{out}:{line}: is not a judgment of this version ({fault(exc.errors()[0])}). Give another --out."
+            f"{out}:{line}: is not a judgment of this version ({exc.errors()[0]['msg']}). Give another --out."
         ) from exc
 
 

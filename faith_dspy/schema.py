@@ -99,6 +99,8 @@ class StatementVerdict(Statement):
     reason: str | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
     """Probability that the statement is fully supported; calibrated when the judge was tuned."""
+    missing: tuple[str, ...] | None = None
+    """Words, names and numbers of the statement that the context does not contain; None where its chunks are named."""
     features: dict[str, float] = Field(default_factory=dict)
     """What the classifier made the confidence from (`faith_dspy.text.features`); empty for an untuned judge."""
     error: str | None = None
@@ -111,7 +113,8 @@ class StatementVerdict(Statement):
 
 
 class Usage(_Frozen):
-    """What a judgement cost. Replies taken from a cache keep the counts of the call that paid for them."""
+    """What calls of an LM cost. A reply taken from the cache keeps the token counts of the call that paid for it, and
+    costs no seconds and no dollars."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -154,10 +157,17 @@ class Judgment(_Frozen):
     score: float | None = Field(default=None, ge=0, le=1)
     """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
     faithful: bool | None = None
+    """``probability >= threshold``; see there. False while a statement is unjudged."""
     probability: float | None = Field(default=None, ge=0, le=1)
     """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    """The probability, or without one the score, that the answer had to reach. None: every statement had to be fully
+    supported (an untuned judge without the option `threshold`)."""
+    statement_threshold: float | None = Field(default=None, ge=0, le=1)
+    """The confidence from which a statement is supported; None where the verdicts are the LM's own."""
     level: str | None = None
-    """The nearest of the five levels, from Not At All to Completely Yes."""
+    """The nearest of the five levels, from Not At All to Completely Yes: to the probability, or without one the
+    score."""
     needs_review: bool | None = None
     """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
     is unjudged (option `unjudged`); None if neither is known."""
@@ -176,6 +186,9 @@ class Judgment(_Frozen):
     detail: str | None = None
     """Why the answer is unscored, or how many statements could not be judged."""
     usage: Usage = Usage()
+    """What was paid for this judgment."""
+    replayed: Usage = Usage()
+    """Replies taken from the cache, which were paid for before; not in `usage`."""
 
     @model_validator(mode="after")
     def _scored_or_says_why(self) -> Judgment:
@@ -189,6 +202,11 @@ class Judgment(_Frozen):
     def verdict_counts(self) -> dict[str, int]:
         """Statements per verdict; those without one count as ``unjudged``."""
         return dict(Counter(s.verdict.value if s.verdict else "unjudged" for s in self.statements))
+
+    @property
+    def supported(self) -> int:
+        """How many statements are fully supported."""
+        return sum(s.is_supported is True for s in self.statements)
 
     @property
     def ranking(self) -> float | None:
@@ -246,12 +264,20 @@ class RawJudgment(_Frozen):
     extraction: Usage = Usage()
     """The part of `usage` that extracting statements took."""
     usage: Usage = Usage()
-    """Including that of the judges it was escalated to."""
+    """Including that of the judges it was escalated to, and replies taken from the cache."""
+    replayed: Usage = Field(default=Usage(), exclude=True)
+    """The part of `usage` that came from the cache. It says nothing about the next run, and is not exported."""
+
+    @property
+    def paid(self) -> Usage:
+        """The rest of `usage`."""
+        return self.usage - self.replayed
 
     @property
     def last(self) -> RawJudgment:
         """That of the judge whose judgment stands, with the usage of all."""
-        return self if self.escalated is None else self.escalated.last.model_copy(update={"usage": self.usage})
+        spent = {"usage": self.usage, "replayed": self.replayed}
+        return self if self.escalated is None else self.escalated.last.model_copy(update=spent)
 
     def without_usage(self) -> RawJudgment:
         """The same without its cost, which differs each time."""

@@ -23,6 +23,8 @@ _RENAMED = {
     "aim": "operating_point",
     "baseline_agreement": "untuned_agreement",
     "floor_agreement": "lexical_baseline_agreement",
+    "baseline": "untuned",
+    "floor-overlap": "lexical-baseline",
 }
 """Names in version 1, wherever they stand, and what they are now."""
 _REMOVED = ("supported_from", "system_prompt")

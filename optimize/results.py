@@ -316,6 +316,10 @@ class StudyResult(StudySetup):
     held_back: tuple[str, ...] = ()
     """Why it may not become champion in MLflow's registry, a sentence for each kind of injection that flips more
     verdicts than allowed; empty where it may."""
+    version: str = ""
+    """Of faith_dspy."""
+    date: str = ""
+    """On which it was finished, ISO 8601."""
     judge_dir: str = ""
     registered: str = ""
     """What became of it in MLflow's registry, a sentence; empty where it was not registered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from contextlib import suppress
+from datetime import date
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -104,6 +105,8 @@ def _run(
         flip_rate=flip_rate,
         held_back=held_back,
         finished=tried.finished,
+        version=metadata.version("faith_dspy"),
+        date=f"{date.today():%Y-%m-%d}",
         judge_dir=str(out),
         seconds=time.monotonic() - started,
     )

@@ -64,7 +64,8 @@ def test_only_what_the_first_is_unsure_of_is_asked(words_first):
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
-    """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed."""
+    """At .5 its least supported statement lies in [.2, .8): the second is asked, the usage summed, what was asked
+    before counted apart."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
     kept = judge(context=CONTEXT, answer=CLEAR)
@@ -72,7 +73,7 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     settled = judge(context=CONTEXT, answer=f"{OPEN} {WRONG}")
     assert (settled.escalated, settled.usage.calls) == (0, 2)  # .1 is clear, whatever the other statement is
     handed = judge(context=CONTEXT, answer=f"{OPEN} {CLEAR}")
-    assert (handed.escalated, handed.usage.calls) == (1, 4)  # two by each judge
+    assert (handed.escalated, handed.usage.calls, handed.replayed.calls) == (1, 2, 2)  # two by each judge
     narrow = judge.copy(config=judge.config.model_copy(update={"review_range": (0.6, 0.8)}))
     assert narrow(context=CONTEXT, answer=OPEN).escalated == 0
     assert len(server.requests) == 5
@@ -177,7 +178,7 @@ def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert [j.lm_name for j in loaded.chain] == ["none", "openai/tiny"]
     after = loaded(context=CONTEXT, answer=OPEN)
-    assert after.model_dump(exclude={"usage"}) == before.model_dump(exclude={"usage"})
+    assert after.model_dump(exclude={"usage", "replayed"}) == before.model_dump(exclude={"usage", "replayed"})
     assert loaded(context=CONTEXT, answer=WRONG).usage.calls == 0
     assert load_judge(exported, lm=make_lm("openai/other", api_base=server.base)).lms[0].model == "openai/other"
 

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from itertools import repeat
@@ -305,15 +306,17 @@ def test_killed_and_resumed(command, chat_server, tmp_path):
 
 def test_two_runs_on_one_output(command, chat_server, tmp_path):
     """A second process on an output that one is writing is told so and exits 2; no row is doubled."""
-    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0.1})
-    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(200)])
+    told = threading.Event()
+    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0 if told.is_set() else 1})
+    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(400)])
     first = command(server, "in.jsonl", "--out", "out.jsonl")
     wait_for((tmp_path / "out.jsonl").exists, first)
     second = command(server, "in.jsonl", "--out", "out.jsonl")
     _, said = second.communicate(timeout=60)
+    told.set()
     assert (second.returncode, b"another process is writing it" in said) == (2, True), said
     assert first.wait(60) == 0
-    assert [r["id"] for r in rows(tmp_path / "out.jsonl")] == list(range(200))
+    assert [r["id"] for r in rows(tmp_path / "out.jsonl")] == list(range(400))
     assert not list(tmp_path.glob(".*"))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from faith_dspy.cli.options import (
     LM,
     APIBase,
+    Details,
     Json,
     JudgeSource,
     Labels,
@@ -66,9 +68,13 @@ def agree(
     experiment: Annotated[
         str | None, typer.Option("--experiment", help="MLflow experiment of --track.", show_default="faithfulness")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write one HTML page of the disagreements, worst first.")
+    ] = None,
+    details: Details = False,
     as_json: Json = False,
 ) -> None:
-    """Measure how far a judge agrees with human labels it was not tuned on.
+    """Measure how far a judge agrees with human labels it was not tuned on, and list where it does not, worst first.
 
     With --unlabelled, also estimate the share of faithful answers in that traffic, by prediction-powered inference from
     the few labels and the judge's scores; LABELS must then be a random sample of the same traffic.
@@ -83,8 +89,11 @@ def agree(
     Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree labels.jsonl --judge models:/faithfulness@champion
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
+    from faith_dspy.io.files import check_writable
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
 
+    if html is not None:
+        check_writable(html)
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
@@ -99,8 +108,11 @@ def agree(
     the_judge.preflight()
     from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
     from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
-    from faith_dspy.report.agreement import agreement_tables
+    from faith_dspy.optimize.reporting.headline import of_judge
+    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
+    from faith_dspy.report.html import write_html
     from faith_dspy.report.tables import Table
+    from faith_dspy.report.wording import described
 
     if run is not None:
         ignore_cache(the_judge)
@@ -119,15 +131,24 @@ def agree(
         minimum=minimum,
         max_shift=max_drift,
     )
+    wrong, who = disagreements(examples, judged), described(the_judge)
+    assert report.agreement.answers is not None  # else there is no report
+    three = of_judge(the_judge, judge, report.agreement.answers, seen=seen > 0)
     document = report.agreement.to_json() | {
+        "in_three_lines": three.notes,
+        "disagreements": [{"id": e.id, "faithful": e.label, "probability": j.ranking} for e, j in wrong],
         "usage": report.usage.model_dump(),
+        "replayed": report.replayed.model_dump(),
+        "judge": who,
+        "version": metadata.version("faith_dspy"),
+        "at": report.at,
         "label_set_hash": labels_hash,
         "unscored": dict(unscored),
         "tuned_on_these_labels": seen > 0,
         "answers_of_its_study": seen,
         "alarms": report.alarms,
     }
-    tables = agreement_tables(report.agreement, report.usage, len(examples))
+    tables = [three, disagreements_table(wrong)]
     if unscored:
         tables.append(Table("Unscored", notes=tuple(f"{n} {reason}" for reason, n in unscored.most_common())))
     if seen:
@@ -136,6 +157,8 @@ def agree(
             "with people."
         )
         tables.append(Table("Warning", notes=(warning,)))
+    if details:
+        tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), who)
     if report.prevalence is not None:
         document["traffic"] = report.prevalence.model_dump(mode="json")
         tables.append(traffic_table(report.prevalence))
@@ -147,6 +170,10 @@ def agree(
         print_json(document)
     else:
         print_tables(tables)
+    if html is not None:
+        records = [{"id": e.id, **_record(e), "faithful": e.label} for e, _ in wrong]
+        title = f"{len(wrong)} disagreements with {labels.name}, worst first"
+        write_html(zip(records, (j for _, j in wrong), strict=True), html, title=title, judge=who)
     if run is not None:
         run.log(report)
     fail(report.alarms)
@@ -157,10 +184,13 @@ def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> lis
     from faith_dspy.lm import metered
     from faith_dspy.report.terminal import TerminalView
 
-    records = ({"question": e.question, "context": e.context, "answer": e.answer} for e in examples)
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream(records):
+        for judgment in judge.stream(map(_record, examples)):
             out.append(judgment)
             advance(1)
     return out
+
+
+def _record(example: LabelledExample) -> dict[str, Any]:
+    return {"question": example.question, "context": example.context, "answer": example.answer}

@@ -97,6 +97,7 @@ def judge(
     from faith_dspy.io.records import count_lines
     from faith_dspy.report.html import write_html
     from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.report.wording import described
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
@@ -112,7 +113,7 @@ def judge(
         return
     try:
         if html:
-            write_html(tally.shown.values(), html, total=tally.rows)
+            write_html(tally.shown.values(), html, total=tally.rows, judge=described(the_judge))
             if len(tally.shown) < tally.rows:
                 typer.echo(
                     f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.", err=True

@@ -12,6 +12,7 @@ import typer
 
 from faith_dspy.cli import labels, model, study
 from faith_dspy.cli.agree import agree
+from faith_dspy.cli.demo import demo
 from faith_dspy.cli.judge import judge
 from faith_dspy.cli.options import SETTINGS, drop_stdout
 from faith_dspy.cli.stress import stress
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )
-for command in (tune, judge, agree, stress):
+for command in (demo, tune, judge, agree, stress):
     app.command()(command)
 app.add_typer(labels.app, name="labels")
 app.add_typer(study.app, name="study")

@@ -71,6 +71,7 @@ MaxFlips = Annotated[
     typer.Option("--max-flips", help="Exit 1 when a kind of injection flips a larger share of verdicts.", min=0, max=1),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
+Details = Annotated[bool, typer.Option("--details", help="Everything else that was measured, below the three lines.")]
 TrackingURI = Annotated[
     str | None,
     typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import SETTINGS, Json, TrackingURI, print_json, print_tables
-from faith_dspy.errors import InputError
+from faith_dspy.cli.options import SETTINGS, Details, Json, TrackingURI, print_json, print_tables
 
 app = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
 
@@ -20,36 +18,34 @@ SOURCES = "Folder of an exported judge, a study.json, or the id of a study or of
 def show(
     source: Annotated[str, typer.Argument(metavar="STUDY", help=SOURCES)],
     tracking_uri: TrackingURI = None,
+    details: Details = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a study found: its tables and verdicts, or the card of an exported judge.
+    """Show what a study found, in three lines; with --details all its tables.
 
     Example: faith-dspy study show judges/mine
     """
-    if Path(source).is_dir():
-        from faith_dspy.artifact import load_judge
+    from faith_dspy.optimize.tracking.archive import STUDY_FILE, read_study
 
-        found = load_judge(source)
-        if as_json:
-            print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
-            return
-        from faith_dspy.optimize.tracking.archive import read_study
-
-        with suppress(InputError):  # made by hand, or by another version: it has its card
-            print_study(read_study(source))
-            return
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        Console().print(Markdown((Path(source) / "CARD.md").read_text(encoding="utf-8")))
+    if (folder := Path(source)).is_dir() and (as_json or not (folder / STUDY_FILE).is_file()):
+        _show_judge(folder, as_json)
         return
-    from faith_dspy.optimize.tracking.archive import read_study
-
     result = read_study(source, tracking_uri)
     if as_json:
         print_json(study_json(result))
     else:
-        print_study(result)
+        print_study(result, details)
+
+
+def _show_judge(folder: Path, as_json: bool) -> None:
+    """What an exported judge says of itself: the card, or as JSON all but the answers that loading it reproduces."""
+    from faith_dspy.artifact import load_judge
+
+    found = load_judge(folder)
+    if as_json:
+        print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
+    else:
+        typer.echo((folder / "CARD.md").read_text(encoding="utf-8"))
 
 
 @app.command("compare")
@@ -92,11 +88,12 @@ def rollback(tracking_uri: TrackingURI = None) -> None:
     typer.echo(rollback(tracking_uri=tracking_uri))
 
 
-def print_study(result: Any) -> None:
-    """A study's tables on stdout."""
+def print_study(result: Any, details: bool) -> None:
+    """A study in three lines on stdout, and its tables below them."""
+    from faith_dspy.optimize.reporting.headline import of_study
     from faith_dspy.optimize.reporting.tables import study_tables
 
-    print_tables(study_tables(result))
+    print_tables([of_study(result), *(study_tables(result) if details else ())])
 
 
 def study_json(result: Any) -> Any:

@@ -10,6 +10,7 @@ import typer
 from faith_dspy.cli.options import (
     LM,
     APIBase,
+    Details,
     Experiment,
     Json,
     MaxFlips,
@@ -84,6 +85,7 @@ def tune(
         typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the untuned judge."),
     ] = False,
     max_flips: MaxFlips = None,
+    details: Details = False,
     as_json: Json = False,
 ) -> None:
     """Tune a judge on human labels; track every variant in MLflow; export the champion.
@@ -140,13 +142,11 @@ def tune(
     if as_json:
         print_json(study_json(result))
     else:
-        print_study(result)
+        print_study(result, details)
+        stopped = "" if result.finished else "Stopped early: the champion is the best of what was finished.\n"
         typer.echo(
-            f"\nThe champion is in {result.judge_dir} (CARD.md says what it is worth).\n"
-            f"  judge with it   faith-dspy judge ANSWERS.jsonl --judge {result.judge_dir}\n"
-            f'  in code         load_judge("{result.judge_dir}")(question=…, context=[…], answer=…)\n'
-            f"  measure again   faith-dspy agree LABELS.jsonl --judge {result.judge_dir}\n"
-            "  see every run   make ui"
+            f"\n{stopped}{result.registered}\nThe champion is in {result.judge_dir}. "
+            f"Everything: faith-dspy study show {result.judge_dir} --details"
         )
     untuned = result.comparisons["untuned"]
     fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])

@@ -57,6 +57,7 @@ class JudgedRow(BaseModel):
     score: float | None = None
     faithful: bool | None = None
     probability: float | None = None
+    threshold: float | None = None
     level: str | None = None
     needs_review: bool | None = None
     unscored: str | None = None
@@ -95,11 +96,11 @@ def _row(judgment: Judgment) -> dict[str, Any]:
 
 
 RESULT_TYPE = (
-    "struct<judgment struct<score double, faithful boolean, probability double, level string, needs_review boolean, "
-    "unscored string, detail string, verdict_counts struct<fully_supported long, partially_supported long, "
-    "no_evidence long, contradictory long, not_supported long, unjudged long>, statements string, "
-    "usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, seconds double, "
-    "dollars double>>>"
+    "struct<judgment struct<score double, faithful boolean, probability double, threshold double, level string, "
+    "needs_review boolean, unscored string, detail string, verdict_counts struct<fully_supported long, "
+    "partially_supported long, no_evidence long, contradictory long, not_supported long, unjudged long>, "
+    "statements string, usage struct<calls long, prompt_tokens long, cached_tokens long, output_tokens long, "
+    "seconds double, dollars double>>>"
 )
 """For ``mlflow.pyfunc.spark_udf(…, result_type=RESULT_TYPE, params={"nested": True})``: one field, ``judgment``, that
 holds a `JudgedRow`. Without nesting, MLflow 3.17 turns null texts into 'nan' and null booleans into false as soon as

@@ -164,7 +164,7 @@ class MeteredLM(dspy.LM):
         if call := _current.get():
             usage = _usage_of(entry)
             seconds = 0.0 if call.replayed else time.perf_counter() - call.started
-            dollars = 0.0 if self.endpoint.sha256 else entry.get("cost")
+            dollars = 0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
             call.usage = usage.model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
         self.history.append(entry)
         del self.history[:-_HISTORY]

@@ -66,6 +66,7 @@ def serve(file: ModelFile, num_ctx: int | None = None) -> EmbeddedServer:
         for (sha256, window), server in _running.items():
             if sha256 == file.sha256 and num_ctx in (None, window):
                 return server
+        sys.stderr.write(f"Starting the embedded model {file.model_name}: a few seconds, once in this process.\n")
         server = start(file, num_ctx=num_ctx or DEFAULT_CONTEXT)
         _running[file.sha256, server.num_ctx] = server
         return server

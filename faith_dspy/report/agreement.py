@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
-from faith_dspy.report.numbers import NONE, each, estimate
+from faith_dspy.report.numbers import NONE, each, estimate, number
 from faith_dspy.report.tables import Table, table_of
+from faith_dspy.report.wording import signed
 
 if TYPE_CHECKING:
-    from faith_dspy.schema import Usage
+    from collections.abc import Sequence
+
+    from faith_dspy.schema import Judgment, LabelledExample, Usage
     from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
 
 _METRICS = {
@@ -24,8 +28,10 @@ _METRICS = {
 }
 
 
-def agreement_tables(found: JudgeAgreement, usage: Usage, answers: int) -> list[Table]:
-    """Agreement on answers, statements and evidence, and what judging so many answers cost."""
+def agreement_tables(
+    found: JudgeAgreement, usage: Usage, replayed: Usage, answers: int, judge: str | None = None
+) -> list[Table]:
+    """Agreement on answers, statements and evidence, what judging so many answers cost, and who judged."""
     levels = {k: a for k, a in (("answers", found.answers), ("statements", found.statements)) if a is not None}
     rows = [(name, *(estimate(getattr(a, field, None)) for a in levels.values())) for name, field in _METRICS.items()]
     rows = [row for row in rows if set(row[1:]) != {NONE}]
@@ -43,11 +49,41 @@ def agreement_tables(found: JudgeAgreement, usage: Usage, answers: int) -> list[
         metrics = (("precision", e.precision), ("recall", e.recall), ("F1", e.f1))
         columns = {"": lambda m: m[0], "chunk ids": lambda m: estimate(m[1])}
         tables.append(table_of(f"Evidence of {e.n} labelled statements", columns, metrics))
+    whole = usage + replayed
     cost = (
-        f"{each(usage.computed_tokens, answers)} prompt tokens that were not cached, "
-        f"{each(usage.output_tokens, answers)} completion tokens, {each(usage.seconds, answers)} seconds."
+        f"{each(whole.computed_tokens, answers)} prompt tokens that were not cached, "
+        f"{each(whole.output_tokens, answers)} completion tokens, {each(whole.seconds, answers)} seconds."
     )
-    return [*tables, Table("Cost of an answer", notes=(cost,))]
+    again = f"{replayed.calls} of {whole.calls} calls were taken from the cache: no seconds, and not paid again."
+    notes = (cost, *([again] if replayed.calls else []))
+    return [*tables, Table("Cost of an answer", notes=notes, caption=signed(judge))]
+
+
+def disagreements(
+    examples: Sequence[LabelledExample], judgments: Sequence[Judgment]
+) -> list[tuple[LabelledExample, Judgment]]:
+    """The answers that people and judge call differently, worst first: the farther from its threshold the judge is."""
+    pairs = zip(examples, judgments, strict=True)
+    wrong = [(e, j) for e, j in pairs if None not in (e.label, j.faithful) and e.label != j.faithful]
+    return sorted(wrong, key=lambda pair: _sure(pair[1]), reverse=True)
+
+
+def _sure(judgment: Judgment) -> float:
+    threshold = 0.5 if judgment.threshold is None else judgment.threshold
+    return 0.0 if judgment.ranking is None else abs(judgment.ranking - threshold)
+
+
+def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10) -> Table:
+    """The worst of them, in a line or two each."""
+    columns = {
+        "people": lambda d: "faithful" if d[0].label else "unfaithful",
+        "judge": lambda d: number(d[1].ranking),
+        "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
+        "id": lambda d: d[0].id,
+    }
+    more = f", the {most} worst" if len(found) > most else ""
+    caption = "People’s label; the judge’s probability that the answer is faithful. It says the opposite."
+    return table_of(f"{len(found)} disagreements{more}", columns, found[:most], caption=caption if found else "")
 
 
 def _scored(a: Agreement) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import check_record
-from faith_dspy.report.wording import UNJUDGED, WORDING
+from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, signed, supported
 from faith_dspy.schema import Judgment, Unscored
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Chunk, StatementVerdict
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_SHOWN = {"text", "confidence", "supporting_chunk_ids", "quotes", "reason", "error"}
-"""What the page shows of a statement, beside its verdict."""
+_HEAD = {"score", "faithful", "probability", "threshold", "statement_threshold", "level", "unscored", "detail"}
+"""What the page shows of a judgment, beside its statements."""
+_SHOWN = {"text", "confidence", "supporting_chunk_ids", "quotes"}
+"""What the page shows of a statement, beside its verdict and the grounds for it."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -41,13 +43,15 @@ def write_html(
     *,
     title: str = "Faithfulness",
     total: int | None = None,
+    judge: str | None = None,
 ) -> None:
     """Write judgments as one HTML page that needs no network.
 
     A judgment does not hold question and context. To show them, give it with its record: a mapping with ``question``,
-    ``context`` and ``answer``, or ``conversation``, as `Judge.stream` takes it. A judgment alone shows the sentences of
-    its answer. A record that cannot be read is shown with the reason, and never ends the run. ``total``: number of all
-    judgments, where the items are only the first of them.
+    ``context`` and ``answer``, or ``conversation``, as `Judge.stream` takes it; ``faithful`` is people's label. A
+    judgment alone shows the sentences of its answer. A record that cannot be read is shown with the reason, and never
+    ends the run. ``total``: number of all judgments, where the items are only the first of them. ``judge``: who judged,
+    for the last line.
     """
     rows: list[str] = []
     judgments: list[Judgment] = []
@@ -67,6 +71,7 @@ def write_html(
         "script": script,
         "script_hash": csp_hash(script),
         "data": data,
+        "signed": html.escape(signed(judge)),
     }
     write_file(Path(path), _SLOT.sub(lambda slot: slots[slot[1]], page))
 
@@ -118,10 +123,13 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         "question": question if question and question.strip() else None,
         "bare": record is None,
         "notes": notes,
-        **judgment.model_dump(mode="json", include={"score", "faithful", "probability", "level", "unscored", "detail"}),
+        **judgment.model_dump(mode="json", include=_HEAD),
+        "supported": supported(judgment),
+        "people": (record or {}).get("faithful"),
         "parts": _parts(answer, judgment),
         "statements": [
-            s.model_dump(mode="json", include=_SHOWN) | {"verdict": _verdict(s)} for s in judgment.statements
+            s.model_dump(mode="json", include=_SHOWN) | {"verdict": _verdict(s), "reason": grounds(s)}
+            for s in judgment.statements
         ],
         "chunks": [
             {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)} for c in chunks if c.text.strip()

@@ -51,6 +51,11 @@ def each(total: float, n: int) -> str:
     return f"{total / n:.0f}" if total / n >= 100 else f"{total / n:.1f}"
 
 
+def roughly(n: int) -> str:
+    """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
+    return "a few" if n < 10 else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+
+
 def capitalised(sentence: str) -> str:
     """The sentence with a capital at its beginning, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]

@@ -60,22 +60,29 @@
     const [symbol, name] = OUTCOMES[kind];
     const label = item.unscored ? `${name}: ${words(item.unscored)}` : name;
     const line = el("div", { class: `finding ${kind}` }, el("span", { class: "badge" }, mark(symbol), label));
-    if (item.score != null) {
-      const level = el("i");
-      level.style.width = `${100 * item.score}%`;
-      line.append(el("span", {}, `score ${item.score.toFixed(2)}`, el("span", { class: "meter", "aria-hidden": "true" }, level)));
+    const decides = item.probability ?? item.score; // what `faithful` was decided by
+    if (decides != null) {
+      const level = el("i"), pass = item.threshold != null && el("u");
+      level.style.width = `${100 * decides}%`;
+      if (pass) pass.style.left = `${100 * item.threshold}%`;
+      line.append(el("span", {}, item.probability != null ? "probability " : "score ", el("b", {}, decides.toFixed(2)),
+        limit(item.threshold), el("span", { class: "meter", "aria-hidden": "true" }, level, pass)));
+      const score = item.probability != null && `score ${item.score.toFixed(2)}`;
+      const counted = [item.supported, score].filter(Boolean).join(", ");
+      if (counted) line.append(el("span", {}, counted));
+      line.append(text("span", "level", item.level));
     }
-    if (item.probability != null) line.append(el("span", {}, `probability ${item.probability.toFixed(2)}`));
-    if (item.level != null) line.append(text("span", "level", item.level));
+    if (typeof item.people === "boolean") line.append(el("span", {}, "people: ", el("b", {}, OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase())));
     line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));
     return line;
   };
 
+  const limit = (threshold) => threshold != null && ` (threshold ${threshold.toFixed(2)})`;
   const statement = (item, index, written) => {
     const found = item.statements[index];
     const [symbol, name] = VERDICTS[found.verdict];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    if (found.confidence != null) line.append(el("span", {}, `probability of support ${found.confidence.toFixed(2)}`));
+    if (found.confidence != null) line.append(el("span", {}, `probability of support ${found.confidence.toFixed(2)}`, limit(item.statement_threshold)));
     if (found.supporting_chunk_ids.length) {
       const chips = found.supporting_chunk_ids.map((id) => {
         const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
@@ -86,7 +93,6 @@
     return el("li", { class: `statement ${found.verdict}` }, line,
       found.text.trim() !== written && text("p", "text", found.text),
       found.reason && text("p", "reason", found.reason),
-      found.error && text("p", "reason", found.error),
       ...found.quotes.map((quote) => text("blockquote", "", quote)));
   };
 

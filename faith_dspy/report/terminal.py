@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from faith_dspy.report.wording import UNJUDGED, WORDING
+from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, supported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,11 +45,14 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     else:
         head = Text()
         head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
-        head.append(f"   score {judgment.score:.2f}", style="bold")
         if judgment.probability is not None:
-            head.append(f"   probability {judgment.probability:.2f}")
+            head.append(f"   probability {judgment.probability:.2f}{_threshold(judgment.threshold)}", style="bold")
         if judgment.level is not None:
             head.append(f"   {judgment.level}", style="dim")
+        by_score = judgment.threshold if judgment.probability is None else None
+        counted = f"{supported(judgment)}{_threshold(judgment.statement_threshold)}"
+        head.append(f"\n{counted}   " if judgment.statements else "   ")
+        head.append(f"score {judgment.score:.2f}{_threshold(by_score)}")
     if judgment.detail:
         head.append(f" – {judgment.detail}", style="dim")
     table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
@@ -65,18 +68,27 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
         confidence = "" if s.confidence is None else f"{s.confidence:.2f}"
         table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
-        for said in filter(None, (s.reason, s.error)):
+        if said := grounds(s):
             table.add_row("", "", Text(said, style="italic dim"), "")
-    u = judgment.usage
-    cost = Text(
-        f"{u.calls} call{'s' * (u.calls != 1)} · {u.prompt_tokens} prompt tokens ({u.cached_tokens} cached), "
-        f"{u.output_tokens} completion tokens · {u.seconds:.1f} s"
-        if u.calls
-        else "no LM calls",
-        style="dim",
-    )
+    cost = Text(_cost(judgment), style="dim")
     parts: list[RenderableType] = [head, table] if judgment.statements else [head]
     return Panel(Group(*parts, cost), expand=False)
+
+
+def _threshold(value: float | None) -> str:
+    return "" if value is None else f" (threshold {value:.2f})"
+
+
+def _cost(judgment: Judgment) -> str:
+    u, again = judgment.usage, judgment.replayed.calls
+    replayed = [f"{again} repl{'ies' if again != 1 else 'y'} from the cache"] if again else []
+    if not u.calls:
+        return " · ".join(["no LM calls", *replayed])
+    calls, tokens = (
+        f"{u.calls} call{'s' * (u.calls != 1)}",
+        f"{u.prompt_tokens} prompt tokens ({u.cached_tokens} cached)",
+    )
+    return " · ".join([calls, f"{tokens}, {u.output_tokens} completion tokens", f"{u.seconds:.1f} s", *replayed])
 
 
 def render(judgment: Judgment) -> str:

@@ -1,6 +1,14 @@
-"""How a verdict is written, in the terminal and on the HTML page."""
+"""How a judgment is put into words, in the terminal and on HTML pages alike."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from datetime import date
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment, StatementVerdict
 
 UNJUDGED = "unjudged"
 
@@ -22,3 +30,35 @@ WORDING = {
     "fully_supported": Wording("✓", "supported", "green"),
 }
 """By verdict, the worst first: a sentence is coloured by the first that one of its statements has."""
+
+
+def supported(judgment: Judgment) -> str:
+    """What the score counts: ``1 of 2 statements supported``; nothing without statements."""
+    n = len(judgment.statements)
+    return f"{judgment.supported} of {n} statement{'s' * (n != 1)} supported" if n else ""
+
+
+def grounds(statement: StatementVerdict) -> str | None:
+    """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell."""
+    if said := statement.reason or statement.error:
+        return said
+    if statement.missing is None:
+        return None
+    words = f"not in the context: {', '.join(statement.missing)}" if statement.missing else ""
+    if statement.is_supported:
+        return f"supported in other words; {words}"
+    return words or "the context has its words, but does not say this with them"
+
+
+def described(judge: Judge) -> str:
+    """A judge in one line: what it was tuned on, its LMs, and the beginning of its fingerprint."""
+    made = judge.manifest
+    tuned = f"{made['variant']}, tuned on {made['labels_file']}" if "variant" in made else "untuned judge"
+    lms = ", then ".join(j.lm_name if j.asks_lm else "lexical features" for j in judge.chain)
+    return f"{tuned} · {lms} · fingerprint {judge.fingerprint[:8]}"
+
+
+def signed(judge: str | None = None) -> str:
+    """The line under every report: judge, version and date."""
+    who = f"Judge: {judge} · " if judge else ""
+    return f"{who}faith_dspy {metadata.version('faith_dspy')} · {date.today():%Y-%m-%d}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.context import index_context
 from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
-from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, best_chunks, lexical_features
+from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, best_chunks, lexical_features, missing_words
 from faith_dspy.text.sentences import carries_statement, declines, sentences
 from faith_dspy.text.visible import has_words
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]."""
+_WORTH = 0.5
+"""An answer that asserts nothing passes with this score, if the user's policy gives it one."""
 
 
 def unverified(answer: str) -> RawJudgment:
@@ -103,33 +105,36 @@ def score_answer(
     ]
     statements = tuple(statement for statement, _, _ in found)
 
-    def outcome(unjudged: Verdict) -> tuple[float, float | None, bool]:
-        """Score, probability, and whether the answer passes, if every unjudged statement had that verdict."""
+    def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
+        """Score, probability, threshold, and whether the answer passes, if every unjudged statement had that
+        verdict."""
         value, threshold = score((s.verdict for s in statements), config, unjudged), config.threshold
         if config.verdicts == "five_level" and verdicts[0].level is not None:
             value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
         if classifier is not None:
             probability = classifier.probability(judged, unjudged=float(unjudged.is_supported))
             if probability is not None:
-                return value, probability, probability >= classifier.threshold
+                return value, probability, classifier.threshold, probability >= classifier.threshold
         if threshold is not None:
-            return value, None, value >= threshold
-        return value, None, all((s.verdict or unjudged).is_supported for s in statements)
+            return value, None, threshold, value >= threshold
+        return value, None, None, all((s.verdict or unjudged).is_supported for s in statements)
 
     detail, undecided, reason = None, False, failure(raw_judgment)
     if reason is not None:
         errors = [v.error for v in verdicts if v.verdict is None]
         detail = f"{len(errors)} of {len(verdicts)} statements could not be judged; the first: {errors[0]}"
-        undecided = outcome(Verdict.FULLY_SUPPORTED)[2]
+        undecided = outcome(Verdict.FULLY_SUPPORTED)[-1]
         if len(errors) == len(verdicts) or (undecided and config.unjudged == "unscored"):
             nothing = unscored(reason, detail, raw_judgment, statements)
             return nothing.model_copy(update={"needs_review": True if config.unjudged == "review" else None})
-    value, probability, passes = outcome(Verdict.NOT_SUPPORTED)
+    value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
     close = None if classifier is None or probability is None else classifier.needs_review(probability)
     return Judgment(
         score=value,
         faithful=passes and reason is None,
         probability=probability,
+        threshold=threshold,
+        statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
         level=level(value if probability is None else probability),
         needs_review=undecided or close,
         statements=statements,
@@ -138,7 +143,8 @@ def score_answer(
         dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
         detail=detail,
-        usage=raw_judgment.usage,
+        usage=raw_judgment.paid,
+        replayed=raw_judgment.replayed,
     )
 
 
@@ -148,7 +154,7 @@ def _statement(
     """The statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
 
     Only supported and contradicted statements have evidence. A supported one without any gets the chunks that share
-    its words.
+    its words; one without evidence the words that the context lacks.
     """
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
@@ -158,6 +164,7 @@ def _statement(
     elif verdict is not Verdict.CONTRADICTORY:
         ids, spans = (), ()
     texts = {c.id: c.text for c in context} if spans else {}
+    lacking = missing_words(raw.text, index_context(context, question)) if verdict and not ids else None
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
@@ -166,6 +173,7 @@ def _statement(
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
         reason=raw.reason,
+        missing=lacking,
         error=raw.error,
         **fields,
     )
@@ -194,7 +202,8 @@ def unscored(
         detail=detail,
         sentences=raw_judgment.sentences,
         statements=statements,
-        usage=raw_judgment.usage,
+        usage=raw_judgment.paid,
+        replayed=raw_judgment.replayed,
     )
 
 
@@ -219,9 +228,11 @@ def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudg
         return unscored(reason, why, raw_judgment)
     return Judgment(
         score=worth,
-        faithful=worth >= 0.5,
+        faithful=worth >= _WORTH,
+        threshold=_WORTH,
         level=level(worth),
         detail=f"{reason.value}: scored {worth:g} by policy",
         sentences=raw_judgment.sentences,
-        usage=raw_judgment.usage,
+        usage=raw_judgment.paid,
+        replayed=raw_judgment.replayed,
     )

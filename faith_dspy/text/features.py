@@ -231,6 +231,12 @@ def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
+def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
+    """The words, names and numbers of a statement that the context does not contain, as written, each once."""
+    compared = Comparison(statement, indexed)
+    return tuple(dict.fromkeys(t.raw for t in content_tokens(compared.tokens) if t.key in compared.novel))
+
+
 LENGTH_FEATURES = ("answer_words", "answer_sentences", "answer_words_per_sentence")
 """Features of the length baseline: length is no evidence, and the classifier may not use it."""
 

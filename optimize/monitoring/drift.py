@@ -115,7 +115,9 @@ class DriftReport(_Frozen):
     label_set_hash: str
     agreement: JudgeAgreement
     usage: Usage
-    """Of judging the labelled answers."""
+    """What was paid for judging the labelled answers."""
+    replayed: Usage = Usage()
+    """Replies taken from the cache, not in `usage`."""
     verdicts: tuple[AnchorVerdict, ...]
     """Ordered by id."""
     prevalence: Prevalence | None = None
@@ -220,6 +222,7 @@ def drift_report(
         label_set_hash=labels_hash,
         agreement=agreement,
         usage=sum((j.usage for j in judgments), Usage()),
+        replayed=sum((j.replayed for j in judgments), Usage()),
         verdicts=tuple(verdicts),
         prevalence=faithful_share([v.label for v in verdicts], [v.score for v in verdicts], scores) if scores else None,
         changes=tuple(changes),

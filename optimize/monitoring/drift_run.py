@@ -98,6 +98,6 @@ def _metrics(report: DriftReport) -> dict[str, float | None]:
         "alarms": len(report.alarms),
         "flips": len(report.flips) if report.changes else None,
         "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
-        **usage_metrics("cost", report.usage, len(report.verdicts)),
+        **usage_metrics("cost", report.usage + report.replayed, len(report.verdicts)),
         **{f"shift/anchor_since_{c.since}": c.distance for c in report.changes},
     }

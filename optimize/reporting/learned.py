@@ -10,7 +10,7 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from faith_dspy.optimize.reporting import classifier_tables, tables
+from faith_dspy.optimize.reporting import classifier_tables, headline, tables
 from faith_dspy.optimize.reporting.markdown import as_text
 from faith_dspy.report.html import csp_hash
 from faith_dspy.report.numbers import number
@@ -43,6 +43,7 @@ def write_learned(result: StudyResult) -> str:
         result=result,
         champion=variant,
         test=tables.testset_table(result),
+        three=headline.of_study(result).notes,
         notes=result.notes,
         prompts=_prompts(variant),
         instructions=classifier_tables.instructions_table(variant),

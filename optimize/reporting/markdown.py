@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting import classifier_tables, tables
+from faith_dspy.optimize.reporting import classifier_tables, headline, tables
 from faith_dspy.report.numbers import each, estimate
 from faith_dspy.report.tables import Table, markdown
 
@@ -36,8 +36,18 @@ def card(result: StudyResult) -> str:
         tables.costs_table(result),
         limits,
     )
-    tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash})."
-    return f"# Faithfulness judge\n\n{_how_it_judges(result)} {tuned}\n\n" + markdown(t for t in sections if t)
+    tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash}). {_signature(result)}"
+    return f"# Faithfulness judge\n\n{_three(result)}\n\n{_how_it_judges(result)} {tuned}\n\n" + markdown(
+        t for t in sections if t
+    )
+
+
+def _three(result: StudyResult) -> str:
+    return "\n".join(f"- {line}" for line in headline.of_study(result).notes)
+
+
+def _signature(result: StudyResult) -> str:
+    return f"Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
 
 
 def _how_it_judges(result: StudyResult) -> str:
@@ -56,30 +66,23 @@ def _how_it_judges(result: StudyResult) -> str:
 
 
 def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
-    """The study's description in MLflow: the result, where to look, then the tables.
+    """The study's description in MLflow: the three lines, where to look, then the main tables.
 
     ``model``: its name in the registry, None where it was not registered. ``here``: address of its run in MLflow.
     """
-    tested = result.tested("champion").agreement
-    sections = (
-        tables.verdict(result),
-        tables.testset_table(result),
-        tables.statements_table(result),
-        tables.groups_table(result),
-        tables.variants_table(result),
-        tables.costs_table(result),
-    )
+    sections = (tables.testset_table(result), tables.statements_table(result), tables.variants_table(result))
     in_code = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
     return (
-        f"**★ {result.champion}**: balanced accuracy {estimate(tested.balanced_accuracy)} on {tested.n} answers of the "
-        f"testset.\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"
-        f"Judge: `{result.judge_dir}`, also under *Artifacts* in `judge/`.{in_code}"
+        f"{_three(result)}\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"
+        f"Champion: ★ {result.champion}, `{result.judge_dir}`, also under *Artifacts* in `judge/`.{in_code} "
+        f"{_signature(result)}"
     )
 
 
 def _links(result: StudyResult, model: str | None, here: str) -> str:
     """To what opens in place on MLflow's pages."""
     found = {
+        "all tables": f"{here}/artifacts/details.md",
         "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
         "ROC curves": f"{here}/artifacts/roc.png",
         "every test answer": f"{here}/artifacts/test/champion/predictions.csv",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from faith_dspy.errors import need
 from faith_dspy.optimize.results import Comparison, Difference
+from faith_dspy.report.numbers import roughly
 from faith_dspy.scoring.metrics import metric_values
 from faith_dspy.scoring.statistics import resample_weights
 
@@ -163,8 +164,7 @@ def _verdict(
         return "not shown better", None, f"{start} At a difference this close to 0 no number of labels would tell."
     z = NormalDist().inv_cdf(0.975)
     more = max(1, math.ceil(n * (z * d.standard_error / d.value) ** 2 - n))
-    rough = "a few" if more < 10 else f"about {int(float(f'{more:.1g}' if more < 100 else f'{more:.2g}')):,}"
-    end = f"If the difference stays, {rough} more answers to test on have an even chance to tell."
+    end = f"If the difference stays, {roughly(more)} more answers to test on have an even chance to tell."
     return "not shown better", more, f"{start} {end}"
 
 

@@ -12,13 +12,13 @@ from faith_dspy.artifact import exported_files
 from faith_dspy.optimize.reporting.learned import write_learned
 from faith_dspy.optimize.reporting.markdown import prompts_markdown, study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
-from faith_dspy.optimize.reporting.tables import predictions_table
+from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
 from faith_dspy.optimize.tracking.metrics import agreement_metrics, result_metrics, study_metrics, usage_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register
 from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, log_batch, mlflow_errors, quiet, reason, redacted
 from faith_dspy.optimize.tracking.traces import log_study_traces
-from faith_dspy.report.tables import csv_text
+from faith_dspy.report.tables import csv_text, markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,6 +149,7 @@ class MlflowTracker:
             self.client.log_figure(self.run_id, figure, name)
         self.client.log_text(self.run_id, study_json(result), STUDY_FILE)
         self.client.log_text(self.run_id, write_learned(result), "learned.html")
+        self.client.log_text(self.run_id, markdown(study_tables(result)), "details.md")
         folder = Path(result.judge_dir)
         for path in exported_files(folder):
             self.client.log_artifact(self.run_id, str(path), ("judge" / path.relative_to(folder)).parent.as_posix())

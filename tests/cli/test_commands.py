@@ -213,6 +213,25 @@ def test_agree_as_json(run, at, tmp_path):
     assert found["tuned_on_these_labels"] is False
 
 
+def test_agree_lists_the_disagreements(run, at, tmp_path):
+    """Three lines, then what people and judge call differently; the same as a page; the metrics with --details."""
+    source, page = jsonl(tmp_path / "labels.jsonl", *LABELS), tmp_path / "wrong.html"
+    code, out, err = run("agree", source, *at, "--html", page)
+    assert code == 0, err
+    assert out.startswith("In three lines\n• Agreement: balanced accuracy .75")
+    assert re.search(r"1 disagreements?\n.*\nfaithful +\.40 +It holds much\.", out)
+    assert "Cohen" not in out
+    text = page.read_text(encoding="utf-8")
+    assert "1 disagreements with labels.jsonl, worst first" in text
+    assert '"people":true' in text
+    assert "It is red." not in text.partition('id="data"')[2].partition("</script>")[0]
+    found = json.loads(run("agree", source, *at, "--json")[1])
+    assert [(d["faithful"], round(d["probability"], 2)) for d in found["disagreements"]] == [(True, 0.4)]
+    assert len(found["in_three_lines"]) == 3
+    assert (found["usage"]["calls"], found["replayed"]["calls"]) == (0, 4)
+    assert "Cohen" in run("agree", source, *at, "--details")[1]
+
+
 def test_agree_names_what_it_could_not_score_and_what_the_study_knew(run, judge_at, server, tmp_path):
     """Reasons with their counts, and how many of the answers were in the study, whatever else the file holds."""
     judge, _ = judge_at(server)
@@ -411,7 +430,7 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
 
 
 def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
-    """Exit 1, after the tables, with the kinds of injection that flipped, and with --require-better the comparison."""
+    """Exit 1, after the three lines, with the injections that flipped, and with --require-better the comparison."""
     from made import rows, study
 
     held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",))
@@ -419,7 +438,7 @@ def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
     monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
     code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60", "--max-wait", "5")
     assert (code, given["max_flips"], given["timeout"], given["max_wait"]) == (1, 0.05, 60, 5)
-    assert "Verdict" in out
+    assert "In three lines" in out
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]
 

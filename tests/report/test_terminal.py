@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from faith_dspy.report.terminal import TerminalView, judgment_view
+from faith_dspy.report.wording import described, signed
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def judged(*found: dict[str, Any], **fields: Any) -> Judgment:
@@ -21,7 +26,7 @@ def judged(*found: dict[str, Any], **fields: Any) -> Judgment:
 def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
     monkeypatch.setenv("COLUMNS", "100")
-    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
+    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[3:9]
     assert [(line[3], line[4:-1].split("blue.")[1].strip()) for line in lines] == [
         ("✓", ""),
         ("◐", "partly supported"),
@@ -54,7 +59,7 @@ def test_a_judgment_in_words() -> None:
     assert "unscored: abstained – the answer only declines to answer" in view
     assert "no LM calls" in view
     view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
-    for said in ("not faithful   score 0.50 – 1 of 1 could not", "no label", "1 call · 9 prompt tokens (0 cached)"):
+    for said in ("0 of 1 statement supported   score 0.50 – 1 of 1", "no label", "1 call · 9 prompt tokens (0 cached)"):
         assert said in view
     assert "None" not in view
 
@@ -81,3 +86,37 @@ def test_a_bar_without_a_total() -> None:
     with TerminalView(Console(file=out, force_terminal=True, width=100)).bar("judging", None) as advance:
         advance(7)
     assert "7/?" in out.getvalue()
+
+
+def test_one_judgment_tells_one_story() -> None:
+    """What decides stands beside its threshold, the score beside what it counts, a reason or chunks at each verdict."""
+    view = judged(
+        {"verdict": "fully_supported", "confidence": 0.9, "supporting_chunk_ids": (0,)},
+        {"verdict": "not_supported", "confidence": 0.57, "missing": ("Shipping", "free")},
+        {"verdict": "no_evidence", "missing": ()},
+        {"verdict": "fully_supported", "missing": ("azul",)},
+        probability=0.38,
+        threshold=0.48,
+        statement_threshold=0.6,
+        replayed=Usage(calls=1),
+    ).pretty()
+    for said in (
+        "not faithful   probability 0.38 (threshold 0.48)",
+        "2 of 4 statements supported (threshold 0.60)   score 0.50",
+        "not in the context: Shipping, free",
+        "the context has its words, but does not say this with them",
+        "supported in other words; not in the context: azul",
+        "no LM calls · 1 reply from the cache",
+    ):
+        assert said in view
+
+
+def test_a_report_is_signed(judge_at: Callable[..., Any]) -> None:
+    """Judge, version and date stand under every report."""
+    judge, _ = judge_at()
+    assert re.fullmatch(
+        r"Judge: untuned judge · \S+ · fingerprint [0-9a-f]{8} · faith_dspy \S+ · \d{4}-\d\d-\d\d",
+        signed(described(judge)),
+    )
+    judge.manifest = {"variant": "sentence", "labels_file": "labels.jsonl"}
+    assert described(judge).startswith("sentence, tuned on labels.jsonl · ")

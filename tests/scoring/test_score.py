@@ -312,3 +312,21 @@ def test_a_context_that_says_nothing_is_none(text):
     assert found.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
     assert judgment_without_lm(word, "The kettle is blue.", JudgeConfig()) is None
+
+
+def test_what_was_decided_by_stands_on_the_judgment():
+    """The option's threshold on the score, .5 of a policy, none where every statement must be supported; and what the
+    context lacks of a statement without evidence."""
+    plain = judged(raw_verdict("fully_supported"), raw_verdict("not_supported", "Shipping is free."))
+    assert (plain.faithful, plain.threshold, plain.statement_threshold) == (False, None, None)
+    assert [s.missing for s in plain.statements] == [None, ("Shipping", "free")]
+    assert judged(raw_verdict("fully_supported"), threshold=0.7).threshold == 0.7
+    assert judged(no_statements=1.0).threshold == 0.5
+
+
+def test_replayed_replies_are_not_paid_again():
+    """Usage is what was paid in this run; the replies from the cache stand apart."""
+    raw = RawJudgment(usage=Usage(calls=3, prompt_tokens=300), replayed=Usage(calls=2, prompt_tokens=200))
+    found = score_answer(raw, (), None, JudgeConfig(no_statements=1.0))
+    assert (found.usage, found.replayed) == (Usage(calls=1, prompt_tokens=100), Usage(calls=2, prompt_tokens=200))
+    assert "replayed" not in raw.model_dump()

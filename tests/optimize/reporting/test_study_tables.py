@@ -132,9 +132,11 @@ def test_a_study_that_was_stopped_says_so():
 
 
 def test_the_card_says_what_the_judge_is_worth():
-    """How it judges, agreement, verdict, weights, cost, and what it is not; nothing is left of Python."""
-    text = card(study())
-    assert text.startswith("# Faithfulness judge\n\nJudges an answer sentence by sentence (by sentence), with `local`.")
+    """Three lines, how it judges, by which version, agreement, weights, cost, and what it is not."""
+    text = card(study(version="2.0", date="2026-01-31"))
+    assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy .80 [")
+    assert "\n\nJudges an answer sentence by sentence (by sentence), with `local`." in text
+    assert "faith_dspy 2.0, 2026-01-31." in text
     titles = re.findall("^## (.*)$", text, re.MULTILINE)
     assert titles == [
         "Agreement with people on 40 answers of the testset",
@@ -153,11 +155,11 @@ def test_the_card_says_what_the_judge_is_worth():
 
 
 def test_the_description_on_mlflow_begins_with_the_result():
-    """Then come links to what opens in place, and the same tables."""
+    """Three lines; then come links to what opens in place, and the main tables."""
     text = study_markdown(study(), "faithfulness", "#/runs/1")
-    assert text.startswith("**★ sentence-bootstrap**: balanced accuracy .80 [")
+    assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[cost and quality](#/runs/1/artifacts/costs.png)" in text
-    assert "### Verdict" in text
+    assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert "models:/faithfulness@champion" in text
     assert "models:/" not in study_markdown(study(), None, "#/runs/1")
     assert "balanced accuracy .80" in variant_markdown(study().variants[0])

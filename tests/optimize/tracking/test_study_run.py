@@ -159,7 +159,7 @@ def test_a_variants_files(own_store: Path) -> None:
 
 
 def test_the_finished_studys_files(own_store: Path) -> None:
-    """The study's run holds the test, the verdict in words, the judge, and everything as JSON; its champion a star."""
+    """The study's run holds the test, the three lines, the judge, and everything as JSON; its champion a star."""
     tracker, result = _track(), _finished()
     pairs = (("sentence", "champion"), ("answer", "untuned"))
     candidates = [Candidate(n, result.tested(t).predictions) for n, t in pairs]
@@ -176,9 +176,10 @@ def test_the_finished_studys_files(own_store: Path) -> None:
     assert run.data.tags["champion"] == run.data.tags["cheapest"] == "sentence"
     assert run.data.tags["vs_untuned"] == result.comparisons["untuned"].verdict
     note = run.data.tags["mlflow.note.content"]
-    assert result.comparisons["untuned"].sentence[1:] in note
+    assert "\n- Gain: +25.0 [" in note
+    assert result.comparisons["untuned"].sentence[1:] in _read(tracker, tracker.run_id, "details.md")
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    opened = {"roc.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
+    opened = {"details.md", "roc.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
     assert opened <= _files(tracker, tracker.run_id)
     for name in ("learned.html", "costs.png", "test/champion/predictions.csv"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note

@@ -1,0 +1,127 @@
+"""The three lines that every result begins with: how far the judge agrees, what it gained, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from faith_dspy.optimize.results import Comparison
+from faith_dspy.report.numbers import estimate, points, roughly
+from faith_dspy.report.tables import Table
+from faith_dspy.scoring.agreement import Agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from faith_dspy.judge import Judge
+    from faith_dspy.optimize.results import StudyResult, TestsetResult
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_FEW = 100
+"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points; the first line says so."""
+_CHANCE = 0.5
+_OVER = {"untuned": "the untuned judge", "lexical-baseline": "the lexical baseline (no LM)"}
+_SHOWN = {"better": "", "not shown better": ", not shown", "worse": ", worse"}
+
+
+class Measured(NamedTuple):
+    """What the three lines are made from."""
+
+    agreement: Agreement
+    comparisons: Mapping[str, Comparison]
+    """The judge against the untuned judge and the lexical baseline, by name; empty for a judge that was not tuned."""
+    judge: str
+    """What ``--judge`` takes."""
+    answers: str = "test answers"
+    """What it was measured on."""
+    compared: str = ""
+    """Where it was compared, if elsewhere."""
+    cheapest: str | None = None
+    """The cheapest judge that is shown to agree nearly as well, where it is another one."""
+    keep: str = "the untuned judge"
+    """The cheaper of the untuned judge and this one."""
+    seen: bool = False
+    """Whether it was tuned on these labels."""
+
+
+def three_lines(m: Measured) -> Table:
+    """Agreement with its interval and n, gain, and next step, a sentence each."""
+    return Table("In three lines", notes=(f"Agreement: {_agrees(m)}", f"Gain: {_gained(m)}", f"Next: {_next(m)}"))
+
+
+def of_study(result: StudyResult) -> Table:
+    """The three lines of a study."""
+    champion, untuned = result.tested("champion"), result.tested("untuned")
+    return three_lines(
+        Measured(
+            champion.agreement,
+            result.comparisons,
+            result.judge_dir,
+            cheapest=next((p.name for p in result.costs if p.cheapest and not p.exported), None),
+            keep="this judge, which costs no more" if _cost(champion) <= _cost(untuned) else "the untuned judge",
+        )
+    )
+
+
+def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = None, *, seen: bool = False) -> Table:
+    """The three lines of a judge: what its export says of its study, or ``agreement`` on other labels.
+
+    ``source``: where it was loaded from. ``seen``: whether these are the labels it was tuned on.
+    """
+    exported = judge.manifest.get("comparison", {})
+    made = {name: _known(Comparison, exported[name]) for name in _OVER if name in exported}
+    if agreement is None:
+        return three_lines(Measured(_known(Agreement, judge.manifest["agreement"]), made, source or ""))
+    return three_lines(Measured(agreement, made, source or "", "labelled answers", " in its study", seen=seen))
+
+
+def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
+    """An exported object without the fields that only other versions have."""
+    return kind.model_validate({k: v for k, v in exported.items() if k in kind.model_fields})
+
+
+def _cost(tested: TestsetResult) -> int:
+    return tested.usage.computed_tokens + 3 * tested.usage.output_tokens
+
+
+def _agrees(m: Measured) -> str:
+    a = m.agreement
+    on = f"{a.n} {m.answers}" + (f", {a.scored} of them scored" if a.scored < a.n else "")
+    if a.balanced_accuracy.value is None:
+        return f"unknown on {on}: {a.balanced_accuracy.why}."
+    few = " Few answers: read the interval, not the figure." if a.n < _FEW else ""
+    return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on} (chance is .50).{few}"
+
+
+def _gained(m: Measured) -> str:
+    known = [(m.comparisons[name], words) for name, words in _OVER.items() if name in m.comparisons]
+    if not known:
+        return "none yet; this judge was not tuned on labels."
+    parts = [f"{points(c.balanced_accuracy)} points over {words}{_SHOWN[c.verdict]}" for c, words in known]
+    return f"{'; '.join(parts)}{m.compared}."
+
+
+def _next(m: Measured) -> str:
+    accuracy, untuned = m.agreement.balanced_accuracy, m.comparisons.get("untuned")
+    if m.seen:
+        return "measure it on other labels. It was tuned on these: this is no agreement with people."
+    if accuracy.value is None or accuracy.low is None or accuracy.high is None:
+        return "label answers of both kinds, over more contexts."
+    if accuracy.value <= _CHANCE:
+        return "do not use it on answers like these; label such answers and tune on them."
+    if accuracy.low <= _CHANCE:
+        half = (accuracy.high - accuracy.low) / 2
+        more = m.agreement.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1)
+        return f"label {roughly(max(1, round(more)))} more answers: it is not shown to be better than chance."
+    if untuned is None:
+        return "tune it: faith-dspy tune LABELS.jsonl"
+    if untuned.verdict == "worse":
+        return "keep the untuned judge; label more answers to tune on."
+    if untuned.verdict != "better":
+        n = untuned.more_labels
+        label = f"label {roughly(n)} more answers to test on; until then " if n else ""
+        return f"{label}keep {m.cheapest or m.keep}."
+    if m.cheapest:
+        return f"keep the cheaper one, {m.cheapest}, which agrees nearly as well: tune with --prefer cheapest."
+    return f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from made import Rows, agreement, rows, study
+from select_points import point
+
+from faith_dspy.optimize.reporting.headline import Measured, of_study, three_lines
+from faith_dspy.optimize.results import Comparison, Difference
+
+HALF = [True] * 20 + [False] * 20
+
+
+def right(n: int) -> Rows:
+    """A judge that is right about n of twenty answers of either label."""
+    return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * n + [0.9] * (20 - n), HALF)
+
+
+def compared(verdict: str, value: float = 0.1, more: int | None = None) -> Comparison:
+    """A difference of so much, with an interval of ±.05."""
+    d = Difference(value=value, low=value - 0.05, high=value + 0.05)
+    return Comparison(n=40, balanced_accuracy=d, auroc=d, verdict=verdict, more_labels=more, sentence="")
+
+
+def told(**changes: object) -> list[str]:
+    """The three lines of a judge that is good, unless something is changed."""
+    both = {"untuned": compared("better"), "lexical-baseline": compared("better")}
+    return list(three_lines(Measured(agreement(right(18)), both, "judges/mine")._replace(**changes)).notes)
+
+
+def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
+    """Agreement with interval and n, the gain over both judges it is compared with, and the command to use it."""
+    agrees, gained, next_ = told()
+    assert re.fullmatch(
+        r"Agreement: balanced accuracy \.90 \[\.\d\d, (\.\d\d|1\.00)\] on 40 test answers \(chance is \.50\)\."
+        r" Few answers: read the interval, not the figure\.",
+        agrees,
+    )
+    over = "+10.0 [+5.0, +15.0] points over"
+    assert gained == f"Gain: {over} the untuned judge; {over} the lexical baseline (no LM)."
+    assert next_ == "Next: use it: faith-dspy judge ANSWERS.jsonl --judge judges/mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"comparisons": {"untuned": compared("worse", -0.1)}}, "keep the untuned judge; label more"),
+        (
+            {"comparisons": {"untuned": compared("not shown better", 0.02, 133)}},
+            "label about 130 more answers to test on; until then keep the untuned judge.",
+        ),
+        ({"comparisons": {"untuned": compared("not shown better", 0.0)}}, "Next: keep the untuned judge."),
+        ({"cheapest": "lexical features alone"}, "keep the cheaper one, lexical features alone"),
+        ({"comparisons": {}}, "tune it: faith-dspy tune"),
+        ({"seen": True}, "measure it on other labels"),
+        ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label answers of both kinds"),
+        ({"agreement": agreement(right(8))}, "do not use it"),
+        ({"agreement": agreement(right(11))}, "not shown to be better than chance"),
+    ],
+)
+def test_the_next_step_follows_from_what_is_shown(changes: dict[str, object], said: str) -> None:
+    """Use it, label more, or keep the cheaper one."""
+    assert said in told(**changes)[2]
+
+
+def test_a_gain_that_is_not_shown_is_said_so() -> None:
+    """A difference whose interval holds 0 is no gain."""
+    both = {"untuned": compared("not shown better"), "lexical-baseline": compared("worse", -0.1)}
+    gained = told(comparisons=both)[1]
+    assert "over the untuned judge, not shown; " in gained
+    assert "(no LM), worse." in gained
+    assert "not tuned" in told(comparisons={})[1]
+
+
+def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
+    """The cheapest way to judge is the next step where another was exported."""
+    good, bad = right(18), right(8)
+    cheap = point("lexical features alone", cheapest=True)
+    assert "keep the cheaper one, lexical features alone" in of_study(study(good, bad, costs=(cheap,))).notes[2]
+    exported = cheap.model_copy(update={"exported": True})
+    assert "use it" in of_study(study(good, bad, costs=(exported,))).notes[2]
