@@ -109,7 +109,7 @@ def agree(
     from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
     from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
     from faith_dspy.optimize.reporting.headline import of_judge
-    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
+    from faith_dspy.report.agreement import agreement_tables, counted, disagreements, disagreements_table
     from faith_dspy.report.html import write_html
     from faith_dspy.report.tables import Table
     from faith_dspy.report.wording import described
@@ -172,7 +172,7 @@ def agree(
         print_tables(tables)
     if html is not None:
         records = [{"id": e.id, **_record(e), "faithful": e.label} for e, _ in wrong]
-        title = f"{len(wrong)} disagreements with {labels.name}, worst first"
+        title = f"{counted(wrong)} with {labels.name}, worst first"
         write_html(zip(records, (j for _, j in wrong), strict=True), html, title=title, judge=who)
     if run is not None:
         run.log(report)

@@ -73,6 +73,11 @@ def _sure(judgment: Judgment) -> float:
     return 0.0 if judgment.ranking is None else abs(judgment.ranking - threshold)
 
 
+def counted(found: Sequence[object]) -> str:
+    """How many disagreements, in words."""
+    return f"{len(found)} disagreement{'s' * (len(found) != 1)}"
+
+
 def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10) -> Table:
     """The worst of them, in a line or two each."""
     columns = {
@@ -83,7 +88,7 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
     }
     more = f", the {most} worst" if len(found) > most else ""
     caption = "People’s label; the judge’s probability that the answer is faithful. It says the opposite."
-    return table_of(f"{len(found)} disagreements{more}", columns, found[:most], caption=caption if found else "")
+    return table_of(f"{counted(found)}{more}", columns, found[:most], caption=caption if found else "")
 
 
 def _scored(a: Agreement) -> str:

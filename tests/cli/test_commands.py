@@ -219,10 +219,10 @@ def test_agree_lists_the_disagreements(run, at, tmp_path):
     code, out, err = run("agree", source, *at, "--html", page)
     assert code == 0, err
     assert out.startswith("In three lines\n• Agreement: balanced accuracy .75")
-    assert re.search(r"1 disagreements?\n.*\nfaithful +\.40 +It holds much\.", out)
+    assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
     assert "Cohen" not in out
     text = page.read_text(encoding="utf-8")
-    assert "1 disagreements with labels.jsonl, worst first" in text
+    assert "1 disagreement with labels.jsonl, worst first" in text
     assert '"people":true' in text
     assert "It is red." not in text.partition('id="data"')[2].partition("</script>")[0]
     found = json.loads(run("agree", source, *at, "--json")[1])
