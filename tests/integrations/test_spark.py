@@ -96,11 +96,11 @@ def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
     assert [j.faithful for j in judged] == [True, False, None, None]
     assert [j.unscored for j in judged] == [None, None, "parse_failed", "lm_failed"]
     assert judged[0].verdict_counts.fully_supported == judged[3].verdict_counts.unjudged == 1
-    assert judged[0].usage.calls == 1
+    assert judged[0].usage.calls in {0, 1}  # 0 where another row with the same text paid
     assert json.loads(judged[1].statements)[0]["verdict"] == "not_supported"
     assert (tally.rows, tally.scored, dict(tally.unscored)) == (40, 20, {"parse_failed": 10, "lm_failed": 10})
-    assert tally.usage.calls == 20
-    assert 200 <= tally.usage.prompt_tokens <= 2000  # a reply from the cache costs nothing
+    assert 2 <= tally.usage.calls <= 20  # a reply from the cache costs nothing
+    assert tally.usage.prompt_tokens == 100 * tally.usage.calls
     assert set(server.authorization) == {f"Bearer {KEY}"}
 
 
