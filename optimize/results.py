@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import Agreement, StatementAgreement
+from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, StatementAgreement
 from faith_dspy.scoring.evidence import EvidenceAgreement
+from faith_dspy.scoring.extraction import ExtractionAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 Kind = Literal["untuned", "lm", "baseline"]
@@ -122,8 +123,17 @@ class TestsetResult(_Result):
     """On statements; None without labelled statements."""
     evidence: EvidenceAgreement | None = None
     """On the chunk ids the judge names; None where no label names any."""
+    extraction: ExtractionAgreement | None = None
+    """On the statements themselves; None where the judge takes none from the answer, or people did not."""
     usage: Usage = Usage()
     predictions: tuple[PredictionRow, ...] = ()
+
+    @property
+    def levels(self) -> JudgeAgreement:
+        """Agreement on all levels."""
+        return JudgeAgreement(
+            answers=self.agreement, statements=self.statements, evidence=self.evidence, extraction=self.extraction
+        )
 
 
 class Difference(_Result):

@@ -210,9 +210,9 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
         **result.model_dump(mode="json", include=kept),
         "variant": result.champion,
         "operating_point": str(options.operating_point),
-        "agreement": tested.agreement.model_dump(mode="json"),
-        "untuned_agreement": result.tested("untuned").agreement.model_dump(mode="json"),
-        "lexical_baseline_agreement": result.tested("lexical-baseline").agreement.model_dump(mode="json"),
+        "agreement": tested.levels.to_json(),
+        "untuned_agreement": result.tested("untuned").levels.to_json(),
+        "lexical_baseline_agreement": result.tested("lexical-baseline").levels.to_json(),
         "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
         "usage": tested.usage.model_dump(mode="json"),
         "answer_keys": sorted(

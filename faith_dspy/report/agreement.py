@@ -10,7 +10,7 @@ from faith_dspy.report.tables import Table, table_of
 from faith_dspy.report.wording import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from faith_dspy.schema import Judgment, LabelledExample, Usage
     from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
@@ -26,12 +26,27 @@ _METRICS = {
     "F1 of the unfaithful": "f1_unfaithful",
     "calibration error (ECE)": "ece",
 }
+_STATEMENTS = "Agreement on statements"
+_LEVELS = (
+    (
+        _STATEMENTS,
+        "statements",
+        {"balanced\naccuracy": "balanced_accuracy", "AUROC": "auroc", "Cohen's κ": "cohen_kappa"},
+    ),
+    (
+        "Agreement on evidence: the chunk ids named",
+        "evidence",
+        {"precision": "precision", "recall": "recall", "F1": "f1"},
+    ),
+    ("Agreement on extraction", "extraction", {"people's statements found": "found", "fidelity": "fidelity"}),
+)
+"""Of each level below answers: the table's title, the field of `JudgeAgreement`, and the fields of its columns."""
 
 
 def agreement_tables(
     found: JudgeAgreement, usage: Usage, replayed: Usage, answers: int, judge: str | None = None
 ) -> list[Table]:
-    """Agreement on answers, statements and evidence, what judging so many answers cost, and who judged."""
+    """Agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
     levels = {k: a for k, a in (("answers", found.answers), ("statements", found.statements)) if a is not None}
     rows = [(name, *(estimate(getattr(a, field, None)) for a in levels.values())) for name, field in _METRICS.items()]
     rows = [row for row in rows if set(row[1:]) != {NONE}]
@@ -42,13 +57,10 @@ def agreement_tables(
             ("", *levels),
             tuple(rows),
             caption="In brackets 95 % intervals, from resampling contexts. For statements read supported for faithful.",
-        )
+            notes=(found.measured,),
+        ),
+        *(t for t in level_tables({"the judge": found}) if t.title != _STATEMENTS),
     ]
-    if found.evidence is not None:
-        e = found.evidence
-        metrics = (("precision", e.precision), ("recall", e.recall), ("F1", e.f1))
-        columns = {"": lambda m: m[0], "chunk ids": lambda m: estimate(m[1])}
-        tables.append(table_of(f"Evidence of {e.n} labelled statements", columns, metrics))
     whole = usage + replayed
     cost = (
         f"{each(whole.computed_tokens, answers)} prompt tokens that were not cached, "
@@ -89,6 +101,32 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
     more = f", the {most} worst" if len(found) > most else ""
     caption = "People’s label; the judge’s probability that the answer is faithful. It says the opposite."
     return table_of(f"{counted(found)}{more}", columns, found[:most], caption=caption if found else "")
+
+
+def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
+    """Each judge's agreement on statements, evidence, extraction and graded verdicts, as far as it was measured."""
+    tables = []
+    for title, level, fields in _LEVELS:
+        known = {name: found for name, j in judges.items() if (found := getattr(j, level)) is not None}
+        rows = [
+            (name, f"{f.scored}/{f.n}", *(estimate(getattr(f, field)) for field in fields.values()))
+            for name, f in known.items()
+        ]
+        if rows:
+            tables.append(
+                Table(title, ("judge", "scored", *fields), tuple(rows), caption="In brackets 95 % intervals.")
+            )
+    graded = {
+        name: {"weighted κ": s.weighted_kappa} | {f"recall of {v}": e for v, e in s.recall_by_verdict.items()}
+        for name, j in judges.items()
+        if (s := j.statements) is not None and s.recall_by_verdict
+    }
+    if graded:
+        metrics = dict.fromkeys(m for found in graded.values() for m in found)
+        cells = [(m.replace("_", " "), *(estimate(found.get(m)) for found in graded.values())) for m in metrics]
+        caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
+        tables.append(Table("Agreement on graded verdicts", ("", *graded), tuple(cells), caption=caption))
+    return tables
 
 
 def _scored(a: Agreement) -> str:

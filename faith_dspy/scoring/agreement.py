@@ -1,4 +1,4 @@
-"""Judge against human: agreement on answers, on statements and on evidence, each with its interval and coverage.
+"""Judge against human: agreement on answers, statements, evidence and extraction, each with interval and coverage.
 
 `measure_agreement` is the one place that measures a judge; below it, `measure` compares any labels with predictions.
 Throughout, a label or prediction is True for *faithful* (of a statement: *supported*); a judge is there to find the
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError, need
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
+from faith_dspy.scoring.extraction import ExtractionAgreement, measure_extraction
 from faith_dspy.scoring.matching import match_verdicts
 from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
 from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores
@@ -71,6 +72,18 @@ class StatementAgreement(Agreement):
     weighted_kappa: Estimate | None = None
     """κ with linear weights on not supported < partially supported < fully supported (Cohen 1968). None where no
     label says ``partially_supported``."""
+    recall_by_verdict: dict[str, Estimate] = Field(default_factory=dict)
+    """Of the statements that people gave each verdict, the share that the judge gave it, too; ``not_supported`` stands
+    for any verdict without support, on either side. Empty where labels only tell supported from not supported."""
+
+
+_NEEDS = {
+    "answers": "no answer has a label",
+    "statements": "no statement has a label",
+    "evidence": "no label names chunks",
+    "extraction": "needs statements in people's own words, and a judge that takes statements from the answer",
+}
+"""The levels of agreement, and why each cannot be measured."""
 
 
 class JudgeAgreement(BaseModel):
@@ -81,9 +94,19 @@ class JudgeAgreement(BaseModel):
     answers: Agreement | None
     statements: StatementAgreement | None
     evidence: EvidenceAgreement | None
+    extraction: ExtractionAgreement | None = None
+
+    @property
+    def measured(self) -> str:
+        """Which levels these labels could measure, with the number labelled, and what the others would need."""
+        known = {level: found.n for level in _NEEDS if (found := getattr(self, level)) is not None}
+        text = "Measured on " + ", ".join(f"{level} ({n})" for level, n in known.items()) if known else "Not measured"
+        missing = [f"{level} ({needs})" for level, needs in _NEEDS.items() if level not in known]
+        return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where None)."""
+        """The metrics of answers at the top level, beside ``statements``, ``evidence`` and ``extraction`` (null where
+        None)."""
         answers = {} if self.answers is None else self.answers.model_dump(mode="json")
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
 
@@ -91,7 +114,7 @@ class JudgeAgreement(BaseModel):
 def measure_agreement(
     examples: Sequence[LabelledExample], judgments: Sequence[Judgment], *, seed: int = 0
 ) -> JudgeAgreement:
-    """Agreement of a judge with people on answers, statements and evidence.
+    """Agreement of a judge with people on answers, statements, evidence and extraction.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
     Intervals are 95 %, from resampled groups (`LabelledExample.group_key`). `InputError` when lengths differ, or
@@ -103,7 +126,7 @@ def measure_agreement(
     - Verdicts on statements count in unscored answers, too, where only other statements are unjudged.
     - A judged statement's label is the lowest verdict of the labelled statements it matches. One that matches none is
       left out; a labelled statement that matches none counts in `coverage` alone.
-    - Chunks are compared as `measure_evidence` describes.
+    - Chunks are compared as `measure_evidence` describes, statements themselves as `measure_extraction` does.
     """
     if not examples or len(examples) != len(judgments):
         raise InputError(f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each")
@@ -113,7 +136,10 @@ def measure_agreement(
         labels, predictions, scores, groups = zip(*rows, strict=True)
         answers = measure(labels, predictions, scores, groups=groups, seed=seed)
     return JudgeAgreement(
-        answers=answers, statements=_measure_statements(pairs, seed), evidence=measure_evidence(pairs, seed)
+        answers=answers,
+        statements=_measure_statements(pairs, seed),
+        evidence=measure_evidence(pairs, seed),
+        extraction=measure_extraction(pairs, seed),
     )
 
 
@@ -191,7 +217,7 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed:
     rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []
     for example, judgment in pairs:
         labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
-        matched, unmatched = match_verdicts([s.text for s in judgment.statements], labelled)
+        matched, unmatched = match_verdicts(judgment.statements, labelled, example.answer)
         for found, said in zip(matched, judgment.statements, strict=True):
             if found:
                 rows.append((min(found, key=_level), said.verdict, said.confidence, example.group_key))
@@ -207,19 +233,36 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed:
         seed=seed,
         item="statement",
     )
-    kappa = None
-    if Verdict.PARTIALLY_SUPPORTED in labels:
-        import numpy as np
+    scored = [(label, v, group) for label, v, _, group in rows if v is not None]
+    return StatementAgreement(**dict(agreement), **_graded(scored, set(labels), seed))
 
-        scored = [(_level(label), _level(v), group) for label, v, _, group in rows if v is not None]
-        kappa = Estimate(why="no statement was scored")
-        if scored:
-            by_people, by_judge = (np.array([row[i] for row in scored]) for i in (0, 1))
-            kappa = bootstrap(
-                lambda w: {"kappa": weighted_kappa(w, by_people, by_judge, 3)},
-                len(scored),
-                [group for *_, group in scored],
-                {"kappa": "all labels and verdicts are on one level"},
-                seed=seed,
-            )["kappa"]
-    return StatementAgreement(**dict(agreement), weighted_kappa=kappa)
+
+def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], seed: int) -> dict[str, Any]:
+    """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
+    if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
+        return {}
+    import numpy as np
+
+    by_people, by_judge = (np.array([_level(row[i]) for row in rows], dtype=np.int_) for i in (0, 1))
+    order = [v for v in Verdict if v in kinds]
+    given = np.array([[label is v for v in order] for label, *_ in rows], dtype=np.float64).reshape(len(rows), -1)
+    same = np.array([_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64)
+
+    def metrics(w: Floats) -> dict[str, Floats]:
+        with np.errstate(invalid="ignore"):
+            recalls = (w * same) @ given / (w @ given)
+        kappa = weighted_kappa(w, by_people, by_judge, 3)
+        return {"kappa": kappa, **{v.value: recalls[:, i] for i, v in enumerate(order)}}
+
+    why = {"kappa": "all labels and verdicts are on one level"}
+    why |= {v.value: f"no statement labelled {v.value} was scored" for v in order}
+    found = {k: Estimate(why="no statement was scored") for k in why}
+    if rows:
+        found = bootstrap(metrics, len(rows), [group for *_, group in rows], why, seed=seed)
+    kappa = found.pop("kappa")
+    return {"weighted_kappa": kappa if Verdict.PARTIALLY_SUPPORTED in kinds else None, "recall_by_verdict": found}
+
+
+def _same(label: Verdict, verdict: Verdict) -> bool:
+    """Whether two verdicts say the same, as far as both say it."""
+    return label is verdict or (Verdict.NOT_SUPPORTED in (label, verdict) and not _level(label) and not _level(verdict))

@@ -45,7 +45,7 @@ def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: in
     n, sets, groups = 0, [], []
     for example, judgment in pairs:
         labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
-        matches = match_statements([text for text, _ in labelled], [s.text for s in judgment.statements])
+        matches = match_statements([text for text, _ in labelled], judgment.statements, example.answer)
         wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
         for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
             wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone

@@ -1,58 +1,102 @@
-"""Match people's statements to a judge's, where the two are worded or divided differently.
+"""Match people's statements to a judge's, where the two are worded or divided differently, by where they stand.
 
-A judge takes its statements from the answer; people labelled statements of their own. Both follow the order of the
-answer, so they are matched in order, by the words they share:
+A judge takes its statements from the answer; people labelled statements of their own. Both are located in the answer
+(`locate`), and compared by the offsets of the content words they stand on:
 
-1. A labelled statement that contains a judged one literally, or is contained in one, matches every such statement.
-   So a labelled statement that the judge split matches its parts, and two that the judge merged match the same one.
-2. Any other matches the one judged statement that an order-preserving assignment gives it: of all assignments that
-   never go back, the one with the largest sum of shared content words (`word_share`).
-3. If that statement has less than `MIN_SHARE` of its content words, it matches none.
+1. Two statements match where they share more than `CONTAINED` of the words of the one that has fewer. So a labelled
+   statement that the judge split matches its parts, and two that the judge merged match the same one.
+2. Of those that match nothing yet, on either side, a labelled one matches the judged one it shares most with, if that
+   is more than half of the words of the one that has fewer: both were reworded.
+
+A statement is located thus:
+
+- One that the answer has literally (but for white space, case and typography) stands there; of several such places it
+  is in its own sentence, if the judge named that, and else after the statement before it.
+- Any other stands on those of its content words that its sentence has: the one the judge named, or else the sentence
+  that has most of them, of equals the next one. Without a named sentence, other sentences belong to it, too, that have
+  words of it the first lacks and are told all but wholly (`CONTAINED`): it merges them.
+- One without a named sentence that finds less than `MIN_FOUND` of its content words stands nowhere, and matches none.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections import defaultdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import Chunk
 from faith_dspy.text.context import index_context
 from faith_dspy.text.features import lexical_features
+from faith_dspy.text.sentences import sentences
+from faith_dspy.text.tokens import content_tokens, language_of, tidy, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.schema import LabelledExample, Verdict
-    from faith_dspy.text.context import IndexedContext
+    from faith_dspy.schema import LabelledExample, Statement, Verdict
 
-MIN_SHARE = 0.25
-"""Share of a labelled statement's content words that a judged one must have to match it."""
-_STEP = 0.05
-"""What moving on to the next judged statement is worth, so that of two equal ones the unmatched one is taken."""
-_LITERAL = 2.0
-"""The share that stands for literal containment: above any share of words."""
+CONTAINED = 0.75
+"""Above this share of its words a statement, or a sentence, counts as contained in another statement."""
+MIN_FOUND = 0.25
+"""Share of its content words that a statement's sentence must have."""
 
 
-def match_statements(labelled: Sequence[str], judged: Sequence[str]) -> list[tuple[int, ...]]:
+class Place(NamedTuple):
+    """Where a statement stands in an answer."""
+
+    sentence: int | None
+    """Index of its sentence, of several the one with most of it; None if it stands nowhere."""
+    words: frozenset[int]
+    """Offsets of the content words it stands on."""
+
+
+class _Word(NamedTuple):
+    key: str
+    sentence: int
+    start: int
+
+
+class _Words(NamedTuple):
+    """The content words of an answer; of a sentence without any, all of its words."""
+
+    text: str
+    """The answer's sentences, typography brought to one form, with a space after each; offsets count in it."""
+    language: str
+    words: tuple[_Word, ...]
+
+
+def locate(texts: Sequence[str], answer: str, named: Sequence[int | None] = ()) -> list[Place]:
+    """Where each of these statements stands in the answer, in their order; ``named``: indices of their sentences."""
+    within = _words_of(answer)
+    known = {w.sentence for w in within.words}
+    places: list[Place] = []
+    before, start = -1, -1
+    for text, index in zip(texts, named or [None] * len(texts), strict=True):
+        index = index if index in known else None
+        place, at = _literally(text, within, index, start)
+        if place is None:
+            place, at = _by_words(text, within, index, before), start
+        if place.sentence is not None:
+            before, start = place.sentence, at
+        places.append(place)
+    return places
+
+
+def match_statements(labelled: Sequence[str], judged: Sequence[Statement], answer: str) -> list[tuple[int, ...]]:
     """For each labelled statement, the positions of the judged statements it matches, ascending; ``()`` if none."""
-    if not labelled or not judged:
-        return [()] * len(labelled)
-    shares = _shares(labelled, judged)
-    matches = []
-    for row, place in zip(shares, _in_order(shares), strict=True):
-        literal = tuple(i for i, share in enumerate(row) if share == _LITERAL)
-        matches.append(literal or ((place,) if row[place] >= MIN_SHARE else ()))
+    theirs = [p.words for p in locate(labelled, answer)]
+    judges = [p.words for p in locate([s.text for s in judged], answer, [s.sentence_index for s in judged])]
+    shares = [[len(a & b) / max(1, min(len(a), len(b))) for b in judges] for a in theirs]
+    matches = [tuple(i for i, share in enumerate(row) if share > CONTAINED) for row in shares]
+    left = [i for i in range(len(judged)) if not any(i in match for match in matches)]
+    for k, row in enumerate(shares):
+        if not matches[k] and left and row[best := max(left, key=lambda i: row[i])] > 0.5:
+            matches[k] = (best,)
     return matches
 
 
-def match_in_order(labelled: Sequence[str], judged: Sequence[str]) -> list[int | None]:
-    """For each labelled statement one judged statement, never one before the last; None if it shares too little."""
-    if not labelled or not judged:
-        return [None] * len(labelled)
-    shares = _shares(labelled, judged)
-    return [place if row[place] >= MIN_SHARE else None for row, place in zip(shares, _in_order(shares), strict=True)]
-
-
-def statement_labels(judged: Sequence[str], example: LabelledExample) -> list[bool | None]:
+def statement_labels(judged: Sequence[Statement], example: LabelledExample) -> list[bool | None]:
     """For each judged statement, whether people call it supported; None where their labels do not say.
 
     A judged statement is supported when all labelled statements that match it are. Where no statement is labelled,
@@ -64,18 +108,20 @@ def statement_labels(judged: Sequence[str], example: LabelledExample) -> list[bo
     labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
     if not labelled:
         return [example.label if example.label or len(judged) == 1 else None] * len(judged)
-    if len(judged) == 1 and _plain(judged[0]) == _plain(example.answer):
+    if len(judged) == 1 and _plain(judged[0].text) == _plain(example.answer):
         return [example.label]
-    return [all(v.is_supported for v in found) if found else None for found in match_verdicts(judged, labelled)[0]]
+    matched, _ = match_verdicts(judged, labelled, example.answer)
+    return [all(v.is_supported for v in found) if found else None for found in matched]
 
 
 def match_verdicts(
-    judged: Sequence[str], labelled: Sequence[tuple[str, Verdict]]
+    judged: Sequence[Statement], labelled: Sequence[tuple[str, Verdict]], answer: str
 ) -> tuple[list[list[Verdict]], list[Verdict]]:
     """For each judged statement, the verdicts of the labelled ones that match it; and those that match none."""
     matched: list[list[Verdict]] = [[] for _ in judged]
     unmatched: list[Verdict] = []
-    for (_, verdict), match in zip(labelled, match_statements([text for text, _ in labelled], judged), strict=True):
+    matches = match_statements([text for text, _ in labelled], judged, answer)
+    for (_, verdict), match in zip(labelled, matches, strict=True):
         for i in match:
             matched[i].append(verdict)
         if not match:
@@ -85,34 +131,59 @@ def match_verdicts(
 
 def word_share(text: str, within: str) -> float:
     """Share of the content words of ``text`` that ``within`` has; 1 if it has no content word."""
-    return _share(text, index_context([Chunk(id=0, text=within)]))
+    indexed = index_context([Chunk(id=0, text=within)])
+    return 1 - lexical_features(text, [], indexed=indexed, names=["novel_words"])["novel_words"]
 
 
-def _shares(labelled: Sequence[str], judged: Sequence[str]) -> list[list[float]]:
-    """`word_share` of each labelled statement in each judged one; `_LITERAL` where one contains the other."""
-    others = [(_plain(j), index_context([Chunk(id=0, text=j)])) for j in judged]
-    return [
-        [_LITERAL if text in other or other in text else _share(given, indexed) for other, indexed in others]
-        for given, text in ((text, _plain(text)) for text in labelled)
-    ]
+@lru_cache(maxsize=256)
+def _words_of(answer: str) -> _Words:
+    text, words, language = "", [], language_of(answer)
+    for s in sentences(answer):
+        piece = tidy(s.text)
+        tokens = tokenize(piece, language)
+        words += [_Word(t.key, s.index, len(text) + t.start) for t in content_tokens(tokens) or tokens]
+        text += piece + " "
+    return _Words(text, language, tuple(words))
 
 
-def _share(text: str, within: IndexedContext) -> float:
-    return 1 - lexical_features(text, [], indexed=within, names=["novel_words"])["novel_words"]
+def _literally(text: str, within: _Words, named: int | None, before: int) -> tuple[Place | None, int]:
+    """Where the answer has the text literally, and the offset; None where it does not."""
+    pieces = tidy(text).split()
+    if not pieces:
+        return None, before
+    pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, pieces)) + r"(?!\w)"
+    found = []
+    for match in re.finditer(pattern, within.text, re.IGNORECASE):
+        if words := [w for w in within.words if match.start() <= w.start < match.end()]:
+            held = [w.sentence for w in words]
+            place = Place(max(held, key=held.count), frozenset(w.start for w in words))
+            at = match.start()
+            found.append(((named not in (None, place.sentence), at <= before, abs(at - before)), place, at))
+    if not found:
+        return None, before
+    _, place, at = min(found, key=lambda f: f[0])
+    return place, at
 
 
-def _in_order(shares: Sequence[Sequence[float]]) -> list[int]:
-    """The column for each row, never going back, with the largest sum of shares (dynamic programming)."""
-    best = list(shares[0])
-    steps: list[list[int]] = []
-    for row in shares[1:]:
-        came = [max(range(j + 1), key=lambda i: (best[i] + _STEP * (i < j), i)) for j in range(len(row))]
-        best = [best[i] + _STEP * (i < j) + row[j] for j, i in enumerate(came)]
-        steps.append(came)
-    places = [max(range(len(best)), key=lambda j: (best[j], -j))]
-    for came in reversed(steps):
-        places.append(came[places[-1]])
-    return places[::-1]
+def _by_words(text: str, within: _Words, named: int | None, before: int) -> Place:
+    """The statement's content words in its sentence, and in those that it merges with it."""
+    keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
+    by_sentence: defaultdict[int, list[_Word]] = defaultdict(list)
+    for w in within.words:
+        by_sentence[w.sentence].append(w)
+    shared = {s: {w.key for w in words} & keys for s, words in by_sentence.items()}
+    if named is not None:
+        mine = [w for w in by_sentence[named] if w.key in keys] or by_sentence[named]
+        return Place(named, frozenset(w.start for w in mine))
+    home = max(shared, key=lambda s: (len(shared[s]), s > before, -abs(s - before)), default=None)
+    if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
+        return Place(None, frozenset())
+    told, held = set(shared[home]), {home}
+    for s, words in by_sentence.items():
+        if shared[s] - told and sum(w.key in keys for w in words) > CONTAINED * len(words):
+            told |= shared[s]
+            held.add(s)
+    return Place(home, frozenset(w.start for s in held for w in by_sentence[s] if w.key in keys))
 
 
 def _plain(text: str) -> str:

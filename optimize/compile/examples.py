@@ -10,8 +10,8 @@ import dspy
 
 from faith_dspy.config import Granularity
 from faith_dspy.program.signatures import INSTRUCTIONS
-from faith_dspy.schema import Verdict
-from faith_dspy.scoring.matching import statement_labels
+from faith_dspy.schema import Statement, Verdict
+from faith_dspy.scoring.matching import match_statements, statement_labels
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def labelled_texts(e: LabelledExample, granularity: Granularity) -> list[tuple[s
     own = [(s.text, s.verdict.is_supported) for s in e.statements if s.verdict is not None]
     if granularity is Granularity.STATEMENT and own:
         return list(own)
-    texts = [s.text for s in sentences(e.answer) if carries_statement(s.text)]
-    return list(zip(texts, statement_labels(texts, e), strict=True))
+    pieces = [Statement(text=s.text, sentence_index=s.index) for s in sentences(e.answer) if carries_statement(s.text)]
+    return [(s.text, label) for s, label in zip(pieces, statement_labels(pieces, e), strict=True)]
 
 
 def statement_examples(
@@ -53,7 +53,8 @@ def statement_examples(
 def _statement_example(e: LabelledExample, text: str, label: bool, instruction: str) -> dspy.Example:
     bank = INSTRUCTIONS[instruction]
     judged = [s for s in e.statements if s.verdict is not None and s.verdict.is_supported is label]
-    statement = next((s for s in judged if s.text in text or text in s.text), None)
+    matches = match_statements([s.text for s in judged], [Statement(text=text)], e.answer)
+    statement = next((s for s, match in zip(judged, matches, strict=True) if match), None)
     person = statement.verdict if statement else None
     # The person's finer verdict where the instruction has a label for it, else the binary one.
     verdict = next((k for k, v in bank.verdicts.items() if v is person), None) or min(

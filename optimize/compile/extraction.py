@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from faith_dspy.scoring.matching import match_in_order, word_share
+from faith_dspy.scoring.extraction import found_shares, invented
+from faith_dspy.scoring.matching import locate
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
     """
     out = []
     for e in examples:
-        pieces = [p.text for p in sentences(e.answer) if carries_statement(p.text)]
+        pieces = {p.index: p.text for p in sentences(e.answer) if carries_statement(p.text)}
         texts = [" ".join(s.text.split()) for s in e.statements]
-        at = match_in_order(texts, pieces)
-        if set(texts) <= {" ".join(p.split()) for p in pieces} or {*at, None} != {*range(len(pieces)), None}:
+        at = [place.sentence for place in locate(texts, e.answer)]
+        if set(texts) <= {" ".join(p.split()) for p in pieces.values()} or not pieces.keys() <= set(at):
             continue
-        numbered = [f"{i + 1} {text}" for i, text in zip(at, texts, strict=True) if i is not None]
-        row = dspy.Example(question=e.question or "", sentences=pieces, statements=numbered, texts=texts)
+        number = {index: i for i, index in enumerate(pieces, 1)}
+        numbered = [f"{number[i]} {text}" for i, text in zip(at, texts, strict=True) if i in number]
+        row = dspy.Example(question=e.question or "", sentences=list(pieces.values()), statements=numbered, texts=texts)
         out.append(row.with_inputs("question", "sentences"))
     return out
 
@@ -56,16 +58,13 @@ def extraction_metric(
 ) -> Any:
     """Harmonic mean of coverage and fidelity, in [0, 1]; 0 for a reply without statements.
 
-    Coverage: how far each of the people's statements is found, by the words it shares with the closest of the LM's –
-    the smaller share of the two, so that the whole answer in one statement does not cover its parts. Fidelity: share of
-    the LM's statements without a content word that neither answer nor question has.
+    Coverage and fidelity are those of `faith_dspy.scoring.extraction`.
     """
     said = [] if pred is None else _texts(pred.get("statements") or [])
-    covered = [max((min(word_share(t, s), word_share(s, t)) for s in said), default=0.0) for t in gold.texts]
-    known = " ".join([gold.question, *gold.sentences])
-    invented = [s for s in said if word_share(s, known) < 1]
+    covered = found_shares(gold.texts, said)
+    added = invented(said, " ".join([gold.question, *gold.sentences]))
     coverage = sum(covered) / len(covered)
-    fidelity = 1 - len(invented) / len(said) if said else 0.0
+    fidelity = 1 - len(added) / len(said) if said else 0.0
     score = 2 * coverage * fidelity / (coverage + fidelity) if coverage + fidelity else 0.0
     if trace is not None:
         return score >= GOOD
@@ -73,7 +72,7 @@ def extraction_metric(
         return score
     missed = [t for t, c in zip(gold.texts, covered, strict=True) if c < GOOD]
     found = f"Found {coverage:.0%} of the people's statements." if said else "There was no statement."
-    feedback = [found, *(f"Missing: {t}" for t in missed[:3]), *(f"Not in the answer: {s}" for s in invented[:3])]
+    feedback = [found, *(f"Missing: {t}" for t in missed[:3]), *(f"Not in the answer: {s}" for s in added[:3])]
     return dspy.Prediction(score=score, feedback=" ".join(feedback))
 
 

@@ -42,7 +42,7 @@ def write_learned(result: StudyResult) -> str:
     page = template.render(
         result=result,
         champion=variant,
-        test=tables.testset_table(result),
+        test=[tables.testset_table(result), *tables.levels_tables(result)],
         three=headline.of_study(result).notes,
         notes=result.notes,
         prompts=_prompts(variant),

@@ -29,7 +29,7 @@ def card(result: StudyResult) -> str:
     )
     sections = (
         tables.testset_table(result),
-        tables.statements_table(result),
+        *tables.levels_tables(result),
         tables.verdict(result),
         classifier_tables.classifier_table(result, _WEIGHTS),
         classifier_tables.ablation_table(result),
@@ -70,7 +70,7 @@ def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
 
     ``model``: its name in the registry, None where it was not registered. ``here``: address of its run in MLflow.
     """
-    sections = (tables.testset_table(result), tables.statements_table(result), tables.variants_table(result))
+    sections = (tables.testset_table(result), *tables.levels_tables(result), tables.variants_table(result))
     in_code = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
     return (
         f"{_three(result)}\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"

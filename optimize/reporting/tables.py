@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.results import TestsetResult
+from faith_dspy.report.agreement import level_tables
 from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
 from faith_dspy.report.tables import MARK, Table, table_of
 
@@ -29,7 +30,7 @@ def study_tables(result: StudyResult) -> list[Table]:
         costs_table(result),
         groups_table(result),
         testset_table(result),
-        statements_table(result),
+        *levels_tables(result),
         verdict(result),
         spent(result),
     )
@@ -78,24 +79,13 @@ def testset_table(result: StudyResult) -> Table:
         rows,
         caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, "
         f"majority: baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
+        notes=(result.test[0].levels.measured,),
     )
 
 
-def statements_table(result: StudyResult) -> Table | None:
-    """Agreement on statements and evidence, on the testset; None where neither was labelled."""
-    rows = [t for t in result.test if t.statements is not None or t.evidence is not None]
-    if not rows:
-        return None
-    columns = {
-        "judge": lambda t: _judge_name(t.name),
-        "n": lambda t: str(t.statements.n) if t.statements else NONE,
-        "balanced\naccuracy": lambda t: estimate(t.statements and t.statements.balanced_accuracy),
-        "AUROC": lambda t: estimate(t.statements and t.statements.auroc),
-        "Cohen's κ": lambda t: estimate(t.statements and t.statements.cohen_kappa),
-        "evidence F1": lambda t: estimate(t.evidence.f1 if t.evidence else None),
-    }
-    caption = f"n: labelled statements. Evidence: the chunk ids named. {INTERVALS}"
-    return table_of("Agreement on statements and evidence", columns, rows, caption=caption)
+def levels_tables(result: StudyResult) -> list[Table]:
+    """Agreement on statements, evidence and extraction, on the testset, as far as labels tell."""
+    return level_tables({_judge_name(t.name): t.levels for t in result.test})
 
 
 def verdict(result: StudyResult) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
-from faith_dspy.optimize.results import PredictionRow, TestsetResult
+from faith_dspy.optimize.results import Kind, PredictionRow, TestsetResult
 from faith_dspy.optimize.select.comparison import Side, compare, holm
 from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
 from faith_dspy.optimize.select.evaluate import (
@@ -16,9 +16,11 @@ from faith_dspy.optimize.select.evaluate import (
     baseline_rows,
     judge_agreement,
     judged_rows,
+    lexical_judge,
     scorable,
     usage_of,
     verify,
+    without_lm,
 )
 from faith_dspy.optimize.select.modes import build_judge, fit_modes
 from faith_dspy.optimize.select.spending import Cost, affords
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import Comparison, CostPoint, VariantResult
     from faith_dspy.optimize.select.trial import Trial
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
 
 TIE = 0.01
 """Variants whose selection scores are this close count as equal; the one that costs fewer tokens is promoted."""
 MARGIN = 1.15
 """Answers of train and test may cost this many times what those of dev did."""
+_KINDS: dict[str, Kind] = {"champion": "lm", "untuned": "untuned", "lexical-baseline": "baseline"}
 MIN_GROUPS = 6
 """A test that the limits cut short needs at least so many groups."""
 
@@ -126,7 +130,7 @@ def promote(
     found = (
         _test_judge("champion", test, judge, seed),
         _test_judge("untuned", by_untuned, untuned.judge, seed),
-        *_test_baselines(test, known, seed),
+        *_test_baselines(test, known, modes.lexical.fitted.classifier, seed),
     )
     return Promotion(
         name=name,
@@ -171,27 +175,35 @@ def _affordable(
 
 
 def _test_judge(
-    name: Literal["champion", "untuned"], judged: Sequence[JudgedExample], judge: Judge, seed: int
+    name: Literal["champion", "untuned", "lexical-baseline"], judged: Sequence[JudgedExample], judge: Judge, seed: int
 ) -> TestsetResult:
     found = judge_agreement(judged, judge, seed)
     assert found.answers is not None  # every answer of a testset is labelled
     return TestsetResult(
         name=name,
-        kind="untuned" if name == "untuned" else "lm",
+        kind=_KINDS[name],
         agreement=found.answers,
         statements=found.statements,
         evidence=found.evidence,
+        extraction=found.extraction,
         usage=usage_of(judged),
         predictions=_of_test(judged_rows(judged, judge)),
     )
 
 
-def _test_baselines(test: Sequence[JudgedExample], known: Sequence[JudgedExample], seed: int) -> list[TestsetResult]:
+def _test_baselines(
+    test: Sequence[JudgedExample], known: Sequence[JudgedExample], lexical: Classifier, seed: int
+) -> list[TestsetResult]:
     """The baselines, fitted on the labels that the champion's classifier was fitted on."""
-    found = baseline_rows([e.example for e in test], [e.example for e in known], seed)
+    examples = [e.example for e in test]
+    found = baseline_rows(examples, [e.example for e in known], lexical, seed)
     return [
-        TestsetResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
-        for name, rows in found.items()
+        _test_judge("lexical-baseline", without_lm(examples), lexical_judge(lexical), seed),
+        *(
+            TestsetResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
+            for name, rows in found.items()
+            if name != "lexical-baseline"
+        ),
     ]
 
 

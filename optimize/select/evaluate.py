@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
 from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
@@ -23,7 +24,6 @@ from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, lengt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from faith_dspy.judge import Judge
     from faith_dspy.schema import LabelledExample
     from faith_dspy.scoring.classifier import Classifier
 
@@ -100,7 +100,7 @@ def classifier_example(judged: JudgedExample) -> ClassifierExample:
         statements=[None if v.verdict is None else f for v, f in zip(raw.raw_verdicts, features, strict=True)],
         label=bool(example.label),
         group=example.group_key,
-        labels=statement_labels([v.text for v in raw.raw_verdicts], example),
+        labels=statement_labels(raw.raw_verdicts, example),
         features=length_features(example.answer, len(raw.sentences)),
     )
 
@@ -153,14 +153,19 @@ def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier)
     return rows
 
 
+def lexical_judge(classifier: Classifier) -> Judge:
+    """The lexical baseline: sentences judged by a classifier of lexical features alone."""
+    return Judge(NO_LM, classifier=classifier)
+
+
 def baseline_rows(
-    examples: Sequence[LabelledExample], known: Sequence[LabelledExample], seed: int
+    examples: Sequence[LabelledExample], known: Sequence[LabelledExample], lexical: Classifier, seed: int
 ) -> dict[str, list[PredictionRow]]:
-    """Predictions by each of `BASELINES`, fitted on ``known``, without an LM."""
+    """Predictions by each of `BASELINES`, fitted on ``known``, without an LM; ``lexical``: the first of them."""
     judged, learned = without_lm(examples), scorable(without_lm(known))
     share = sum(bool(e.label) for e in known) / len(known)
     return {
-        "lexical-baseline": classified_rows(judged, fit(learned, "lexical", seed).classifier),
+        "lexical-baseline": judged_rows(judged, lexical_judge(lexical)),
         "length-baseline": classified_rows(judged, fit(learned, "length", seed).classifier),
         "majority-baseline": [prediction(e, share, share >= 0.5) for e in judged],
     }
@@ -200,7 +205,7 @@ def prediction(
     """A judged answer as a row. ``confidences``: one for each of its statements, or none at all."""
     example, raw = judged.example, judged.raw_judgment
     verdicts = raw.raw_verdicts
-    labels = statement_labels([v.text for v in verdicts], example)
+    labels = statement_labels(verdicts, example)
     reason = judged.unscored.unscored if judged.unscored else None
     return PredictionRow(
         id=example.id,

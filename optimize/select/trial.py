@@ -22,6 +22,7 @@ from faith_dspy.optimize.select.evaluate import (
     scorable,
     usage_of,
     verify,
+    without_lm,
 )
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 
@@ -80,9 +81,10 @@ def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> Varia
 
 def try_baselines(parts: Parts, seed: int) -> list[VariantResult]:
     """The baselines fitted on train, on the devset."""
+    lexical = fit(scorable(without_lm(parts.train)), "lexical", seed).classifier
     return [
         VariantResult(name=name, kind="baseline", description=BASELINES[name], **_measured(rows, seed))
-        for name, rows in baseline_rows(parts.dev, parts.train, seed).items()
+        for name, rows in baseline_rows(parts.dev, parts.train, lexical, seed).items()
     ]
 
 

@@ -1,6 +1,7 @@
 """MLflow's metrics of a study, by name.
 
-``dev/balanced_accuracy``, ``test/auroc`` … agreement on answers; ``…/statements/…`` and ``…/evidence/…`` on the rest
+``dev/balanced_accuracy``, ``test/auroc`` … agreement on answers; ``…/statements/…``, ``…/evidence/…`` and
+``…/extraction/…`` on the rest; ``…_low`` and ``…_high`` are the ends of the 95 % interval
 ``test/untuned/…``, ``test/lexical-baseline/…`` the same for what the champion is compared with
 ``cost/prompt_tokens``, ``cost/seconds`` … per answer; ``compile/…`` and ``study/…`` in total
 """
@@ -9,16 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.optimize.results import VariantResult
 from faith_dspy.scoring.agreement import JudgeAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import StudyResult, TestsetResult, VariantResult
+    from faith_dspy.optimize.results import StudyResult, TestsetResult
+    from faith_dspy.report.numbers import Interval
     from faith_dspy.schema import Usage
     from faith_dspy.scoring.agreement import Agreement, StatementAgreement
     from faith_dspy.scoring.evidence import EvidenceAgreement
+    from faith_dspy.scoring.extraction import ExtractionAgreement
 
     Metrics = dict[str, float | None]
 
@@ -38,29 +42,37 @@ _COSTS = {
 def result_metrics(
     prefix: str, found: VariantResult | TestsetResult | JudgeAgreement, names: Sequence[str] = _ALL
 ) -> Metrics:
-    """Agreement on answers, statements and evidence, as far as it is known."""
+    """Agreement on all levels, as far as it is known."""
     answers = found.answers if isinstance(found, JudgeAgreement) else found.agreement
+    extraction = None if isinstance(found, VariantResult) else found.extraction
+    recalls = found.statements.recall_by_verdict if found.statements else {}
     return {
         **agreement_metrics(prefix, answers, names),
         **agreement_metrics(f"{prefix}/statements", found.statements, (*_MAIN, "weighted_kappa")),
+        **{f"{prefix}/statements/recall/{verdict}": e.value for verdict, e in recalls.items()},
         **agreement_metrics(f"{prefix}/evidence", found.evidence, ("precision", "recall", "f1")),
+        **agreement_metrics(f"{prefix}/extraction", extraction, ("found", "fidelity")),
     }
 
 
 def agreement_metrics(
-    prefix: str, found: Agreement | StatementAgreement | EvidenceAgreement | None, names: Sequence[str] = _MAIN
+    prefix: str,
+    found: Agreement | StatementAgreement | EvidenceAgreement | ExtractionAgreement | None,
+    names: Sequence[str] = _MAIN,
 ) -> Metrics:
-    """These metrics and the coverage; balanced accuracy with its interval."""
+    """These metrics with their intervals, n and coverage."""
     if found is None:
         return {}
-    out: Metrics = {f"{prefix}/coverage": found.coverage}
+    out: Metrics = {f"{prefix}/n": found.n, f"{prefix}/coverage": found.coverage}
     for name in names:
         estimate = getattr(found, name)
         if isinstance(estimate, Estimate):
-            out[f"{prefix}/{name}"] = estimate.value
-            if name == "balanced_accuracy":
-                out |= {f"{prefix}/{name}_low": estimate.low, f"{prefix}/{name}_high": estimate.high}
+            out |= _interval(f"{prefix}/{name}", estimate)
     return out
+
+
+def _interval(name: str, found: Interval) -> Metrics:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def usage_metrics(prefix: str, usage: Usage, answers: int = 1) -> Metrics:
@@ -83,8 +95,7 @@ def study_metrics(result: StudyResult) -> Metrics:
         if t.kind != "baseline":
             metrics |= usage_metrics("cost" if t is champion else f"cost/{t.name}", t.usage, t.agreement.n)
     for name, c in result.comparisons.items():
-        gain, d = f"test/gain_over_{name}", c.balanced_accuracy
-        metrics |= {gain: d.value, f"{gain}_low": d.low, f"{gain}_high": d.high}
+        metrics |= _interval(f"test/gain_over_{name}", c.balanced_accuracy)
     metrics |= agreement_metrics("dev", result.variant(result.champion).agreement)
     metrics["dev/flip_rate"] = result.flip_rate
     metrics |= agreement_metrics("people", result.ceiling)

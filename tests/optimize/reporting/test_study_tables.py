@@ -140,7 +140,8 @@ def test_the_card_says_what_the_judge_is_worth():
     titles = re.findall("^## (.*)$", text, re.MULTILINE)
     assert titles == [
         "Agreement with people on 40 answers of the testset",
-        "Agreement on statements and evidence",
+        "Agreement on statements",
+        "Agreement on evidence: the chunk ids named",
         "Verdict",
         "What the classifier uses",
         "What the classifier loses without a feature",
