@@ -243,7 +243,8 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], s
         return {}
     import numpy as np
 
-    by_people, by_judge = (np.array([_level(row[i]) for row in rows], dtype=np.int_) for i in (0, 1))
+    by_people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
+    by_judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
     order = [v for v in Verdict if v in kinds]
     given = np.array([[label is v for v in order] for label, *_ in rows], dtype=np.float64).reshape(len(rows), -1)
     same = np.array([_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64)
