@@ -47,11 +47,15 @@ quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, 
 	@$(BIN)/faith-dspy tune quickstart --budget quick
 	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
 
+# Two processes share what needs no language model; the embedded model takes both cores.
+WITHOUT_LM := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not lm' -n 2 --dist loadfile
+
 test: check $(VENV)/.peers ## all tests, the embedded model included
-	@$(BIN)/python -m pytest -q
+	@$(WITHOUT_LM)
+	@$(BIN)/python -m pytest -q -m lm
 
 test-fast: $(VENV)/.ready ## tests that need no language model
-	@$(BIN)/python -m pytest -q -m 'not lm'
+	@$(WITHOUT_LM)
 
 benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.benchmarks.compare

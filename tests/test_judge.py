@@ -234,14 +234,14 @@ def test_who_looks_on_holds_nobody_up(judge_at):
 
     class Posts(dspy.utils.callback.BaseCallback):
         def on_module_end(self, call_id, outputs, exception):
-            time.sleep(0.1)
+            time.sleep(0.5)
 
     judge, server = judge_at()
     with dspy.context(callbacks=[Posts()]):
         started = time.monotonic()
         found = list(judge.stream(map(record, range(16)), num_threads=16))
-    # three modules each – program, verifier, predictor: 4.8 s one after the other
-    assert time.monotonic() - started < 3
+    # three modules each – program, verifier, predictor: 24 s one after the other
+    assert time.monotonic() - started < 15
     assert [f.statements[0].text for f in found] == [record(i)["answer"] for i in range(16)]
     assert len(server.requests) == 16
 

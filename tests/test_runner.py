@@ -261,7 +261,7 @@ def command(tmp_path):
         process.communicate()
 
 
-def wait_for(true, process, seconds=60):
+def wait_for(true, process, seconds=300):
     """Until something is true of a process that goes on."""
     end = time.monotonic() + seconds
     while not true():
@@ -289,7 +289,7 @@ def test_killed_and_resumed(command, chat_server, tmp_path):
     with out.open("ab") as handle:
         handle.write(b'{"id": 12345, "answer": "\xc3')
     second = command(server, "in.jsonl", "--out", "out.jsonl")
-    _, said = second.communicate(timeout=120)
+    _, said = second.communicate(timeout=300)
     assert second.returncode == 0
     found = rows(out)
     assert [r["id"] for r in found] == list(range(1000))
@@ -307,16 +307,16 @@ def test_killed_and_resumed(command, chat_server, tmp_path):
 def test_two_runs_on_one_output(command, chat_server, tmp_path):
     """A second process on an output that one is writing is told so and exits 2; no row is doubled."""
     told = threading.Event()
-    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0 if told.is_set() else 1})
-    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(400)])
+    server = chat_server(says=lambda asked: "Yes" if told.wait(300) else "No")
+    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(200)])
     first = command(server, "in.jsonl", "--out", "out.jsonl")
-    wait_for((tmp_path / "out.jsonl").exists, first)
+    wait_for(lambda: server.requests, first)
     second = command(server, "in.jsonl", "--out", "out.jsonl")
-    _, said = second.communicate(timeout=60)
+    _, said = second.communicate(timeout=300)
     told.set()
     assert (second.returncode, b"another process is writing it" in said) == (2, True), said
-    assert first.wait(60) == 0
-    assert [r["id"] for r in rows(tmp_path / "out.jsonl")] == list(range(400))
+    assert first.wait(300) == 0
+    assert [r["id"] for r in rows(tmp_path / "out.jsonl")] == list(range(200))
     assert not list(tmp_path.glob(".*"))
 
 
@@ -334,7 +334,7 @@ def test_a_full_disk(command, chat_server, tmp_path, to):
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         how = {"preexec_fn": small_disk} if to == "out.jsonl" else {} if to else {"stdout": full}
         process = command(server, "in.jsonl", *where, **how)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == 2, said
     assert b"Traceback" not in said
     assert b"Exception ignored" not in said
@@ -350,10 +350,10 @@ def test_a_page_that_cannot_be_written(command, chat_server, tmp_path):
     server = chat_server(says="Yes")
     put(tmp_path / "in.jsonl", GOOD)
     nowhere = command(server, "in.jsonl", "--html", "/proc/page.html")
-    _, said = nowhere.communicate(timeout=60)
+    _, said = nowhere.communicate(timeout=300)
     assert (nowhere.returncode, len(server.requests)) == (2, 0), said
     full = command(server, "in.jsonl", "--out", "out.jsonl", "--html", "page.html", preexec_fn=small_disk)
-    _, said = full.communicate(timeout=60)
+    _, said = full.communicate(timeout=300)
     assert full.returncode == 2
     last = said.decode().splitlines()[-1]
     assert last == "error: page.html: cannot be written (file too large). All judgments are in out.jsonl."
@@ -363,14 +363,14 @@ def test_a_page_that_cannot_be_written(command, chat_server, tmp_path):
 
 def test_ctrl_c_waits_for_nothing(command, chat_server, tmp_path):
     """Ctrl-C ends the command at once, though eight calls are in flight, and says how to go on."""
-    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 60})
+    server = chat_server(says=lambda asked: {"text": "Yes", "delay": 200})
     put(tmp_path / "in.jsonl", *[{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(100)])
     process = command(server, "in.jsonl", "--out", "out.jsonl")
     wait_for(lambda: len(server.requests) == 8, process)
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert time.monotonic() - started < 10
+    _, said = process.communicate(timeout=300)
+    assert time.monotonic() - started < 100
     assert process.returncode == 130
     assert b"run the same command again to continue" in said
     assert b"Traceback" not in said
@@ -382,7 +382,7 @@ def test_standard_input_and_output(command, chat_server):
     server = chat_server(says="Yes")
     process = command(server, "-", "--out", "-", stdin=subprocess.PIPE)
     answer = "Die Kanne ist schön – 茶."
-    told, said = process.communicate(json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=60)
+    told, said = process.communicate(json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=300)
     assert process.returncode == 0, said
     assert json.loads(told)["answer"] == answer
     assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 calls")

@@ -60,14 +60,14 @@ def test_closing_begins_nothing_more() -> None:
     def work(i: int) -> int:
         begun.append(i)
         if i:
-            release.wait(30)
+            release.wait(200)
         return i
 
     results = map_in_order(work, range(100), 2)
     assert next(results) == 0
     started = time.monotonic()
     results.close()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     release.set()
     time.sleep(0.2)
     assert len(begun) <= 3
@@ -79,11 +79,11 @@ def test_the_process_ends_while_work_goes_on() -> None:
 import asyncio, time
 from faith_dspy.threads import map_in_order, run_in_thread
 
-results = map_in_order(lambda i: time.sleep(60 * i), range(9), 2)
+results = map_in_order(lambda i: time.sleep(200 * i), range(9), 2)
 next(results)
 
 async def hang():
-    await asyncio.wait_for(run_in_thread(lambda: time.sleep(60)), 0.1)
+    await asyncio.wait_for(run_in_thread(lambda: time.sleep(200)), 0.1)
 
 try:
     asyncio.run(hang())
@@ -91,9 +91,9 @@ except TimeoutError:
     print("ended")
 """
     started = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], timeout=40, check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], timeout=300, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 150
 
 
 def test_many_are_awaited_at_a_time() -> None:

@@ -24,6 +24,8 @@ MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.jsonl``."""
 DIGEST = "faith_dspy.digest"
 """Tag of a trace by which it is found again."""
+_PASSES = 3
+"""MLflow stores traces in the background and gives one up while SQLite is busy for long: what is missing is written again."""
 
 
 def known_traces(store: Store, run_id: str | None = None) -> dict[str, Any]:
@@ -46,8 +48,6 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
     ``probability``; ``agrees``, whether judge and people agree; and on each statement ``supported``, by the judge and,
     where they labelled it, by people.
     """
-    import mlflow
-
     lm = str(result.lm.get("name"))
     rows = {
         digest([result.champion, lm, row.model_dump(mode="json")]): row
@@ -57,11 +57,14 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
         there = known_traces(store, run_id)
         if old := [info.trace_id for key, info in there.items() if key not in rows]:
             store.client.delete_traces(store.experiment_id, trace_ids=old)
-        for key, row in reversed(rows.items()):
-            if key not in there:
-                time.sleep(0.001)  # MLflow orders traces by the millisecond they began in
-                _write(store, run_id, result.champion, lm, row, key)
-        mlflow.flush_trace_async_logging()
+        for _ in range(_PASSES):
+            if there.keys() >= rows.keys():
+                break
+            for key, row in reversed(rows.items()):
+                if key not in there:
+                    time.sleep(0.001)  # MLflow orders traces by the millisecond they began in
+                    _write(store, run_id, result.champion, lm, row, key)
+            there = known_traces(store, run_id)  # it waits until all are stored
 
 
 def _write(store: Store, run_id: str, judge: str, lm: str, row: PredictionRow, key: str) -> None:

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.injection --out injection.jsonl [--lm local] [--pool 8] [--seed 0]
 
-Each attack of `faith_dspy.optimize.diagnostics.injections` is tried twice, on a faithful and on an unfaithful answer of
-the shipped set that the judge gets right without it, and each time with the defence and without: 420 answers of one
-statement, one call each, and up to 80 to find the answers. ``--out`` has a line per answer; run again, it goes on.
+Each attack of `faith_dspy.optimize.diagnostics.injections` is tried twice, on a supported and on an unsupported
+statement of the shipped set that the judge gets right without it, and each time with the defence and without: 420
+answers of one statement, one call each, and up to 80 to find the statements. ``--out`` has a line per answer;
+run again, it goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
 TRIED = 40
-"""Answers of each label that are judged at most to find those for the attacks."""
+"""Statements of each label that are judged at most to find those for the attacks."""
 
 
 class Log:
@@ -55,9 +56,13 @@ class Log:
 
 
 def answers(judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[LabelledExample]]:
-    """By label, answers of one statement that the judge gets right."""
-    examples = [e for e in read_labels(path_of("quickstart")) if e.label is not None]
-    single = [e for e in examples if sum(carries_statement(s.text) for s in sentences(e.answer)) == 1]
+    """By label, labelled statements that the judge gets right, each as an answer of its own."""
+    single = [
+        e.model_copy(update={"id": f"{e.id}/{n}", "answer": s.text, "faithful": s.verdict.is_supported})
+        for e in read_labels(path_of("quickstart"))
+        for n, s in enumerate(e.statements)
+        if s.verdict is not None and sum(carries_statement(t.text) for t in sentences(s.text)) == 1
+    ]
     random.Random(seed).shuffle(single)
     found = {}
     for label in (True, False):
@@ -66,7 +71,7 @@ def answers(judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[Lab
             if len(right) < pool and log.judged(f"plain {e.id}", judge, e)["faithful"] is label:
                 right.append(e)
         if not right:
-            raise SystemExit(f"The judge gets none of the answers right that are labelled {label}.")
+            raise SystemExit(f"The judge gets none of the statements right whose label is {label}.")
         found[label] = right
     return found
 
@@ -77,7 +82,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lm", default="local")
     parser.add_argument("--api-base")
-    parser.add_argument("--pool", type=int, default=8, help="answers of each label that are attacked")
+    parser.add_argument("--pool", type=int, default=8, help="statements of each label that are attacked")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence"), Log(asked.out)

@@ -313,8 +313,8 @@ def tune(tmp_path: Path, server: Any, *more: str) -> subprocess.Popen[str]:
 
 
 def wait_for(server: Any, n: int) -> None:
-    """Wait until that many requests have come, for a minute at most."""
-    for _ in range(1200):
+    """Wait until that many requests have come, for five minutes at most."""
+    for _ in range(6000):
         if len(server.requests) >= n:
             return
         time.sleep(0.05)
@@ -333,7 +333,7 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     first.wait()
     server.delay = 0.0
     second = tune(tmp_path, server)
-    _, err = second.communicate(timeout=200)
+    _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
     bodies = [json.dumps(r["messages"]) for r in server.requests if "Statement:" in r["messages"][-1]["content"]]
     assert len(bodies) - len(set(bodies)) <= 8  # those in flight when it was killed: one a thread
@@ -349,7 +349,7 @@ def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
     process = tune(tmp_path, server)
     wait_for(server, 5)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=400)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "to continue" in err
