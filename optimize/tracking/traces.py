@@ -25,7 +25,7 @@ MOST = 100
 DIGEST = "faith_dspy.digest"
 """Tag of a trace by which it is found again."""
 _PASSES = 3
-"""MLflow stores traces in the background and gives one up while SQLite is busy for long: what is missing is written again."""
+"""MLflow stores traces in the background and gives one up while its store is busy: what is missing is written again."""
 
 
 def known_traces(store: Store, run_id: str | None = None) -> dict[str, Any]:
