@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, InputError, in_short
+from faith_dspy.errors import ArtifactError, InputError, fault, in_short
 from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.mlflow_store import download_judge
@@ -247,8 +247,7 @@ def _load_prompts(judge: Judge, state: Mapping[str, Any], path: Path) -> None:
 
 
 def _fault(exc: Exception) -> str:
-    first = exc.errors()[0] if isinstance(exc, ValidationError) else None
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else in_short(exc)
+    return fault(exc.errors()[0]) if isinstance(exc, ValidationError) else in_short(exc)
 
 
 def _altered(path: Path, how: str) -> ArtifactError:

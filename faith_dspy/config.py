@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from faith_dspy.errors import ConfigError
+from faith_dspy.errors import ConfigError, fault
 from faith_dspy.schema import Verdict
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class JudgeConfig(BaseModel):
             return cls.model_validate(options)
         except ValidationError as exc:
             problems = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']} (got {repr(e.get('input'))[:200]})"
+                f"{fault(e)} (got {repr(e.get('input'))[:200]})"
                 for e in exc.errors()
                 if e["type"] != "default_factory_not_called"  # only follows from another error
             )

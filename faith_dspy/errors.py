@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 class FaithDspyError(Exception):
@@ -97,6 +97,13 @@ def redact(text: str, lm: Any) -> str:
         if ("key" in name or "token" in name) and isinstance(value, str) and len(value) >= 6:
             text = text.replace(value, "***")
     return " ".join(without_secrets(text).split())[:300].rstrip(". ")
+
+
+def fault(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors in our words: ``seed.0: expected a valid integer``."""
+    said = {"missing": "is missing", "extra_forbidden": "there is no such field"}.get(error["type"], error["msg"])
+    said = said.removeprefix("Value error, ").replace("Input should be ", "expected ").replace("Input ", "the value ")
+    return ": ".join(filter(None, (".".join(map(str, error["loc"])), said)))
 
 
 def without_secrets(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.errors import FaithDspyError, InputError, fault
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
@@ -253,7 +253,7 @@ def _judgment(fields: dict[str, Any], out: Path, line: int) -> Judgment:
         return Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
     except ValidationError as exc:
         raise InputError(
-            f"{out}:{line}: is not a judgment of this version ({exc.errors()[0]['msg']}). Give another --out."
+            f"{out}:{line}: is not a judgment of this version ({fault(exc.errors()[0])}). Give another --out."
         ) from exc
 
 

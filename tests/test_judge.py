@@ -179,7 +179,7 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
     ("options", "message"),
     [
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
-        ({"granuality": "answer"}, r"granuality: Extra inputs are not permitted"),
+        ({"granuality": "answer"}, r"granuality: there is no such field"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
         (
             {"config": JudgeConfig(), "threshold": 0.5},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.errors import InputError, LabelsError, fault
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
@@ -97,10 +97,7 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
         raise LabelsError(f"{where}: {exc}. {_FORMAT}") from exc
     except ValidationError as exc:
         first = exc.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise LabelsError(
-            f"{where}: {place}: {first['msg']} (got {repr(first.get('input'))[:200]}). {_FORMAT}"
-        ) from exc
+        raise LabelsError(f"{where}: {fault(first)} (got {repr(first.get('input'))[:200]}). {_FORMAT}") from exc
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:

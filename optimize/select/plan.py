@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.errors import ConfigError, InputError, fault
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
 from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
@@ -165,7 +165,7 @@ def _read(path: Path, budget_name: str, given: Limits) -> Plan:
     except OSError as exc:
         raise InputError(f"{path}: cannot be read ({exc.strerror}); expected a TOML file of variants.") from exc
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in exc.errors())
+        problems = "; ".join(f"{fault(e)} (got {e['input']!r})" for e in exc.errors())
         raise InputError(f"{path}: {problems}. Sections are: {', '.join(_File.model_fields)}.") from exc
     except ConfigError as exc:
         raise InputError(f"{path}: {exc}") from exc

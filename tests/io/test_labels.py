@@ -39,7 +39,7 @@ FAULTS = [
     (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks", "from 0"),
     (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1", "counted from 0"),
     (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: ", "(got '0')"),
-    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: ", "Field required"),
+    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: ", "is missing"),
     ({**GOOD, "statements": [None]}, r"statements\.0: ", "(got None)"),
     ({**GOOD, "statements": {"text": "t"}}, "statements: ", "(got {'text': 't'})"),
     ({**GOOD, "context": []}, "context is empty", "text the answer was judged against"),

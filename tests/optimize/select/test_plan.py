@@ -88,10 +88,10 @@ def test_limits_given_on_the_command_line_go_before_the_files(tmp_path):
         ("[[variants]]\nname = 'x'\noptimizer = 'magic'\ngranularity = 'answer'", "bootstrap"),
         ("[[variants]]\nname = 'sentence'\ngranularity = 'answer'", "another name"),
         ("[[variants]]\nname = 'sentence'\n[[variants]]\nname = 'sentence'", "two variants"),
-        ("[[variants]]\nname = 'sentence'\nseed = 'one'", "variants.0.seed.0: Input should be a valid integer"),
+        ("[[variants]]\nname = 'sentence'\nseed = 'one'", "variants.0.seed.0: expected a valid integer"),
         ("[sizes]\ndev = 0\n[[variants]]\nname = 'sentence'", "sizes.dev"),
         ("[limit]\ncalls = 1\n[[variants]]\nname = 'sentence'", "Sections are"),
-        ("[[variants]]\ngranularity = 'answer'", "variants.0.name: Field required"),
+        ("[[variants]]\ngranularity = 'answer'", "variants.0.name: is missing"),
     ],
 )
 def test_a_fault_in_the_file_is_named(tmp_path, text, said):
