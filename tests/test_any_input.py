@@ -1,9 +1,13 @@
-"""Any input: whatever is given, what comes back is a judgment that holds, or an error of ours."""
+"""Any input: whatever is given, what comes back is a judgment that holds, or an error of ours.
+
+``CASES=2000`` in the environment tries more of each.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from io import BytesIO
 
 import pytest
@@ -14,14 +18,17 @@ from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.records import read_json, read_records
+from faith_dspy.program.adapter import CompactAdapter
+from faith_dspy.program.replies import Tokens, read_reply
+from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Verdict, digest
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
 
-settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("quick"), max_examples=20_000)  # --hypothesis-profile=long
-settings.load_profile("quick")
+CASES = int(os.environ.get("CASES", "60"))
+settings.register_profile("any", max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any")
 
 LEXICAL = Classifier(
     statement=StatementClassifier(
@@ -176,3 +183,24 @@ def test_any_bytes(line):
     except ValueError:
         return
     assert read_json(json.dumps(value).encode()) == value
+
+
+REPLY = TEXT | st.lists(
+    st.sampled_from(["Yes", "No", "1. ", "2. ", "\n", "Verdict: ", "Why: ", 'Quote: "', "[0, 7]", "</think>", "<think>",
+                     '{"verdicts": [', '{"statement": 1, "verdict": "Yes"}', "}", "**", "is", "\u2028", "是"])
+).map("".join)  # fmt: skip
+SHOWN = st.sampled_from([{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}])
+
+
+@given(reply=REPLY, options=SHOWN, joint=st.booleans(), logprob=SMALL, at=st.integers(0, 3))
+def test_any_reply(reply, options, joint, logprob, at):
+    """A reply is read to a label that was asked for or to none, with a probability in [0, 1] or none."""
+    config = JudgeConfig(verification="joint" if joint else "each", **options)
+    labels = INSTRUCTIONS[config.instruction].labels
+    found = CompactAdapter().parse(signature_of(config, joint=joint), reply)
+    told = Tokens({"token": token, "top_logprobs": [{"token": "Yes", "logprob": logprob}][:at]} for token in reply[:9])
+    for entry in found["verdicts"] if joint else [found]:
+        read = read_reply(told, entry, labels)
+        assert read.label is None or read.label in labels
+        assert all(0 <= p <= 1 for p in (read.probabilities or {}).values())
+        assert all(isinstance(i, int) for i in read.chunk_ids)

@@ -270,4 +270,4 @@ def _mapping(token: Any) -> Mapping[str, Any]:
 
 def _bytes(token: Any) -> bytes:
     fields = _mapping(token)
-    return bytes(fields["bytes"]) if fields.get("bytes") else str(fields.get("token", "")).encode()
+    return bytes(fields["bytes"]) if fields.get("bytes") else str(fields.get("token", "")).encode(errors="replace")

@@ -19,13 +19,12 @@ import random
 import re
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 TIMEOUT = 5.0
-"""Seconds a call may take with its retries; the resumed run has more, so that none fails on a busy machine."""
+"""Seconds a call may take with its retries. The resumed run has as many: DSPy's cache keys hold them."""
 RETRIES = 2
 LARGE = 10_000_000
 """Bytes of a very large reply."""
@@ -113,12 +112,12 @@ class Endpoint:
         fault = FAULTS[self.fault]
         return fault(right(statement)) if callable(fault) else fault
 
-    def judge(self, timeout: float = TIMEOUT) -> Any:
+    def judge(self) -> Any:
         """A judge that asks it, and keeps no replies of another's."""
         from faith_dspy import Judge
         from faith_dspy.lm import make_lm
 
-        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=timeout, num_retries=RETRIES, max_wait=0.05)
+        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES, max_wait=0.05)
         return Judge(lm, granularity="sentence", cite=True)
 
 
@@ -147,20 +146,20 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
     source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
     endpoint.fault, endpoint.rate = fault, rate
     endpoint.asked.clear()
-    started, stopped = time.monotonic(), ""
+    stopped = ""
     try:
         run(endpoint.judge(), source, out, threads=8)
     except LMUnavailableError as exc:
         stopped = str(exc)
-    seconds, rows = time.monotonic() - started, rows_of(out)
+    rows = rows_of(out)
     numbers = [row["id"] for row in rows]
-    most, requests = max(endpoint.asked.values()), endpoint.asked.total()
+    most = max(endpoint.asked.values())
     expected = {s["text"] for row in rows for s in row["statements"] if s["error"]}
     expected |= {sentence for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
     wait_for_calls(60)  # abandoned ones, which still read 10 MB
     endpoint.rate, endpoint.dead_after, endpoint.server.lists = 0.0, None, True
     endpoint.asked.clear()
-    run(endpoint.judge(10 * TIMEOUT), source, out, threads=8)
+    run(endpoint.judge(), source, out, threads=8)
     healed = rows_of(out)
     unfaithful = {r["id"] for r in given if "free" in r["answer"]}
     found = {
@@ -169,28 +168,22 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
         "records": len(given),
         "scored": sum(row["unscored"] is None for row in rows),
         "unscored": dict(Counter(row["unscored"] for row in rows if row["unscored"])),
-        "reasons": dict(Counter(_reason(row["detail"]) for row in rows if row["detail"]).most_common(3)),
+        "reasons": dict(Counter(re.sub(".*first: ", "", r["detail"])[:90] for r in rows if r["detail"]).most_common(3)),
         "lost": 0 if stopped else len(given) - len(set(numbers)),
         "not reached": len(given) - len(rows) if stopped else 0,
         "doubled": len(numbers) - len(set(numbers)),
         "in order": numbers == [r["id"] for r in given][: len(rows)],
         "passed wrongly": sum(row["faithful"] is True and row["id"] in unfaithful for row in rows),
         "most requests a statement": most,
-        "requests": requests,
         "asked again": endpoint.asked.total(),
         "asked again for nothing": sum(s.strip() not in {e.strip() for e in expected} for s in endpoint.asked if s),
         "unscored after resuming": sum(row["unscored"] is not None for row in healed),
         "whole after resuming": [row["id"] for row in healed] == [r["id"] for r in given],
         "wrong after resuming": sum(row["faithful"] is not (row["id"] not in unfaithful) for row in healed),
-        "seconds": round(seconds, 1),
         "stopped": stopped,
     }
     out.unlink()
     return found
-
-
-def _reason(detail: str) -> str:
-    return re.sub(r".*the first: ", "", detail)[:90]
 
 
 def broken(row: dict[str, Any]) -> list[str]:
