@@ -130,7 +130,7 @@ def test_a_model_fetch(on_sockets, tmp_path, source):
     env = {**os.environ, "FAITH_DSPY_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{port}"}
     how = {"env": env, "cwd": tmp_path}
     command = [sys.executable, "-c", FETCHING, tmp_path / "whole", sha256, "0.02"]
-    chance, model = random.Random(50), tmp_path / "models" / "tiny.gguf"
+    chance, model = random.Random(KILLS), tmp_path / "models" / "tiny.gguf"
     for _ in range(KILLS):
         assert killed([*command, "forever"], chance, 1, bufsize=0, **how) == -signal.SIGKILL
         assert not model.exists() or model.read_bytes() == whole

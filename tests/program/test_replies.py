@@ -99,6 +99,12 @@ def test_the_token_at_a_place():
     assert [token_alternatives(tokens, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
 
 
+def test_half_a_character_in_a_token():
+    """A lone surrogate, which JSON can carry, ends no reading: it is one character, and offsets stay."""
+    tokens = Tokens([{"token": "\ud800"}, {"token": "Yes", "top_logprobs": [1]}])
+    assert (tokens.text, token_alternatives(tokens, 1)) == ("?Yes", [1])
+
+
 def one_token(**logprobs):
     """A reply of one token, with these log-probabilities."""
     return Tokens([{"token": "Yes", "top_logprobs": [{"token": t, "logprob": p} for t, p in logprobs.items()]}])
