@@ -29,6 +29,7 @@ from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import portable
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.scoring.default import fitted_to
 from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
 if TYPE_CHECKING:
@@ -334,10 +335,8 @@ def _bytes(path: Path) -> bytes:
 
 
 def _plain_card(judge: Judge) -> str:
-    kind = "Untuned" if judge.classifier is None else "Tuned"
     asked = f"asked of `{portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
     then = " What it is unsure of goes to the judge in `escalate_to/`." if judge.escalate_to else ""
-    return (
-        f"# Faithfulness judge\n\n{kind}: {judge.config.granularity.value} by {judge.config.granularity.value}, "
-        f"{asked}. Its agreement with people has not been measured.{then}\n"
-    )
+    unit = judge.config.granularity.value
+    judges = f"{fitted_to(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
+    return f"# Faithfulness judge\n\n{judges} Its agreement with people has not been measured.{then}\n"

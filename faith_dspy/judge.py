@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
 from faith_dspy.io.inputs import by_context, check_input, check_record
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
+from faith_dspy.scoring.default import default_classifier, fitted_to
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
 from faith_dspy.threads import map_in_order, run_in_thread
 
@@ -35,18 +36,16 @@ NO_LM = "none"  # in place of a model string: no LM, lexical features alone
 class Judge:
     """Judges whether answers say only what their context supports.
 
-    An untuned judge, ``Judge(lm="local", granularity="sentence")``, reports what the LM says. `load_judge` gives a
-    tuned one: its verdicts, probability and threshold were fitted to people's labels.
+    ``Judge(lm="local")`` has the default classifier, fitted to public labels and none of the user's; with
+    ``classifier=None`` it is untuned and reports what the LM says. `load_judge` gives one tuned on the user's labels.
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
-    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked; the judge needs a ``classifier``
-    of lexical features alone. ``timeout``: seconds a call of the LM may take, its retries included (300 unless given,
-    900 for an embedded model); ``max_wait``: seconds between two attempts at most (30). Other keywords are options of
-    `JudgeConfig`.
+    It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
+    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given, 900 for an embedded model);
+    ``max_wait``: seconds between two attempts at most (30). Other keywords are options of `JudgeConfig`.
 
-    ``escalate_to`` is the judge that is asked where this one is unsure, or an LM, asked with the same options. An
-    answer is escalated if it lies in the review range of the classifier, or of the options if the judge is untuned,
-    and if the LM failed on it. The other judgment then stands, with the usage of both. Judges can be chained.
+    ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
+    options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Judge:
         api_base: str | None = None,
         api_key: str | None = None,
         config: JudgeConfig | None = None,
-        classifier: Classifier | None = None,
+        classifier: Classifier | Literal["default"] | None = "default",
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
         timeout: float | None = None,
@@ -68,23 +67,24 @@ class Judge:
         if lm is None:
             raise ConfigError("lm is None; expected 'local', a model string such as openai/gpt-4o-mini, or a dspy.LM.")
         self.config = config or JudgeConfig.make(**options)
-        self.classifier = classifier
+        self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
+        default = default_classifier(self.lm_name, self.config)
+        self.classifier = given = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
-        """What an export says of its making; empty for an untuned judge."""
-        self._given = lm
+        """What an export says of its making; empty for a judge that none was tuned for."""
         times: dict[str, Any] = {"timeout": timeout, "max_wait": max_wait}
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:
-            stage = classifier.statement if classifier else None
-            if stage is None or "lm" in stage.names:
-                raise ConfigError(
-                    f"lm={NO_LM!r} needs a classifier of lexical features alone; `faith-dspy tune` fits one."
-                )
+            if given is None or given.statement is None or "lm" in given.statement.names:
+                raise ConfigError(f"lm={NO_LM!r} needs a classifier of lexical features alone; the default one is.")
             if self.config.granularity is Granularity.STATEMENT:
                 raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            escalate_to = Judge(escalate_to, config=self.config, **times)
+            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **times)
         self.escalate_to: Judge | None = escalate_to
+
+    def __repr__(self) -> str:
+        return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {fitted_to(self.classifier)}>"
 
     @cached_property
     def program(self) -> FaithfulnessProgram:
@@ -334,7 +334,7 @@ class Judge:
         The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
         kept = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
-        new = type(self)(self._given, **self._endpoint, **(kept | changes))
+        new = type(self)(self._given, **self._endpoint, **(kept | self._default | changes))
         if "lm" in vars(self):
             new.lm = self.lm
         if "program" in vars(self) and new.config.program_options == self.config.program_options:

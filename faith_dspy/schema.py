@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -165,6 +165,9 @@ class Judgment(_Frozen):
     supported (an untuned judge without the option `threshold`)."""
     statement_threshold: float | None = Field(default=None, ge=0, le=1)
     """The confidence from which a statement is supported; None where the verdicts are the LM's own."""
+    fitted_to: Literal["labels", "default"] | None = None
+    """What `probability` was fitted to: ``labels``, the user's, or those of other sets (``default``), and then it is
+    a chance only where every other answer is faithful; None without a probability."""
     level: str | None = None
     """The nearest of the five levels, from Not At All to Completely Yes: to the probability, or without one the
     score."""

@@ -88,9 +88,24 @@ def on_sockets():
         server.close()
 
 
+@pytest.fixture
+def with_default_classifier(monkeypatch):
+    """Judges with an LM have the default classifier, as they do outside of tests."""
+    from faith_dspy.scoring.default import default_classifier
+
+    monkeypatch.setattr("faith_dspy.judge.default_classifier", default_classifier)
+
+
 @pytest.fixture(autouse=True)
 def own_surroundings(monkeypatch):
-    """Each test has an empty cache of replies, and nothing from the user's environment."""
+    """Each test has an empty cache of replies, nothing from the user's environment, and judges that report what the LM
+    says, unless they are given a classifier or the test asks for the default one."""
+    from faith_dspy.scoring.default import default_classifier
+
+    def without_lm(lm: str, config: Any) -> Any:
+        return default_classifier(lm, config) if lm == "none" else None
+
+    monkeypatch.setattr("faith_dspy.judge.default_classifier", without_lm)
     for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL", "FAITH_DSPY_OFFLINE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     before = dspy.cache

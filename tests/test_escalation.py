@@ -119,7 +119,7 @@ def test_escalate_to_in_both_forms():
 def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
     with pytest.raises(ConfigError, match="needs a classifier"):
-        Judge("none")
+        Judge("none", classifier=None)
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))

@@ -21,6 +21,7 @@ from faith_dspy.cli.options import (
     Options,
     Timeout,
     TrackingURI,
+    Untuned,
     fail,
     judge_of,
     print_json,
@@ -42,6 +43,7 @@ def agree(
     timeout: Timeout = None,
     max_wait: MaxWait = None,
     options: Options = None,
+    untuned: Untuned = False,
     unlabelled: Annotated[
         Path | None,
         typer.Option("--unlabelled", help="Answers of the same traffic without labels."),
@@ -97,7 +99,7 @@ def agree(
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
-    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.monitoring.drift_run import DriftRun

@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from faith_dspy.cli.options import LM, APIBase, JudgeSource, MaxWait, Options, Timeout, drop_stdout, fail, judge_of
+from faith_dspy.cli.options import (
+    LM,
+    APIBase,
+    JudgeSource,
+    MaxWait,
+    Options,
+    Timeout,
+    Untuned,
+    drop_stdout,
+    fail,
+    judge_of,
+)
 from faith_dspy.errors import InputError
 
 
@@ -26,6 +37,7 @@ def judge(
     timeout: Timeout = None,
     max_wait: MaxWait = None,
     options: Options = None,
+    untuned: Untuned = False,
     out: Annotated[
         str | None,
         typer.Option(
@@ -78,7 +90,7 @@ def judge(
 
         out = out or beside(records)
         with TemporaryDirectory() as folder:
-            judge_of(judge, lm, api_base, options).save(folder)  # the workers make the LM
+            judge_of(judge, lm, api_base, options, untuned).save(folder)  # the workers make the LM
             tally = judge_file(
                 records,
                 folder,
@@ -103,7 +115,7 @@ def judge(
     source, file = Path(records), None if out in (None, "-") else Path(out)
     for path in filter(None, (file, html)):
         check_writable(path)
-    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     limit_replies_in_memory()
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:

@@ -60,9 +60,11 @@ Options = Annotated[
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Any option of an untuned judge, e.g. --set granularity=answer --set reasoning=after. Repeatable.",
+        help="Any option of a judge that is not loaded, e.g. --set granularity=answer --set reasoning=after. "
+        "Repeatable.",
     ),
 ]
+Untuned = Annotated[bool, typer.Option("--untuned", help="What the LM says, without the default classifier.")]
 Minimum = Annotated[
     float | None, typer.Option("--min", help="Exit 1 when what is measured is below this.", min=0, max=1)
 ]
@@ -80,9 +82,15 @@ Experiment = Annotated[str, typer.Option("--experiment", help="MLflow experiment
 
 
 def judge_of(
-    folder: str | None, lm: str | None, api_base: str | None, settings: list[str] | None, **times: Any
+    folder: str | None,
+    lm: str | None,
+    api_base: str | None,
+    settings: list[str] | None,
+    untuned: bool = False,
+    **times: Any,
 ) -> Judge:
-    """The judge that the options describe: a tuned one, or an untuned one with these options.
+    """The judge that the options describe: a tuned one; or one with these options and, unless ``untuned``, the default
+    classifier.
 
     ``times``: ``timeout`` and ``max_wait``.
     """
@@ -92,15 +100,17 @@ def judge_of(
     if folder is not None:
         from faith_dspy.artifact import load_judge
 
-        if settings:
+        if settings or untuned:
+            given = f"--set {settings[0]}" if settings else "--untuned"
             raise InputError(
-                f"--set {settings[0]} is for an untuned judge; {folder} has its own options. Leave out one of the two."
+                f"{given} is for a judge that is not loaded; {folder} has its own options. Leave out one of the two."
             )
         return load_judge(folder, lm=lm, api_base=api_base, **times)
     from faith_dspy.judge import Judge
 
     config = JudgeConfig.make(**options)
-    return Judge("local" if lm is None else lm, api_base=api_base, config=config, **times)
+    classifier: Any = None if untuned else "default"
+    return Judge("local" if lm is None else lm, api_base=api_base, config=config, classifier=classifier, **times)
 
 
 def drop_stdout() -> None:

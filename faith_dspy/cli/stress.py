@@ -17,6 +17,7 @@ from faith_dspy.cli.options import (
     Minimum,
     Options,
     Timeout,
+    Untuned,
     fail,
     judge_of,
     print_json,
@@ -32,6 +33,7 @@ def stress(
     timeout: Timeout = None,
     max_wait: MaxWait = None,
     options: Options = None,
+    untuned: Untuned = False,
     answers: Annotated[
         int, typer.Option("--answers", help="Labelled answers to perturb, half of them faithful.", min=2)
     ] = 50,
@@ -54,7 +56,7 @@ def stress(
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
-    the_judge = judge_of(judge, lm, api_base, options, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     the_judge.preflight()
     from faith_dspy.optimize.diagnostics.stress import stress as run
     from faith_dspy.optimize.reporting.stress import stress_tables

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Chunk, StatementVerdict
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_HEAD = {"score", "faithful", "probability", "threshold", "statement_threshold", "level", "unscored", "detail"}
+_HEAD = {
+    "score",
+    "faithful",
+    "probability",
+    "fitted_to",
+    "threshold",
+    "statement_threshold",
+    "level",
+    "unscored",
+    "detail",
+}
 """What the page shows of a judgment, beside its statements."""
 _SHOWN = {"text", "confidence", "supporting_chunk_ids", "quotes"}
 """What the page shows of a statement, beside its verdict and the grounds for it."""

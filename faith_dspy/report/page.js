@@ -71,6 +71,7 @@
       const counted = [item.supported, score].filter(Boolean).join(", ");
       if (counted) line.append(el("span", {}, counted));
       line.append(text("span", "level", item.level));
+      if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
     }
     if (typeof item.people === "boolean") line.append(el("span", {}, "people: ", el("b", {}, OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase())));
     line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));

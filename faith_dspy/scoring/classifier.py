@@ -6,7 +6,7 @@ Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -152,6 +152,8 @@ class Classifier(BaseModel):
     review_range: tuple[float, float] | None = None
     """``needs_review`` is set when ``review_range[0] <= probability < review_range[1]``; holds the threshold. None: no
     range was fitted."""
+    fitted_to: Literal["labels", "default"] = "labels"
+    """``labels``: the user's; ``default``: public sets, and none of the user's labels (`default_classifier`)."""
 
     @model_validator(mode="after")
     def _range_around_threshold(self) -> Self:

@@ -135,6 +135,7 @@ def score_answer(
         probability=probability,
         threshold=threshold,
         statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
+        fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
         level=level(value if probability is None else probability),
         needs_review=undecided or close,
         statements=statements,

@@ -87,13 +87,23 @@ class ClassifierData:
         mine = np.isin(self.owner, examples)
         return mine & ~np.isnan(self.labels) if source == "statements" else mine
 
-    def fit_statements(self, examples: Ints, source: Source, width: float) -> Fit:
-        """A statement classifier fitted on these examples, not yet calibrated."""
+    def fit_statements(
+        self,
+        examples: Ints,
+        source: Source,
+        width: float,
+        *,
+        weights: Floats | None = None,
+        prior: Sequence[float] | None = None,
+    ) -> Fit:
+        """A statement classifier fitted on these examples, not yet calibrated. ``weights``, of answers' labels, and
+        ``prior``: as in `fit`."""
         rows = self.rows(examples, source)
         if source == "statements":
-            return fit(self.x[rows], self.labels[rows], self.prior_directions, width)
+            return fit(self.x[rows], self.labels[rows], self.prior_directions, width, prior=prior)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
-        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags=bags)
+        chosen = None if weights is None else weights[owners]
+        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags, weights=chosen, prior=prior)
 
     @property
     def prior_directions(self) -> list[float]:

@@ -102,8 +102,8 @@ def fit_classifier(
     choice = threshold_for(operating_point, probabilities, labels, groups=groups, seed=seed)
     answer = fit(features, data.y, directions, answer_width).rescaled(slope, shift)
     classifier = Classifier(
-        statement=StatementClassifier(**_numbers(stage.fit, data.names)) if stage.fit else None,
-        answer=AnswerClassifier(**_numbers(answer, columns)),
+        statement=StatementClassifier(**numbers(stage.fit, data.names)) if stage.fit else None,
+        answer=AnswerClassifier(**numbers(answer, columns)),
         threshold=choice.threshold,
         statement_threshold=_statement_threshold(data, stage.logits, source),
         review_range=review_range_for(probabilities, labels, choice.threshold),
@@ -187,7 +187,8 @@ def _statement_threshold(data: ClassifierData, logits: Floats, source: Source) -
     return stable_threshold(probabilities_of(logits[rows]), data.labels[rows])
 
 
-def _numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:
+def numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of a `StatementClassifier` or `AnswerClassifier`."""
     return {
         "names": tuple(names),
         "means": tuple(model.means.tolist()),

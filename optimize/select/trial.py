@@ -94,7 +94,7 @@ def judge_of(variant: Variant, options: Options) -> Judge:
         endpoint: dict[str, Any] = {"lm": options.lm, "api_base": options.api_base, "api_key": options.api_key}
     else:
         endpoint = {"lm": variant.lm, "api_base": variant.api_base}
-    return Judge(**endpoint, **options.times, config=variant.config)
+    return Judge(**endpoint, **options.times, config=variant.config, classifier=None)
 
 
 def _described(variant: Variant, instruction: str, options: Options, lm_name: str) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=8, help="statements of each label that are attacked")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence"), Log(asked.out)
+    judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence", classifier=None), Log(asked.out)
     pools = answers(judge, log, asked.pool, asked.seed)
     flips: dict[tuple[str, bool, bool], list[bool]] = {}
     for defended in (True, False):

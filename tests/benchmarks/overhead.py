@@ -60,7 +60,8 @@ def judge_at(port: int) -> Judge:
     from faith_dspy import Judge
     from faith_dspy.lm import make_lm
 
-    return Judge(make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1"), granularity="sentence")
+    lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1")
+    return Judge(lm, granularity="sentence", classifier=None)
 
 
 def inputs_of(judge: Judge, given: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -119,7 +119,7 @@ def untuned(at: Endpoint, granularity: str) -> Made:
     """Our judge as it comes."""
     from faith_dspy import Judge
 
-    return _ours(Judge(_lm(at), granularity=granularity))
+    return _ours(Judge(_lm(at), granularity=granularity, classifier=None))
 
 
 def ragas(at: Endpoint, _: str | None) -> Made:

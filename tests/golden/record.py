@@ -121,7 +121,7 @@ def judged(name: str, threads: int = 1) -> dict[str, Any]:
 
     one = SETS[name]
     with Endpoint(one.get("mode", "tells")) as endpoint, no_cache():
-        judge = Judge(one.get("lm", "openai/golden"), api_base=endpoint.base, **one.get("options", {}))
+        judge = Judge(one.get("lm", "openai/golden"), api_base=endpoint.base, classifier=None, **one.get("options", {}))
         if "window" in one:
             set_window(judge, one["window"])
         return _of(judge, one.get("records", CORE), endpoint, threads)
@@ -166,12 +166,12 @@ def rows(folder: Path) -> dict[str, Any]:
     source.write_text("\n".join([*lines[:6], "no JSON", "", *lines[6:]]) + "\n", encoding="utf-8")
     with Endpoint() as endpoint:
         at = ("--lm", "openai/golden", "--api-base", endpoint.base)
-        first = command(folder, "judge", source, "--out", out, *at)
+        first = command(folder, "judge", source, "--out", out, "--untuned", *at)
         whole, calls = out.read_bytes(), len(endpoint.requests)
         out.write_bytes(b"".join(whole.splitlines(keepends=True)[:4]) + b'{"id": "ha')
         shutil.rmtree(folder / "cache")
-        second = command(folder, "judge", source, "--out", out, *at)
-        other = command(folder, "judge", source, "--out", out, "--set", "verdicts=graded", *at)
+        second = command(folder, "judge", source, "--out", out, "--untuned", *at)
+        other = command(folder, "judge", source, "--out", out, "--untuned", "--set", "verdicts=graded", *at)
         none = command(folder, "judge", folder / "none.jsonl", *at)
         again = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
         return {

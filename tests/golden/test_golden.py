@@ -69,7 +69,7 @@ def test_one_by_one() -> None:
     from faith_dspy import Judge
 
     with record.Endpoint() as endpoint, record.no_cache():
-        judge = Judge("openai/golden", api_base=endpoint.base)
+        judge = Judge("openai/golden", api_base=endpoint.base, classifier=None)
         given = [{k: r.get(k) for k in ("question", "context", "answer", "conversation")} for r in record.RECORDS[:-1]]
         found = {r["id"]: record.kept(judge(**g)) for r, g in zip(record.RECORDS, given, strict=False)}
     assert not list(differences(found, {k: v for k, v in JUDGMENTS["default"].items() if k in found}))
@@ -88,7 +88,7 @@ def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     """An untuned judge that was saved and loaded asks and concludes the same."""
     from faith_dspy import Judge
 
-    Judge("openai/golden", **record.SETS[name].get("options", {})).save(tmp_path / "judge")
+    Judge("openai/golden", classifier=None, **record.SETS[name].get("options", {})).save(tmp_path / "judge")
     as_recorded(record.loaded(tmp_path / "judge", record.SETS[name].get("records", record.CORE)), name)
 
 

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from faith_dspy import Judge, load_judge
+from faith_dspy.config import JudgeConfig
+from faith_dspy.scoring.classifier import aggregates, direction
+from faith_dspy.scoring.default import default_classifier, default_classifiers
+
+pytestmark = pytest.mark.usefixtures("with_default_classifier")
+
+CONTEXT = ["The kettle is red. It holds two litres and boils within three minutes."]
+COPIED = "The kettle holds two litres."
+INVENTED = "Captain Morris paid 900 dollars for porcelain elephants."
+
+
+def test_no_lm_is_needed():
+    """With no label and no LM, what the context says passes, an invention does not, and the judgment says whose labels
+    it was fitted to."""
+    judge = Judge("none")
+    said, invented = (judge(context=CONTEXT, answer=text) for text in (COPIED, INVENTED))
+    assert (said.faithful, invented.faithful) == (True, False)
+    assert said.probability > 0.5 > invented.probability
+    assert said.fitted_to == "default"
+    assert "not fitted to your labels" in said.pretty()
+    assert "not fitted to your labels" in repr(judge)
+
+
+@pytest.mark.parametrize("options", [{"granularity": "answer"}, {"threshold": 0.5}])
+def test_options_it_was_not_fitted_to(options):
+    """A judge of whole answers, or with a threshold on the score, is untuned; so is one that is told so."""
+    assert Judge("openai/tiny", **options).classifier is None
+    assert Judge("openai/tiny", classifier=None).classifier is None
+    assert "untuned" in repr(Judge("openai/tiny", classifier=None))
+    assert Judge("none").copy(config=JudgeConfig.make(granularity="answer")).classifier is not None
+
+
+def test_an_lm_to_escalate_to_is_like_the_first():
+    """An LM that is escalated to gets the default classifier where the first judge has one, and none where it has
+    none."""
+    default = default_classifier("openai/big", JudgeConfig())
+    assert Judge("none", escalate_to="openai/big").escalate_to.classifier == default
+    assert Judge("openai/tiny", classifier=None, escalate_to="openai/big").escalate_to.classifier is None
+
+
+def test_saved_and_loaded(tmp_path):
+    """An export keeps the numbers, says that no label of the user's is in them, and judges the same."""
+    judge = Judge("none")
+    judge.save(tmp_path / "judge")
+    loaded = load_judge(tmp_path / "judge")
+    assert loaded.classifier == judge.classifier
+    assert "not fitted to your labels" in (tmp_path / "judge" / "CARD.md").read_text(encoding="utf-8")
+    assert loaded(context=CONTEXT, answer=INVENTED) == judge(context=CONTEXT, answer=INVENTED)
+
+
+@pytest.mark.parametrize("lm", default_classifiers())
+def test_shipped_numbers(lm):
+    """Every shipped classifier is marked as the default; without an LM it reads none; and a feature that speaks against
+    a statement never raises its probability, nor one that speaks for it lowers it."""
+    classifier = default_classifiers()[lm]
+    assert classifier.fitted_to == "default"
+    stage = classifier.statement
+    assert ("lm" in stage.names) == (lm != "none")
+    means = dict(zip(stage.names, stage.means, strict=True))
+    for name in stage.names:
+        more = stage.probability(means | {name: means[name] + 1})
+        assert (more - stage.probability(means)) * direction(name) >= 0
+    unsure, sure = (classifier.answer.logit(aggregates([p, p])) for p in (0.4, 0.6))
+    assert sure > unsure
