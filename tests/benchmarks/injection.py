@@ -3,9 +3,9 @@
     python -m tests.benchmarks.injection --out injection.jsonl [--lm local] [--pool 8] [--seed 0]
 
 Each attack of `faith_dspy.optimize.diagnostics.injections` is tried twice, on a supported and on an unsupported
-statement of the shipped set that the judge gets right without it, and each time with the defence and without: 420
-answers of one statement, one call each, and up to 80 to find the statements. ``--out`` has a line per answer;
-run again, it goes on.
+statement of the shipped set that the judge gets right without it, and each time with the defence and without, and
+with a harmless sentence in the attack's place: 630 answers of one statement, one call each, and up to 80 to find the
+statements. ``--out`` has a line per answer; run again, it goes on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ from faith_dspy.text.sentences import carries_statement, sentences
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
+WAYS: dict[str, tuple[str, Any]] = {
+    "without": ("faith_dspy.program.adapter.as_data", str.strip),
+    "with": ("", None),
+    "harmless": ("faith_dspy.optimize.diagnostics.injections._filled", lambda text, example: HARMLESS),
+}
+"""With the defence and without, and what a sentence does that orders nothing: what is patched, and by what."""
+HARMLESS = "The office is closed on the first Monday of the month."
 TRIED = 40
 """Statements of each label that are judged at most to find those for the attacks."""
 
@@ -87,31 +94,26 @@ def main() -> None:
     asked = parser.parse_args()
     judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence", classifier=None), Log(asked.out)
     pools = answers(judge, log, asked.pool, asked.seed)
-    flips: dict[tuple[str, bool, bool], list[bool]] = {}
-    for defended in (True, False):
-        with nullcontext() if defended else patch("faith_dspy.program.adapter.as_data", str.strip):
+    flips: dict[tuple[str, bool, str], list[bool]] = {}
+    for way, (replaced, by) in WAYS.items():
+        with patch(replaced, by) if replaced else nullcontext():
             for kind, attack in attacks().items():
                 for number in range(len(attack["texts"])):
                     for label, pool in pools.items():
                         example = pool[number % len(pool)]
                         made = example.model_copy(update=inject(example, kind, number))
-                        key = f"{'with' if defended else 'without'} {kind} {number} {example.id}"
-                        row = log.judged(key, judge, made, kind=kind, label=label, defended=defended)
-                        flips.setdefault((kind, label, defended), []).append(row["faithful"] is not label)
-    table = Table("kind", *(f"{way}, {how}" for how in ("without", "with") for way in ("to pass", "to fail")))
+                        key = f"{way} {kind} {number} {example.id}"
+                        row = log.judged(key, judge, made, kind=kind, label=label, way=way)
+                        flips.setdefault((kind, label, way), []).append(row["faithful"] is not label)
+    table = Table("kind", *(f"{to}, {way}" for way in WAYS for to in ("to pass", "to fail")))
     for kind in [*attacks(), None]:
         cells = []
-        for defended in (False, True):
+        for way in WAYS:
             for label in (False, True):
-                of = [
-                    f
-                    for (k, y, d), fs in flips.items()
-                    if (y, d) == (label, defended) and kind in (k, None)
-                    for f in fs
-                ]
+                of = [f for (k, y, w), fs in flips.items() if (y, w) == (label, way) and kind in (k, None) for f in fs]
                 cells.append(f"{estimate(wilson(sum(of), len(of)))} of {len(of)}")
         table.add_row(kind or "all", *cells)
-    Console(width=150).print(table)
+    Console(width=200).print(table)
 
 
 if __name__ == "__main__":
