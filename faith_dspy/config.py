@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from faith_dspy.errors import ConfigError, fault
 from faith_dspy.schema import Verdict
@@ -29,6 +30,14 @@ _SCORING = {
     "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "unjudged", "no_statements",
     "abstention", "max_statements",
 }  # fmt: skip
+
+
+def _completed(given: Any, info: ValidationInfo) -> Any:
+    """The weights given, by the verdicts' names in lower case, and the defaults of the others."""
+    if not isinstance(given, Mapping):
+        return given
+    named = {"_".join(str(name).lower().split()): weight for name, weight in given.items()}
+    return WEIGHTS | (_STRICT if info.data.get("strict_mode") else {}) | named
 
 
 class Granularity(StrEnum):
@@ -79,18 +88,22 @@ class JudgeConfig(BaseModel):
     strictness: Literal["strict", "lenient"] = "strict"
     """``strict``: only what the context says counts; ``lenient``: what plainly follows from it, too."""
     criteria: str = ""
-    """The user's own instructions, added to the top of the verification prompt."""
+    """The user's own instructions, added to the top of both prompts, extraction's and verification's."""
+    system_prompt: str = ""
+    """The user's own words in place of the top of both prompts. Of our question only the form of the reply is left
+    (“Answer Yes or No.”)."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Without it they are found by the words that statement and chunk
     share."""
     quote: bool = False
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
     strict_mode: bool = False
-    """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` is given."""
-    verdict_scores: dict[Verdict, float] = Field(
+    """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
+    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = Field(
         default_factory=lambda data: WEIGHTS | (_STRICT if data.get("strict_mode") else {})
     )
-    """Weight of each verdict; the mean over all statements, clamped to [0, 1], is the score."""
+    """Weight of each verdict; the mean over all statements, clamped to [0, 1], is the score. Verdicts are named in any
+    case; those left out keep their weight."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Score from which an answer passes an untuned judge. None: every statement must be fully supported, or, with
     five-level verdicts, 0.5. A tuned judge decides by its fitted probability instead."""
@@ -109,8 +122,6 @@ class JudgeConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> JudgeConfig:
-        if missing := [v.value for v in Verdict if v not in self.verdict_scores]:
-            raise ValueError(f"verdict_scores has no weight for {missing}; give one for every verdict")
         if not all(map(math.isfinite, self.verdict_scores.values())):
             raise ValueError("verdict_scores has a weight that is no finite number")
         if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:

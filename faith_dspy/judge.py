@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
-from faith_dspy.io.inputs import by_context, check_input, check_record
+from faith_dspy.io.inputs import by_context, check_input, check_record, id_of
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
 from faith_dspy.scoring.default import default_classifier, fitted_to
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
-from faith_dspy.threads import map_in_order, run_in_thread
+from faith_dspy.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,18 +175,10 @@ class Judge:
         return self._judge(check_input(question, context, answer, conversation))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """Judge one answer without blocking the event loop; up to 64 at a time in a process.
+        """Judge without blocking the event loop, up to 64 at a time; cancelled, it makes no further LM call."""
+        from faith_dspy.lm.meter import awaited
 
-        Once cancelled, it makes no further LM call.
-        """
-        from faith_dspy.lm import metered
-
-        with metered() as meter:
-            try:
-                return await run_in_thread(partial(self, *args, **kwargs))
-            except asyncio.CancelledError:
-                meter.stop()
-                raise
+        return await awaited(partial(self, *args, **kwargs))
 
     def _judge(self, given: AnswerInput) -> Judgment:
         early = judgment_without_lm(given.chunks, given.answer, self.config)
@@ -231,14 +222,13 @@ class Judge:
             sentences=tuple(prediction.sentences),
             raw_verdicts=tuple(prediction.raw_verdicts),
             fallbacks=prediction.fallbacks,
+            stand_ins=prediction.stand_ins,
             extraction=prediction.extraction,
             usage=meter.usage,
             replayed=meter.usage - meter.paid,
         )
 
-    def batch(
-        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
-    ) -> list[Judgment]:
+    def batch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
         """One judgment per record, in their order.
 
         Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
@@ -251,13 +241,19 @@ class Judge:
             for i, judgment in zip(order, self.stream((records[i] for i in order), num_threads), strict=True):
                 judged[i] = judgment
         except LMUnavailableError as exc:
-            judged = dict.fromkeys(order, unscored(Unscored.LM_FAILED, str(exc), RawJudgment())) | judged
+            dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
+            judged = {i: dead.model_copy(update={"id": id_of(records[i])}) for i in order} | judged
         return [judged[i] for i in range(len(records))]
 
-    def stream(
-        self, records: Iterable[Mapping[str, Any] | InputError], num_threads: int | None = None
-    ) -> Iterator[Judgment]:
-        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order.
+    async def abatch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
+        """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
+        from faith_dspy.lm.meter import awaited
+
+        return await awaited(partial(self.batch, records, num_threads))
+
+    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Iterator[Judgment]:
+        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
+        libraries' names and objects are understood (`faith_dspy.io.names`); a judgment has its record's ``id``.
 
         At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
         cannot be judged, or an `InputError` in its place, comes back unscored, as does one that the LM failed on; the
@@ -310,7 +306,10 @@ class Judge:
         finally:
             meter.stop()  # judgments in flight begin no further call
 
-    def _judge_record(self, record: Mapping[str, Any] | InputError) -> Judgment:
+    def _judge_record(self, record: Any) -> Judgment:
+        return self._judge_any(record).model_copy(update={"id": id_of(record)})
+
+    def _judge_any(self, record: Any) -> Judgment:
         try:
             given = check_record(record)
         except InputError as exc:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, fault
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
+from faith_dspy.io.names import fields_of
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
 
@@ -241,10 +242,10 @@ def _given(record: Record) -> dict[str, Any] | InputError:
 
 
 def _line(record: Record, judgment: Judgment, fingerprint: str) -> bytes:
-    row = record.row
+    row = fields_of(record.row)
     fields = {"id": row["id"]} if "id" in row else {}
     fields |= {"line": record.line, "question": row.get("question"), "answer": row.get("answer")}
-    fields |= {"record": record.key, "judge": fingerprint, **judgment.model_dump(mode="json")}
+    fields |= {"record": record.key, "judge": fingerprint, **judgment.model_dump(mode="json", exclude={"id"})}
     return json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
 
 

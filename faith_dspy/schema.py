@@ -93,6 +93,8 @@ class StatementVerdict(Statement):
     """None when it could not be judged; it still counts in the denominator, as not supported."""
     supporting_chunk_ids: tuple[int, ...] = ()
     """0-based ids of chunks that carry the verdict; every id exists in the context."""
+    found_by: tuple[Literal["cited", "quoted", "shared_words"], ...] = ()
+    """How each of those was found: by the LM's citation or quote, or, where the LM named none, by shared words."""
     quotes: tuple[str, ...] = ()
     """Verbatim passages of those chunks."""
     quote_spans: tuple[QuoteSpan, ...] = ()
@@ -154,6 +156,8 @@ class Judgment(_Frozen):
     `score`, `faithful`, `probability` and `level` are all None exactly when `unscored` says why.
     """
 
+    id: str | int | None = None
+    """The record's, where it has one."""
     score: float | None = Field(default=None, ge=0, le=1)
     """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
     faithful: bool | None = None
@@ -184,6 +188,8 @@ class Judgment(_Frozen):
     """Quotes the LM gave that are in no chunk. Not shown as evidence."""
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
+    stand_ins: int = 0
+    """Sentences judged as written, where statements that the LM should have given are missing or useless."""
     escalated: int = 0
     """How often the answer was escalated to the next judge (`escalate_to`)."""
     detail: str | None = None
@@ -203,8 +209,9 @@ class Judgment(_Frozen):
 
     @property
     def verdict_counts(self) -> dict[str, int]:
-        """Statements per verdict; those without one count as ``unjudged``."""
-        return dict(Counter(s.verdict.value if s.verdict else "unjudged" for s in self.statements))
+        """Statements per verdict, every verdict a key; those without one count as ``unjudged``."""
+        counts = dict.fromkeys((*(v.value for v in Verdict), "unjudged"), 0)
+        return counts | Counter(s.verdict.value if s.verdict else "unjudged" for s in self.statements)
 
     @property
     def supported(self) -> int:
@@ -213,10 +220,7 @@ class Judgment(_Frozen):
 
     @property
     def ranking(self) -> float | None:
-        """What AUROC is measured on: the probability, else the weakest statement's confidence, else the score.
-
-        A statement that is only presumed supported (``ask_about="weakest"``) has no confidence and does not count.
-        """
+        """What AUROC is measured on: the probability, else the weakest confidence of a statement, else the score."""
         if self.score is None or self.probability is not None:
             return self.probability
         known = [s.confidence for s in self.statements if s.confidence is not None]
@@ -248,7 +252,7 @@ class RawVerdict(Statement):
     quotes: tuple[str, ...] = ()
     reason: str | None = None
     level: float | None = Field(default=None, ge=0, le=1)
-    """Of a five-level verdict: the expected value of the levels, or the level named where the LM tells no more."""
+    """Of a five-level verdict: the level of its label."""
     error: str | None = None
     lm_failed: bool = False
     usage: Usage = Usage()
@@ -262,6 +266,7 @@ class RawJudgment(_Frozen):
     raw_verdicts: tuple[RawVerdict, ...] = ()
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one; once per window."""
+    stand_ins: int = 0
     escalated: RawJudgment | None = None
     """What the next judge's LM said, if the answer was escalated."""
     extraction: Usage = Usage()

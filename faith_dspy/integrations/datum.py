@@ -1,68 +1,111 @@
-"""What adapters share: the records that other libraries' data give a judge, and what those libraries take back.
+"""What adapters share: the judge behind each of them, what it is called with, and what other libraries take back.
 
-    from faith_dspy.integrations.datum import records
-    judgments = judge.batch(records(dataset))
-
-Reads the names that continuous-eval, axion, RAGAS, DeepEval and rag_evals use for question, context and answer, from
-mappings or the libraries' own objects (by attribute, so that none of them needs to be installed).
+Those of the five systems have the system's own names, calls, defaults and result fields; `PARITY.md` has the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import documents_of
+from faith_dspy.io.names import fields_of, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment
 
-NAMES = {
-    "question": ("question", "user_input", "query", "input"),
-    "context": (
-        *("retrieved_contexts", "retrieved_context", "retrieval_context", "retrieved_content"),
-        *("context_chunks", "contexts", "context"),
-    ),
-    "answer": ("answer", "response", "actual_output", "generated_answer", "output"),
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "rag_evals": {"granularity": "statement", "cite": True, "no_statements": 0.0, "abstention": 0.0},
+    "strands": {"granularity": "answer", "verdicts": "five_level", "reasoning": "after", "threshold": 0.5},
+    "continuous_eval": {"granularity": "answer", "reasoning": "after"},
+    "axion": {"granularity": "statement", "verdicts": "graded", "reasoning": "after", "threshold": 0.5},
+    "ragas": {"granularity": "statement", "reasoning": "after"},
 }
-"""Names of each field; the first that exists counts. DeepEval's ``context`` is the ideal one, so it is last."""
+"""Options that make a judge behave as each system does unless told otherwise."""
+_PROVIDERS = (
+    *(
+        ("bedrock", "bedrock"),
+        ("azure", "azure"),
+        ("ollama", "ollama_chat"),
+        ("litellm", ""),
+        ("anthropic", "anthropic"),
+    ),
+    *(("gemini", "gemini"), ("genai", "gemini"), ("mistral", "mistral"), ("openai", "openai")),
+)
+"""Words in the name of a client's class or module, and LiteLLM's provider for it; the first that fits counts."""
+_PREFIXES = {
+    r"(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
+    **{r"gpt|o\d|chatgpt": "openai", "claude": "anthropic", "gemini": "gemini"},
+}
+"""How a model's bare name begins, and LiteLLM's provider for it."""
+
+log = logging.getLogger(__name__)
 
 
-def records(data: Iterable[Any]) -> list[dict[str, Any]]:
-    """One record per datum, in order; with the datum's ``id`` if it has one."""
-    return [record(datum) | ({} if (i := _get(datum, "id")) is None else {"id": i}) for datum in data]
+def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
+    """The judge behind an adapter: ``model`` where it is one, else one with the system's `DEFAULTS`.
 
-
-def record(datum: Any) -> dict[str, Any]:
-    """``question``, ``context`` and ``answer`` of one datum: what a judge is called with.
-
-    Chunks may be texts, or objects with ``page_content``, ``content`` or ``text``. Raises `InputError` if no field has
-    a name for the answer.
+    ``model``: nothing (the embedded model), a model's name, the folder or MLflow address of a tuned judge, a `dspy.LM`,
+    or an LM or client of the system's own, whose model, address and key are taken. ``options`` of `JudgeConfig` come
+    first, but a judge keeps its granularity.
     """
-    found = {
-        part: next((v for name in names if (v := _get(datum, name)) is not None), None) for part, names in NAMES.items()
-    }
-    if found["answer"] is None:
-        fields = ", ".join(map(str, datum)) if isinstance(datum, Mapping) else type(datum).__name__
-        raise InputError(
-            f"a datum has no answer: got {fields}, expected one of {', '.join(NAMES['answer'])} (and of "
-            f"{', '.join(NAMES['context'])} for the context)"
+    from faith_dspy.artifact import load_judge
+    from faith_dspy.config import JudgeConfig
+    from faith_dspy.judge import Judge
+
+    if isinstance(model, str) and (model.startswith("models:/") or (Path(model) / "judge.json").is_file()):
+        model = load_judge(model)
+    if isinstance(model, Judge):
+        own = {k: v for k, v in options.items() if k != "granularity"}  # it was tuned on its own
+        dropped = {"verdict_scores"} if "strict_mode" in own else set()
+        known = model.config.model_dump(exclude_unset=True, exclude=dropped)
+        return model.copy(config=JudgeConfig.make(**known | own)) if own else model
+    made = DEFAULTS[system] | options
+    if made.get("verdicts", "binary") != "binary":
+        made |= {"classifier": None}  # a classifier tells supported from not supported, and nothing finer
+    lm, endpoint = _lm_of(model)
+    return Judge(lm, **endpoint, **made)
+
+
+def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
+    """The LM as `Judge` takes it, and its endpoint's address and key."""
+    if model is None or isinstance(model, str):
+        return _named(model or "local"), {}
+    if any(c.__module__.startswith("dspy.") for c in type(model).__mro__):
+        return model, {}
+    inner = next((v for n in ("langchain_llm", "llm", "client") if (v := getattr(model, n, None)) is not None), None)
+    client = getattr(inner, "client", None)
+    kinds = " ".join(f"{type(m).__module__}.{type(m).__name__}" for m in (model, inner, client)).lower()
+    config = model.get_config() if hasattr(model, "get_config") else None
+    places = [model, inner, client, config, getattr(model, "client_args", None)]
+
+    def first(*names: str) -> str | None:
+        found = (value_of(p, n) for p in places if p is not None for n in names)
+        return next((str(v) for v in found if isinstance(v, str) or type(v).__name__ == "URL"), None)
+
+    name = first("model", "model_name", "model_id")
+    if name is None:
+        log.warning(
+            "%s names no model, so the embedded one judges; give a name, such as 'openai/gpt-4o-mini', or a Judge",
+            type(model).__name__,
         )
-    context = found["context"]
-    return found | {"context": [context] if isinstance(context, str) else [_chunk(c) for c in context or ()]}
+        return "local", {}
+    provider = next((p for word, p in _PROVIDERS if word in kinds), "")
+    endpoint = {"api_base": first("base_url", "openai_api_base", "host"), "api_key": first("api_key")}
+    return (name if "/" in name or not provider else f"{provider}/{name}"), endpoint
 
 
-def _get(datum: Any, name: str) -> Any:
-    return datum.get(name) if isinstance(datum, Mapping) else getattr(datum, name, None)
+def _named(model: str) -> str:
+    if "/" in model or model.startswith("local"):
+        return model
+    return next((f"{p}/{model}" for begins, p in _PREFIXES.items() if re.match(begins, model)), model)
 
 
-def _chunk(item: Any) -> Any:
-    """A document as text and source; what is a chunk already, or has no text, stays for the judge to check."""
-    documents = documents_of([item]) if isinstance(item, Mapping) and "text" not in item else ()
-    return {"text": documents[0][1], "source": documents[0][0]} if documents else item
+def asked(datum: Any) -> dict[str, Any]:
+    """What a judge is called with, of one datum of any of these libraries."""
+    return {field: value for field, value in fields_of(datum).items() if field != "id"}
 
 
 def explain(judgment: Judgment) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import needs
-from faith_dspy.integrations.datum import explain, record, value
+from faith_dspy.integrations.datum import asked, explain, value
 
 with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
     from deepeval.metrics import BaseMetric
@@ -76,7 +76,7 @@ class FaithfulnessMetric(BaseMetric):
 
 
 def _record(test_case: LLMTestCase) -> dict[str, Any]:
-    return record({**vars(test_case), "actual_output": test_case.actual_output or ""})
+    return asked({**vars(test_case), "actual_output": test_case.actual_output or ""})
 
 
 def _threshold_of(judge: Judge) -> float:

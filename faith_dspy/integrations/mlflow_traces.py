@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations import datum
 from faith_dspy.integrations.traces import (
     ANSWER_KEYS,
     QUESTION_KEYS,
@@ -21,13 +20,14 @@ from faith_dspy.integrations.traces import (
     span_of,
     text_of,
 )
+from faith_dspy.io.names import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mlflow.entities import Trace
 
-_CONTEXT = datum.NAMES["context"]
+_CONTEXT = NAMES["context"]
 
 
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
     """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
 
     The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
-    as such (`datum.NAMES`); if none does, what `records` finds in the trace, else the earlier messages in
+    as such (`faith_dspy.io.names.NAMES`); if none does, what `records` finds in the trace, else the earlier messages in
     ``inputs["messages"]``.
     """
     parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
@@ -67,7 +67,7 @@ def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | No
         return {"conversation": [*messages, {"role": "assistant", "content": answer}]}
     asked = {k: v for k, v in inputs.items() if k not in _CONTEXT} if isinstance(inputs, Mapping) else inputs
     question = text_of(asked, QUESTION_KEYS) if asked else None
-    return datum.record({"question": question, "context": named, "answer": answer})
+    return {"question": question, "context": named, "answer": answer}
 
 
 def record_of_trace(trace: Trace) -> dict[str, Any]:

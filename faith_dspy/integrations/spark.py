@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError, in_short, needs
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS, RESULT_TYPE
+from faith_dspy.io.names import NAMES
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
 from faith_dspy.schema import Usage
@@ -137,16 +138,18 @@ def _inputs(table: DataFrame) -> list[Column]:
     from pyspark.sql import functions as F
 
     types = dict(table.dtypes)
-    if not {"answer", "context"} <= set(types):
+    names = {field: next((n for n in given if n in types), None) for field, given in NAMES.items()}
+    if not (names["answer"] and names["context"]):
         raise InputError(f"the table has the columns {', '.join(types) or '(none)'}; expected answer and context.")
+    column, kind = names["context"], types[names["context"]]
     if COLUMN in types:
         raise InputError(f"the table already has a column {COLUMN!r}, the name of the one to be added; rename it.")
-    context = F.col("context.text") if types["context"].startswith("array<struct") else F.col("context")
-    if types["context"] == "string":
+    context = F.col(f"{column}.text") if kind.startswith("array<struct") else F.col(column)
+    if kind == "string":
         context = F.when(context.isNotNull(), F.array(context))
     context = F.transform(context, lambda chunk: F.coalesce(chunk, F.lit("")))  # chunk ids are positions
-    question = F.col("question") if "question" in types else F.lit(None)
-    texts = {"question": question.cast("string"), "context": context, "answer": F.col("answer").cast("string")}
+    question = F.col(names["question"]) if names["question"] else F.lit(None)
+    texts = {"question": question.cast("string"), "context": context, "answer": F.col(names["answer"]).cast("string")}
     return [column.alias(name) for name, column in texts.items()]
 
 

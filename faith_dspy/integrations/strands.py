@@ -1,7 +1,7 @@
-"""A judge as an evaluator in a Strands `Experiment`, and the turns of a Strands session as records for a judge.
+"""Strands evals' own calls over a judge, and the turns of a Strands session as records for a judge.
 
 from faith_dspy.integrations.strands import FaithfulnessEvaluator
-Experiment(cases=cases, evaluators=[FaithfulnessEvaluator(load_judge("judges/champion"))]).run_evaluations(task)
+Experiment(cases=cases, evaluators=[FaithfulnessEvaluator()]).run_evaluations(task)
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.datum import explain, record, value
+from faith_dspy.integrations.datum import asked, explain, judge_of
 from faith_dspy.io.conversation import from_conversation
+from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Unscored
+from faith_dspy.scoring.score import LEVELS
+from faith_dspy.text.sentences import carries_statement, sentences
 
 with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.evaluators import Evaluator
@@ -21,32 +24,39 @@ with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
     from strands_evals.types.trace import EvaluationLevel, Session
 
 if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment
 
 
 class FaithfulnessEvaluator(Evaluator):
-    """A judge for the last turn of a case: against everything before it, tool results included.
+    """The last turn of a case, judged against everything before it, tool results included.
+
+    ``model``: whatever `judge_of` takes. ``system_prompt`` replaces the judge's own. ``version`` is accepted.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
-    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``.
+    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. A
+    history in which nobody states anything, as of an agent without tools, is no context, and the reason says so.
 
-    The score is the probability of a tuned judge, the score of an untuned one; the label is the judgment's level. An
-    answer passes if the judge calls it faithful, so that one unsupported addition among supported statements fails.
-    With ``threshold=0.5`` it passes from the middle level on, as in Strands' own evaluator.
-
-    An unscored answer has the label ``not_applicable``, a reason that begins with ``unscored``, and the score 0.0,
-    which Strands writes where there is none. As in Strands, there are two kinds: an answer with nothing to judge (it
-    declines, or states nothing) passes and is left out of the report's mean; an answer whose judging failed does not
-    pass, and Strands' mean counts it as 0 (so look at the labels before the mean).
+    Score and label are one of five levels, always with a reason. An answer passes from ``threshold`` on, 0.5 unless
+    given; without it a tuned judge decides as it was tuned. An unscored answer has the label ``not_applicable``, a
+    reason that begins with ``unscored``, and the score 0.0, which Strands writes where there is none. If there was
+    nothing to judge (it declines, or states nothing) it passes and is left out of the report's mean; if judging failed
+    it does not pass, and Strands' mean counts it as 0: look at the labels before the mean.
     """
 
     evaluation_level = EvaluationLevel.TRACE_LEVEL
 
-    def __init__(self, judge: Judge, threshold: float | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any = None,
+        system_prompt: str | None = None,
+        name: str | None = None,
+        version: str = "v0",
+        threshold: float | None = None,
+    ) -> None:
         super().__init__(name=name)
-        self._judge = judge  # private, so that Strands does not try to write it into an experiment's file
-        self.threshold = threshold
+        own = {} if system_prompt is None else {"system_prompt": system_prompt}
+        self._judge = judge_of("strands", model, **own)  # private: Strands writes the public attributes into files
+        self.model, self.system_prompt, self.version, self.threshold = model, system_prompt, version, threshold
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""
@@ -57,12 +67,17 @@ class FaithfulnessEvaluator(Evaluator):
         return [self._output(await self._judge.acall(**_asked(evaluation_case)))]
 
     def _output(self, judgment: Judgment) -> EvaluationOutput:
-        score = value(judgment)
-        if score is None:
+        reason = explain(judgment)
+        if judgment.level is None:
             nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
-            return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=explain(judgment))
-        passed = judgment.faithful if self.threshold is None else score >= self.threshold
-        return EvaluationOutput(score=score, test_pass=bool(passed), label=judgment.level, reason=explain(judgment))
+            if judgment.unscored is Unscored.NO_CONTEXT:
+                reason += "; nobody stated anything before it, and no tool was used"
+            return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason)
+        score = LEVELS.index(judgment.level) / (len(LEVELS) - 1)
+        passed = bool(judgment.faithful)
+        if self.threshold is not None or judgment.probability is None:
+            passed = score >= (0.5 if self.threshold is None else self.threshold)
+        return EvaluationOutput(score=score, test_pass=passed, label=judgment.level, reason=reason)
 
 
 def _asked(case: Any) -> dict[str, Any]:
@@ -71,12 +86,15 @@ def _asked(case: Any) -> dict[str, Any]:
         turns = records(trajectory)
         if not turns:
             raise InputError("the Session has no agent's answer; expected at least one AgentInvocationSpan")
-        return record(turns[-1])
-    if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
-        return {"conversation": trajectory}
-    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
-    texts = {"question": case.input, "answer": case.actual_output}
-    return record({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
+        fields = asked(turns[-1])
+    elif trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
+        fields = dict(zip(("question", "context", "answer"), from_conversation(trajectory), strict=True))
+    else:
+        context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+        texts = {"question": case.input, "answer": case.actual_output}
+        return asked({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
+    stated = (carries_statement(s.text) for c in as_chunks(fields.get("context")) for s in sentences(c.text))
+    return fields if any(stated) else {**fields, "context": []}
 
 
 def records(session: Session) -> list[dict[str, Any]]:

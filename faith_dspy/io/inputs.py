@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.names import NAMES, fields_of, say_names, value_of
 
 if TYPE_CHECKING:
     from faith_dspy.schema import Chunk
@@ -40,22 +41,35 @@ def check_input(question: Any, context: Any, answer: Any, conversation: Any = No
 
 
 def check_record(record: Any) -> AnswerInput:
-    """The same of a record: a mapping, or the `InputError` of whoever could not read it."""
+    """The same of a record: a mapping or an object with any of the usual `NAMES`, or the `InputError` of whoever could
+    not read it."""
     if isinstance(record, InputError):
         raise record
-    if not isinstance(record, Mapping):
+    fields = fields_of(record)
+    say_names(record, "records")
+    if not fields and not isinstance(record, Mapping):
         raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
-    if isinstance(record.get("error"), str) and not {"answer", "conversation"} & record.keys():
-        raise InputError(record["error"])  # of a loader that could not read it
-    return check_input(*(record.get(name) for name in ("question", "context", "answer", "conversation")))
+    if not {"answer", "conversation"} & fields.keys():
+        if isinstance(error := value_of(record, "error"), str):
+            raise InputError(error)  # of a loader that could not read it
+        there = ", ".join(str(k) for k, v in record.items() if v is not None) if isinstance(record, Mapping) else ""
+        raise InputError(
+            f"it has no answer: got {there or 'nothing'}, expected text under {', '.join(NAMES['answer'])}"
+        )
+    return check_input(*(fields.get(name) for name in ("question", "context", "answer", "conversation")))
+
+
+def id_of(record: Any) -> str | int | None:
+    """The id that a record has."""
+    found = fields_of(record).get("id")
+    return found if isinstance(found, str | int) else None
 
 
 def by_context(records: list[Any]) -> list[int]:
     """Positions of the records, those over the same context next to each other, else in their order."""
 
     def key(i: int) -> int:
-        record = records[i]
-        context = record.get("context") if isinstance(record, Mapping) else None
+        context = fields_of(records[i]).get("context")
         return i if context is None else hash(repr(context))
 
     first: dict[int, int] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, fault
+from faith_dspy.io.names import document_of, fields_of, say_names
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
@@ -45,6 +46,7 @@ def read_labels(path: str | Path, *, require_label: bool = True) -> list[Labelle
     rows = 0
     for number, row in read_jsonl(path):
         rows += 1
+        say_names(row, str(path))
         example = parse_example(row, where=f"{path}:{number}")
         if example.id in seen:
             before = f"on line {seen[example.id]}"
@@ -66,7 +68,7 @@ def read_labels(path: str | Path, *, require_label: bool = True) -> list[Labelle
 
 def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExample:
     """One labels object as a `LabelledExample`; `LabelsError` says what is wrong with it."""
-    row = {k: v for k, v in row.items() if v is not None}
+    row = {k: v for k, v in row.items() if v is not None} | fields_of(row)
     try:
         context = as_chunks(row.get("context"))
         if not any(chunk.text.strip() for chunk in context):
@@ -101,10 +103,10 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:
-    """Context as given by a user – text, strings, `Chunk` objects or mappings – with 0-based positions as ids."""
+    """Context as given by a user – text, strings, `Chunk` objects, documents – with 0-based positions as ids."""
     if context is None:
         return ()
-    if isinstance(context, str):
+    if isinstance(context, str) or (not isinstance(context, dict) and document_of(context)):
         context = [context]
     if not isinstance(context, list | tuple):
         raise InputError(f"context is {type(context).__name__}, expected a list of texts or chunks")
@@ -114,9 +116,8 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
             chunks.append(item.model_copy(update={"id": i}))
         elif isinstance(item, str):
             chunks.append(Chunk(id=i, text=item))
-        elif isinstance(item, dict) and isinstance(item.get("text"), str):
-            source = item.get("source")
-            chunks.append(Chunk(id=i, text=item["text"], source=None if source is None else str(source)))
+        elif found := document_of(item):
+            chunks.append(Chunk(id=i, text=found[0], source=found[1]))
         else:
             raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
     return tuple(chunks)

@@ -6,11 +6,12 @@ DSPy's own usage tracking loses the tokens of nested batches and reports none fo
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dspy
 from dspy.utils.exceptions import LMAuthError, LMBillingError, is_retryable_lm_error
@@ -24,9 +25,12 @@ from faith_dspy.errors import (
     redact,
 )
 from faith_dspy.schema import Usage
+from faith_dspy.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_Out = TypeVar("_Out")
 
 _METERS = "faith_dspy_meters"
 """Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
@@ -188,3 +192,13 @@ def open_meters() -> tuple[Meter, ...]:
     """The meters around the current piece of work, outermost first."""
     meters: tuple[Meter, ...] = dspy.settings.get(_METERS, ())
     return meters
+
+
+async def awaited(work: Callable[[], _Out]) -> _Out:
+    """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
+    with metered() as meter:
+        try:
+            return await run_in_thread(work)
+        except asyncio.CancelledError:
+            meter.stop()
+            raise

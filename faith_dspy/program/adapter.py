@@ -18,6 +18,7 @@ from dspy.adapters import ChatAdapter
 from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.lm.metered_lm import MeteredLM
+from faith_dspy.program.extraction import read_statements
 from faith_dspy.program.replies import (
     from_json,
     from_lines,
@@ -158,7 +159,7 @@ def _replayed(lm: Any) -> bool:
 def _is_read(signature: type[Signature], value: Mapping[str, Any], sampled: bool) -> bool:
     """Whether a reply says what was asked for, in a form that can be read."""
     if "statements" in value:
-        return any(re.match(r"\W*\d", line) for line in value["statements"])
+        return bool(read_statements(value["statements"]))
     entry = _entry(signature) or _fields(signature)
     if "verdict" not in entry:
         return True

@@ -2,54 +2,139 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Statement
 from faith_dspy.text.context import index_context
-from faith_dspy.text.features import lexical_features
+from faith_dspy.text.features import Comparison, lexical_features
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from faith_dspy.schema import Sentence
     from faith_dspy.text.context import IndexedContext
 
 MAX_MISSING_WORDS = 1 / 3
 """Share of a sentence's content words that its statements may leave out."""
+_LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
+_NUMBERS = ("sentence_index", "sentence", "index", "number")
+_TEXTS = ("simpler_statements", "statements", "statement", "claims", "claim", "text")
 
 
-def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], question: str = "") -> list[Statement]:
-    """Statements from the LM's numbered lines, in the order of the sentences; line numbers count ``carrying`` from 1.
+class Extracted(NamedTuple):
+    """What an answer was taken apart into."""
+
+    statements: list[Statement]
+    """In the order of the sentences."""
+    stand_ins: int
+    """Sentences that stand in, as written, for statements that the LM did not give, or that could not be used."""
+
+
+def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
+    """Number of the sentence, from 1, and text of each statement in an LM's reply; None where it gives no number.
+
+    Reads lines with and without numbers, and JSON: lists of texts or of objects, objects by number, one of them or one
+    a line, in fences or not. Numbers may begin at 0. “None” is a statement's text here.
+    """
+    text = re.sub(r"^\s*```\w*\s*$", "", "\n".join(lines), flags=re.MULTILINE).strip()
+    found: list[tuple[int | None, str]] = []
+    if text[:1] in ("[", "{"):
+        found = _from_json(text) or _from_json(f"[{','.join(line.rstrip(',') for line in text.splitlines())}]")
+    found = found or [pair for line in text.splitlines() for pair in _texts(line, None)]
+    shift = min((n for n, _ in found if n is not None), default=1) == 0
+    return [(n if n is None else n + shift, t) for n, t in found if t]
+
+
+def _from_json(reply: str) -> list[tuple[int | None, str]]:
+    try:
+        return list(_texts(json.loads(reply), None))
+    except (ValueError, RecursionError):
+        return []
+
+
+def _texts(value: Any, number: int | None) -> Iterator[tuple[int | None, str]]:
+    if isinstance(value, str) and (match := _LINE.match(value.strip())):
+        yield (int(match[1]) if match[1] and number is None else number), match[2].strip()
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, number)
+    elif isinstance(value, Mapping):
+        own = next((value[k] for k in _NUMBERS if type(value.get(k)) is int), number)
+        named = [value[k] for k in _TEXTS if k in value][:1]
+        for item in named:
+            yield from _texts(item, own)
+        for key, item in () if named else value.items():
+            yield from _texts(item, int(key) if re.fullmatch(r"\d{1,3}", str(key)) else own)
+
+
+def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], question: str = "") -> Extracted:
+    """Statements from the LM's reply; its numbers count ``carrying`` from 1, a statement without one belongs to the
+    sentence that has most of its words.
 
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
-    A statement with a content word that is neither in the answer nor in the question is therefore dropped, and a
-    sentence whose statements leave out more than a third of its content words stands as written. A sentence is
-    skipped only if the LM writes "none" after its number, and only if it holds no number and no name.
+    So a statement may have no name, number or negation that answer and question lack. Other new words may stand in
+    place of the sentence's own, as synonyms do: no more of them than words of the sentence are left out, and no more
+    than two thirds of the statement. A sentence whose statements leave out more than a third of its content words,
+    those that are replaced aside, stands as written. It is skipped only if the LM writes "none" after its number, and
+    only if it holds no number and no name.
     """
     by_number: dict[int, list[str]] = {}
-    for line in lines:
-        match = re.match(r"^[\s\-*\[(]*(\d{1,3})[\])]?[.:)\s]+(.+)$", line)
-        if match and 1 <= int(match[1]) <= len(carrying):
-            by_number.setdefault(int(match[1]), []).append(match[2].strip())
+    alone = [_indexed([p.text]) for p in carrying]
+    for number, text in read_statements(lines):
+        place = _closest(text, alone) if number is None else number
+        if 1 <= place <= len(carrying):
+            by_number.setdefault(place, []).append(text)
     known = _indexed([question, *(p.text for p in carrying)])
     out: list[Statement] = []
-    for number, sentence in enumerate(carrying, 1):
-        candidates = by_number.get(number, [])
+    stand_ins = 0
+    for place, sentence in enumerate(carrying, 1):
+        candidates = list(dict.fromkeys(by_number.get(place, [])))
         if candidates and all(re.fullmatch(r"\W*none\W*", t, re.IGNORECASE) for t in candidates):
             if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
                 continue
             candidates = []
-        texts = [t for t in dict.fromkeys(candidates) if _novel_words(t, known) == 0]
-        if not texts or _novel_words(sentence.text, _indexed(texts)) > MAX_MISSING_WORDS:
-            texts = [sentence.text]
-        out += [Statement(text=t, sentence_index=sentence.index) for t in texts]
-    return out
+        texts = _faithful(candidates, sentence.text, known)
+        stand_ins += not texts
+        out += [Statement(text=t, sentence_index=sentence.index) for t in texts or [sentence.text]]
+    return Extracted(out, stand_ins)
+
+
+def _faithful(candidates: Sequence[str], sentence: str, known: IndexedContext) -> list[str]:
+    """Those that say what the sentence says; none if they leave out too much of it."""
+    room = sum(not key.startswith("#") for key in _left_out(sentence, candidates)[0])
+    negated = any(t.negates for s in known.sentences for t in s.tokens)
+    texts: list[str] = []
+    replaced = 0
+    for text in candidates:
+        compared = Comparison(text, known)
+        new = len(compared.novel)
+        named = lexical_features(text, (), indexed=known, names=["novel_name_count", "novel_number_count"])
+        negates = not negated and any(t.negates for t in compared.tokens)
+        if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not negates and not any(named.values()):
+            texts.append(text)
+            replaced += new
+    missing, words = _left_out(sentence, texts)
+    return texts if len(missing) - replaced <= MAX_MISSING_WORDS * words else []
+
+
+def _left_out(sentence: str, texts: Sequence[str]) -> tuple[set[str], int]:
+    """Content words of a sentence that the texts lack, and how many it has."""
+    compared = Comparison(sentence, _indexed(texts))
+    return compared.novel, len(compared.keys)
+
+
+def _closest(text: str, alone: Sequence[IndexedContext]) -> int:
+    """Number of the sentence that shares most content words with a text, of several most words; 0 if none does."""
+    shared = []
+    for one in alone:
+        compared, words = Comparison(text, one), {t.key for s in one.sentences for t in s.tokens}
+        shared.append((len(compared.keys & one.keys), len(words & {t.key for t in compared.tokens})))
+    best = max(shared, default=(0, 0))
+    return shared.index(best) + 1 if best[0] else 0
 
 
 def _indexed(texts: Sequence[str]) -> IndexedContext:
     return index_context([Chunk(id=0, text=" ".join(texts))])
-
-
-def _novel_words(text: str, indexed: IndexedContext) -> float:
-    return lexical_features(text, [], indexed=indexed, names=["novel_words"])["novel_words"]

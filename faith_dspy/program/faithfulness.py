@@ -11,12 +11,12 @@ from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short, redact
 from faith_dspy.lm.meter import counted
 from faith_dspy.program.adapter import CompactAdapter
-from faith_dspy.program.extraction import assign_statements
+from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.selection import combine_verdicts, verdicts_without_lm
-from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements
+from faith_dspy.program.signatures import INSTRUCTIONS, extraction_of
 from faith_dspy.program.verifier import JointVerifier, Verifier
 from faith_dspy.program.windows import size_of, windows
-from faith_dspy.schema import RawVerdict, Statement, Usage
+from faith_dspy.schema import RawVerdict, Statement, Usage, Verdict
 from faith_dspy.text.context import index_context
 from faith_dspy.text.focus import focused
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -47,12 +47,12 @@ class FaithfulnessProgram(dspy.Module):
         """Bytes of context that fit one call; None: no limit. A longer context is read window by window."""
         self.verify = Verifier(config)
         self.joint = JointVerifier(config, self.verify.caller) if config.verification == "joint" else None
-        self.extract = dspy.Predict(ExtractStatements) if config.granularity is Granularity.STATEMENT else None
+        self.extract = dspy.Predict(extraction_of(config)) if config.granularity is Granularity.STATEMENT else None
 
     def forward(
         self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
     ) -> dspy.Prediction:
-        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, and the usage of ``extraction``.
+        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, ``stand_ins``, usage of ``extraction``.
 
         An LM fault becomes the error of a verdict; no statement is dropped.
         """
@@ -60,7 +60,7 @@ class FaithfulnessProgram(dspy.Module):
         fallbacks = 0
         with dspy.context(adapter=CompactAdapter()):
             before = counted()
-            statements = self._statements(parts, answer, question or "")
+            statements, stand_ins = self._statements(parts, answer, question or "")
             extraction = counted() - before
             without_lm: list[RawVerdict | None] = [None] * len(statements)
             if ask_about == "weakest":
@@ -73,15 +73,21 @@ class FaithfulnessProgram(dspy.Module):
                     if not any(v.error for v in verdicts):
                         verdicts.append(self._verdict(statement, window, replies, question or ""))
         raw_verdicts = combine_verdicts(without_lm, [merge_windows(verdicts) for _, verdicts in pending])
-        return dspy.Prediction(sentences=parts, raw_verdicts=raw_verdicts, fallbacks=fallbacks, extraction=extraction)
+        return dspy.Prediction(
+            sentences=parts,
+            raw_verdicts=raw_verdicts,
+            fallbacks=fallbacks,
+            stand_ins=stand_ins,
+            extraction=extraction,
+        )
 
-    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> list[Statement]:
+    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:
         """The statements to verify. Every sentence that can assert something ends in at least one."""
         carrying = [p for p in parts if carries_statement(p.text)]
         if self.config.granularity is Granularity.ANSWER:
-            return [Statement(text=answer.strip())] if carrying else []
+            return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
         if self.extract is None or not carrying:
-            return [Statement(text=p.text, sentence_index=p.index) for p in carrying]
+            return Extracted([Statement(text=p.text, sentence_index=p.index) for p in carrying], 0)
         room = 40 + 2 * sum(len(p.text) for p in carrying) // 3
         try:
             reply = self.extract(
@@ -150,13 +156,13 @@ class FaithfulnessProgram(dspy.Module):
 def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
     """One verdict on a statement from those by each window: the best supported one.
 
-    If it is supported, the ids and quotes of other windows with the same verdict follow its own. A window that could
-    not be read leaves the statement unjudged, because the support may be there.
+    If it is supported, fully or partly, ids and quotes of other windows with the same verdict follow its own. A window
+    that could not be read leaves the statement unjudged, because the support may be there.
     """
     usage = sum((v.usage for v in verdicts), Usage())
     failed = next((v for v in verdicts if v.error), None)
     best = failed or max(verdicts, key=lambda v: v.logit or 0.0)
-    if best.verdict is None or not best.verdict.is_supported:
+    if best.verdict not in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
         return best.model_copy(update={"usage": usage})
     backing = [best, *(v for v in verdicts if v is not best and v.verdict is best.verdict)]
     evidence = {

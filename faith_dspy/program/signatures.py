@@ -132,6 +132,17 @@ BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
 """Those that ask about one statement, strict to lenient; what a search chooses from."""
 
 
+def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
+    """The signature that takes an answer apart, with the user's own words as `signature_of` has them."""
+    top, _, ask = ExtractStatements.instructions.rpartition("\n\n")
+    made: type[dspy.Signature] = ExtractStatements.with_instructions(f"{_top(config, top)}\n\n{ask}")
+    return made
+
+
+def _top(config: JudgeConfig, ours: str, *more: str) -> str:
+    return "\n".join(filter(None, (config.system_prompt or ours, *more, config.criteria)))
+
+
 def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signature]:
     """The signature that a judge of this config asks; ``joint``: about all statements at once.
 
@@ -141,7 +152,8 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     instruction, cite, quote, reasoning = INSTRUCTIONS[config.instruction], config.cite, config.quote, config.reasoning
     in_text = cite and config.instruction == "supported"
     top, _, ask = (CiteStatement.instructions if in_text else instruction.text).rpartition("\n\n")
-    top = "\n".join(filter(None, (top, _LENIENT if config.strictness == "lenient" else "", config.criteria)))
+    ask = ask[ask.index("Answer") :] if config.system_prompt else ask
+    top = _top(config, top, _LENIENT if config.strictness == "lenient" else "")
     if cite:
         ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
     ask = (_BEFORE if reasoning == "before" else "") + ask

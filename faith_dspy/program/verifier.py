@@ -119,8 +119,9 @@ class Verifier(dspy.Module):
         ``replies``: those that a joint call gave already; the missing ones are asked for here.
 
         Returns ``verdict`` (the label), ``supporting_chunk_ids``, ``quotes`` and ``reason`` as the LM named them,
-        ``level`` (expected support in [0, 1]), ``logit`` (log-odds of support, clipped) and ``probability`` (of
-        support; None if the LM gives none). All are None or empty if no reply has a label.
+        ``level`` (the support in [0, 1] that the label stands for), ``logit`` (log-odds of the expected support,
+        clipped) and ``probability`` (expected support; None if the LM gives none). All are None or empty if no reply
+        has a label.
         """
         inputs = {"context": context, "question": question, "statement": statement}
         given = replies or [None] * len(self.caller.samples)
@@ -128,13 +129,12 @@ class Verifier(dspy.Module):
         reply = pool_samples(
             [r or self._ask(sample, inputs) for r, sample in zip(given, self.caller.samples, strict=True)], instruction
         )
-        level = logit = probability = None
+        level = None if reply.label is None else instruction.labels[reply.label]
+        logit = probability = None
         if reply.label is not None and reply.probabilities:
-            level = sum(p * instruction.labels[label] for label, p in reply.probabilities.items())
-            logit = to_logit(level)
+            logit = to_logit(sum(p * instruction.labels[label] for label, p in reply.probabilities.items()))
             probability = to_probability(logit)
         elif reply.label is not None:
-            level = instruction.labels[reply.label]
             logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
         return {
             "verdict": reply.label,

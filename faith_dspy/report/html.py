@@ -106,7 +106,7 @@ def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
         "faithful": sum(j.faithful is True for j in judgments),
         "decided": sum(j.faithful is not None for j in judgments),
         "unscored": dict(Counter(j.unscored.value for j in judgments if j.unscored).most_common()),
-        "verdicts": dict(verdicts),
+        "verdicts": {name: n for name, n in verdicts.items() if n},
     }
 
 

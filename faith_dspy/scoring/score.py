@@ -5,7 +5,7 @@ Nothing here calls an LM, so a study can score the same `RawJudgment` again, und
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.context import index_context
@@ -143,6 +143,7 @@ def score_answer(
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
+        stand_ins=raw_judgment.stand_ins,
         detail=detail,
         usage=raw_judgment.paid,
         replayed=raw_judgment.replayed,
@@ -159,18 +160,20 @@ def _statement(
     """
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
-    ids = tuple(sorted({*ids, *(q.chunk_id for q in spans)}))
+    found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(ids, "cited")
+    found |= {q.chunk_id: "quoted" for q in spans}
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        ids = ids or best_chunks(raw.text, index_context(context, question))
+        found = found or dict.fromkeys(best_chunks(raw.text, index_context(context, question)), "shared_words")
     elif verdict is not Verdict.CONTRADICTORY:
-        ids, spans = (), ()
+        found, spans = {}, ()
     texts = {c.id: c.text for c in context} if spans else {}
     lacking = missing_words(raw.text, index_context(context, question)) if verdict and not ids else None
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
         verdict=verdict,
-        supporting_chunk_ids=ids,
+        supporting_chunk_ids=tuple(sorted(found)),
+        found_by=tuple(found[i] for i in sorted(found)),
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
         reason=raw.reason,

@@ -8,7 +8,8 @@ file is read with its function words counted as content. Words are listed as the
 - ``negations`` negate; ``stating_verbs`` make a short line that ends in a colon a statement.
 - ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
 
-Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives. ``refusal``, in
+Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
+to four greetings, pleasantries and offers of help states nothing. ``refusal``, in
 lines, is how a clause begins that says the answer cannot be given; ``clause_break`` is where another clause begins.
 """
 

@@ -22,6 +22,8 @@ has a verb or a quantity."""
 _MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
 """Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
+"""Kana and Han, written without spaces."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
 _MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
@@ -51,7 +53,9 @@ def _phrases() -> _Phrases:
             begins = rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
             refusals.append((re.compile(begins, flags), re.compile(clause, flags)))
     return _Phrases(
-        re.compile(rf"^\W*(?:{apology})\W*$", flags), re.compile(rf"^[\W_]*(?:{greeting})[\W_]*$", flags), refusals
+        re.compile(rf"^\W*(?:{apology})\W*$", flags),
+        re.compile(rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$", flags),
+        refusals,
     )
 
 
@@ -93,8 +97,8 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 def carries_statement(sentence: str) -> bool:
     """Whether a sentence can assert anything.
 
-    Questions, greetings, apologies, headings (“Steps:”, “## Steps”), code fences, list markers, citations, rules of
-    tables and between paragraphs, symbols and what cannot be seen cannot.
+    Questions, greetings, pleasantries, offers of help, apologies, headings (“Steps:”, “## Steps”), code fences, list
+    markers, citations, rules of tables and between paragraphs, symbols and what cannot be seen cannot.
     """
     if _FENCE.fullmatch(sentence) or not has_words(sentence):
         return False
@@ -119,7 +123,7 @@ def _is_heading(sentence: str) -> bool:
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
     words = re.sub(r"\s\d{1,2}\W*$", "", line).split()
     plain = {re.sub(r"\W", "", w).lower() for w in words}
-    unspaced = re.search(r"[\u3040-\u30ff\u3400-\u9fff]", line)
+    unspaced = re.search(f"[{_UNSPACED}]", line)
     return (
         len(words) <= HEADING_WORDS
         and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
+from faith_dspy.program.extraction import read_statements
 from faith_dspy.scoring.extraction import found_shares, invented
 from faith_dspy.scoring.matching import locate
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -77,5 +78,4 @@ def extraction_metric(
 
 
 def _texts(lines: Sequence[str]) -> list[str]:
-    texts = [re.sub(r"^[\s\-*\[(]*\d{1,3}[\])]?[.:)\s]+", "", line).strip() for line in lines]
-    return [t for t in texts if t and not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)]
+    return [t for _, t in read_statements(lines) if not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)]

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, LabelsError, in_short, need
-from faith_dspy.integrations.datum import NAMES
 from faith_dspy.io.labels import parse_example, read_jsonl
+from faith_dspy.io.names import NAMES
 from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIELDS = {
-    "id": ("id",),
+    "id": NAMES["id"],
     "question": (*NAMES["question"], "prompt"),
     "context": (*NAMES["context"], "passage", "document", "documents", "source_info", "doc"),
     "answer": (*NAMES["answer"], "claim", "text"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from cases import CASES
@@ -53,3 +54,31 @@ def registry(tmp_path_factory):
     run = store.client.create_run(store.experiment_id).info.run_id
     register(store, run, result, "faithfulness")
     return uri
+
+
+@pytest.fixture
+def replies(chat_server):
+    """Makes an endpoint that takes answers apart into their sentences and says the recorded label, and why."""
+
+    def make(labels):
+        server = chat_server()
+
+        def say(asked):
+            prompt = asked["messages"][-1]["content"]
+            if "Sentences:\n" in prompt:
+                return "\n".join(re.findall(r"^\[(\d+\] .*)$", prompt.partition("Sentences:\n")[2], re.MULTILINE))
+            label = labels[server.statement(asked)]
+            return {"tokens": [(label, {label: 0.9}), ("\nWhy: So it is.", {"x": 1.0})]}
+
+        server.says = say
+        return server
+
+    return make
+
+
+@pytest.fixture
+def dspy_lm():
+    """Makes a `dspy.LM` that asks an endpoint."""
+    from faith_dspy.lm import make_lm
+
+    return lambda server: make_lm("openai/tiny", api_base=server.base, num_retries=0)

@@ -43,7 +43,7 @@ def test_what_needs_no_library():
     """Reading spans, data and grading load none of the libraries, nor MLflow."""
     code = """
 import sys
-import faith_dspy.integrations.otel, faith_dspy.integrations.datum
+import faith_dspy.integrations.otel, faith_dspy.integrations.axion, faith_dspy.integrations.continuous_eval
 import faith_dspy.integrations.rag_evals, faith_dspy.integrations.mlflow_traces
 heavy = ("ragas", "deepeval", "strands", "strands_evals", "opentelemetry", "openinference", "mlflow", "dspy")
 print([m for m in heavy if m in sys.modules])"""

@@ -83,7 +83,7 @@ def test_rows_are_judged_over_http(served):
     assert json.loads(red["statements"])[0]["text"] == "It is red."
     assert blue["usage"] == {**blue["usage"], "calls": 1, "prompt_tokens": 100, "cached_tokens": 60}
     assert (empty["score"], empty["faithful"], empty["unscored"]) == (None, None, "parse_failed")
-    assert "answer is NoneType, expected text" in empty["detail"]
+    assert "it has no answer" in empty["detail"]
 
 
 @pytest.mark.parametrize(

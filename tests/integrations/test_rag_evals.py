@@ -1,84 +1,169 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from cases import SUBJECTS
 
-from faith_dspy.integrations.rag_evals import agrade, grade
+from faith_dspy.integrations.rag_evals import Faithfulness, FaithfulnessResult, StatementEvaluation, base
+from faith_dspy.program.signatures import INSTRUCTIONS
+from faith_dspy.threads import wait_for_calls
+
+BLUE, LITRES = "The kettle is blue.", "It holds 2 litres."
+CONTEXT = ["The kettle is made of steel.", BLUE]
 
 
-def test_grade(recorded, case):
-    """Per statement whether it is supported, and the share of those that are; a supported one names its chunks."""
+@pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
+def client(request, replies, dspy_lm):
+    """An LM that supports one of two statements, by chunk 1; with log-probabilities and without."""
+    server = replies({BLUE: "Yes [1]", LITRES: "No []"})
+    server.tells = request.param
+    return dspy_lm(server)
+
+
+def test_basic_usage(client):
+    """rag_evals' own call: statements, their chunks, and the share of those that are supported."""
+    given = {"question": "What is it like?", "answer": f"{BLUE} {LITRES}", "context": CONTEXT}
+    result = Faithfulness.grade(**given, client=client)
+    assert [(s.statement, s.is_supported, s.supporting_chunk_ids) for s in result.statements] == [
+        (BLUE, True, [1]),
+        (LITRES, False, None),
+    ]
+    assert result.score == 0.5
+    assert asyncio.run(Faithfulness.agrade(**given, client=client)) == result
+
+
+def test_results_made_by_hand():
+    """A result is made from statements, whose chunks may be None; without any the score is 0.0."""
+    made = FaithfulnessResult(
+        statements=[
+            StatementEvaluation(
+                statement="Swimming strengthens the back.", is_supported=True, supporting_chunk_ids=[0]
+            ),
+            StatementEvaluation(statement="It is free.", is_supported=False, supporting_chunk_ids=None),
+        ]
+    )
+    assert (made.score, made.statements[1].supporting_chunk_ids) == (0.5, None)
+    assert FaithfulnessResult(statements=[]).score == 0.0
+
+
+def test_cases(recorded, case):
+    """With a judge of one's own: per sentence whether it is supported; a supported one names its chunks."""
     judge, _ = recorded()
-    found = grade(case.question, case.answer, case.context, judge=judge)
+    found = Faithfulness.grade(case.question, case.answer, case.context, judge)
     assert [(s.statement, s.is_supported) for s in found.statements] == [
         (t, lab == "fully") for t, lab in case.sentences
     ]
-    assert found.overall_score == case.share
+    assert found.score == case.share
     for s in found.statements:
         assert bool(s.supporting_chunk_ids) == s.is_supported
-        assert all(0 <= i < len(case.context) for i in s.supporting_chunk_ids)
-    assert asyncio.run(agrade(case.question, case.answer, case.context, judge=judge)) == found
+        assert all(0 <= i < len(case.context) for i in s.supporting_chunk_ids or ())
 
 
 def test_unknown_ids_are_refused(judge_at):
     """Of the ids 1, 7 and 0 that the LM names, 7 is no chunk: it is refused and counted, the others are kept."""
     _, context, _ = SUBJECTS["refund_policy"]
     judge, _ = judge_at(says="Yes [1, 7, 0]", cite=True)
-    found = grade("Refund?", "Unused items are refunded.", context, judge=judge)
-    assert (found.statements[0].supporting_chunk_ids, found.refused_chunk_ids) == ((0, 1), 1)
+    found = Faithfulness.grade("Refund?", "Unused items are refunded.", context, judge)
+    assert (found.statements[0].supporting_chunk_ids, found.refused_chunk_ids) == ([0, 1], 1)
 
 
-def test_an_answer_without_a_score(judge_at):
-    """An empty answer is unscored with a reason, not 0; a judge whose policy says what it is worth is heeded."""
+def test_partly_supported_statements_keep_their_chunks(judge_at):
+    """They are not supported, and name what supports a part of them."""
+    judge, _ = judge_at(says="partly [1]", cite=True, verdicts="graded")
+    (found,) = Faithfulness.grade(None, "The kettle is blue and light.", CONTEXT, judge).statements
+    assert (found.is_supported, found.supporting_chunk_ids) == (False, [1])
+
+
+@pytest.mark.parametrize("answer", ["", "I don't know.", "Sure, happy to help!"])
+def test_an_answer_that_states_nothing(client, judge_at, answer):
+    """It scores 0.0, as there; a judge of one's own leaves it unscored and says why."""
+    assert Faithfulness.grade("Refund?", answer, CONTEXT, client).score == 0.0
     judge, _ = judge_at()
-    found = grade("Refund?", "", ["Unused items are refunded."], judge=judge)
-    assert (found.overall_score, found.statements) == (None, ())
-    assert found.unscored == "no_statements: the answer has no sentence that states anything"
-    judge, _ = judge_at(no_statements=1.0)
-    assert grade("Refund?", "", ["Unused items are refunded."], judge=judge).overall_score == 1.0
+    found = Faithfulness.grade("Refund?", answer, CONTEXT, judge)
+    assert (found.score, found.unscored[:8]) == (None, "unscored")
 
 
 def test_a_statement_that_could_not_be_judged(judge_at):
-    """It is neither supported nor not and says why; it counts in the denominator where the others fail the answer."""
+    """It is not supported and says why; the answer has no score where the others would pass it."""
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    found = grade(None, "It is blue. It holds 2 litres.", ["It is blue."], judge=judge)
-    assert [s.is_supported for s in found.statements] == [True, None]
+    found = Faithfulness.grade(None, "It is blue. It holds 2 litres.", ["It is blue."], judge)
+    assert [s.is_supported for s in found.statements] == [True, False]
     assert "nothing recorded" in found.statements[1].reasoning
-    assert (found.overall_score, found.unscored[:9]) == (None, "lm_failed")
-    found = grade(None, "It is blue. It is red. It holds 2 litres.", ["It is blue."], judge=judge)
-    assert found.overall_score == pytest.approx(1 / 3)
+    assert (found.score, "lm_failed" in found.unscored) == (None, True)
+    found = Faithfulness.grade(None, "It is blue. It is red. It holds 2 litres.", ["It is blue."], judge)
+    assert found.score == pytest.approx(1 / 3)
 
 
-def test_prompt_of_ones_own(judge_at):
-    """The user's own criteria stand in the prompt."""
-    judge, server = judge_at(criteria="Prices must match to the cent.")
-    grade(None, "It costs 3 euros.", ["It costs 3 euros."], judge=judge)
-    assert "Prices must match to the cent." in server.requests[0]["messages"][0]["content"]
+def test_prompt_of_ones_own(replies, dspy_lm):
+    """It takes the place of ours in every request; of ours the form of the reply is left. Ours can be read."""
+    assert Faithfulness.prompt == INSTRUCTIONS["supported"].text
+    server = replies({BLUE: "Yes [1]"})
+    own = base.ContextEvaluation(prompt="You check data sheets of kettles.", response_model=FaithfulnessResult)
+    assert own.prompt == "You check data sheets of kettles."
+    assert own.grade("Which colour?", BLUE, CONTEXT, dspy_lm(server)).score == 1.0
+    assert len(server.requests) == 2
+    for asked in server.requests:
+        assert asked["messages"][0]["content"] == own.prompt
+        assert "fully supported" not in str(asked["messages"])
 
 
 def test_reasoning_is_kept(judge_at):
-    """What the judge was asked to give as a reason is in the grade."""
+    """What the judge was asked to give as a reason is in the result."""
     judge, _ = judge_at(says="No The context names no price.", reasoning="after")
-    (statement,) = grade(None, "It costs 3 euros.", ["It is blue."], judge=judge).statements
+    (statement,) = Faithfulness.grade(None, "It costs 3 euros.", ["It is blue."], judge).statements
     assert "The context names no price." in statement.reasoning
 
 
 def test_strict_and_lenient_reading(judge_at):
-    """The lenient reading asks otherwise than the strict one."""
-    asked = []
+    """The lenient reading says that what plainly follows counts; the strict one does not."""
     for strictness in ("strict", "lenient"):
         judge, server = judge_at(strictness=strictness)
-        grade(None, "It costs 3 euros.", ["It costs 3 euros."], judge=judge)
-        asked.append(server.requests[0]["messages"])
-    assert asked[0] != asked[1]
+        assert Faithfulness.grade(None, "It costs 3 euros.", ["It costs 3 euros."], judge).score == 1.0
+        assert ("plainly follows" in server.requests[0]["messages"][0]["content"]) == (strictness == "lenient")
 
 
 @pytest.mark.parametrize(("granularity", "statements"), [("sentence", 2), ("answer", 1)])
 def test_granularity(judge_at, granularity, statements):
     """Statement by statement as written, or the whole answer at once."""
     judge, _ = judge_at(granularity=granularity)
-    found = grade(None, "It is blue. It holds 2 litres.", ["It is blue. It holds 2 litres."], judge=judge)
-    assert len(found.statements) == statements
-    assert found.overall_score == 1.0
+    found = Faithfulness.grade(None, "It is blue. It holds 2 litres.", ["It is blue. It holds 2 litres."], judge)
+    assert (len(found.statements), found.score) == (statements, 1.0)
+
+
+def test_agrade_is_concurrent_and_cancellable(judge_at):
+    """Eight are asked about at the same time; once cancelled, a grade makes no further call."""
+    together = threading.Barrier(8, timeout=60)
+
+    def say(asked):
+        if "Kettle" in server.statement(asked):
+            together.wait()  # no reply before all eight are asked about
+        return "Yes"
+
+    judge, server = judge_at(says=say)
+
+    async def grade(*answers):
+        return await asyncio.gather(*(Faithfulness.agrade(None, a, CONTEXT, judge) for a in answers))
+
+    assert [r.score for r in asyncio.run(grade(*(f"Kettle {i} is blue." for i in range(8))))] == [1.0] * 8
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(asked):
+        begun.set()
+        go_on.wait(60)
+        return "Yes"
+
+    server.says = wait
+
+    async def cancel():
+        task = asyncio.ensure_future(grade("It is blue. It is light. It is new."))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    asyncio.run(cancel())
+    wait_for_calls(10)
+    assert len(server.requests) == 9

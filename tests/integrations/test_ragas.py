@@ -52,6 +52,48 @@ def test_evaluate(recorded):
     assert metric.judgment({"response": "Something else."}) is None
 
 
+@pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
+def llm(request, replies, dspy_lm):
+    """An LM that supports the first of two statements; with log-probabilities and without."""
+    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
+    server.tells = request.param
+    return dspy_lm(server)
+
+
+ROW = {
+    "user_input": "Who was Einstein?",
+    "response": "Einstein was born in Ulm. Einstein played the tuba.",
+    "retrieved_contexts": ["Albert Einstein was born in Ulm in 1879."],
+}
+
+
+def test_basic_usage(llm):
+    """RAGAS' own calls, old and new, awaited and not, also from inside a running event loop."""
+    metric = Faithfulness(llm=llm)
+
+    async def inside():
+        awaited = await metric.ascore(**ROW)
+        row = SingleTurnSample(**ROW)
+        values = [metric.score(**ROW).value, await metric.single_turn_ascore(row), metric.single_turn_score(row)]
+        return awaited, values
+
+    result, values = asyncio.run(inside())
+    assert [result.value, *values] == [0.5] * 4
+    assert result.traces["output"]["statements"] == [
+        {"sentence_index": 0, "statement": "Einstein was born in Ulm.", "reason": "So it is.", "verdict": 1},
+        {"sentence_index": 1, "statement": "Einstein played the tuba.", "reason": "So it is.", "verdict": 0},
+    ]
+
+
+def test_defaults(llm):
+    """Without an LM the embedded one judges; one may be set later; the language is that of the reasons."""
+    metric = Faithfulness()
+    assert metric.judge.lm_name == "local"
+    metric.llm = llm
+    assert metric.score(**ROW).value == 0.5
+    assert Faithfulness(llm=llm, language="german").judge.config.criteria == "Give reasons in German."
+
+
 def test_reason(recorded):
     """`ascore`, the newer way, gives the verdict on each statement with the number, and why there is no number."""
     judge, _ = recorded()

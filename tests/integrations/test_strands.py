@@ -21,6 +21,7 @@ from strands_evals.mappers import StrandsInMemorySessionMapper
 from strands_evals.types.evaluation import EvaluationData
 
 from faith_dspy.integrations import otel
+from faith_dspy.integrations.datum import judge_of
 from faith_dspy.integrations.strands import FaithfulnessEvaluator, records
 
 FOUND = "Opened software is not refunded."
@@ -93,17 +94,17 @@ def data(case, **fields):
 
 
 def test_evaluate(recorded, case):
-    """Score, Strands' label for it, reason; only an answer that is supported throughout passes."""
+    """Score, Strands' label for it, reason; an answer passes from the middle level on."""
     judge, _ = recorded()
     (found,) = FaithfulnessEvaluator(judge).evaluate(data(case))
     assert (found.score, found.label) == (case.share, LEVEL[int(case.share * 4)])
-    assert found.test_pass is (case.version == "supported")
+    assert found.test_pass is (case.share >= 0.5)
     assert found.reason.startswith(f"{int(case.share * 2)} of 2 statements supported")
     assert asyncio.run(FaithfulnessEvaluator(judge).evaluate_async(data(case))) == [found]
 
 
-def test_an_unsupported_addition_does_not_pass(recorded):
-    """Three supported statements and one that is not: .75, “Generally Yes”, failed – unless asked as Strands asks."""
+def test_threshold(recorded):
+    """Three supported statements and one that is not: .75, “Generally Yes”, passes as there; a threshold is heeded."""
     judge, _ = recorded()
     answer = (
         "Adults take one tablet of 200 mg every six hours. Do not take more than four tablets in 24 hours. "
@@ -111,11 +112,53 @@ def test_an_unsupported_addition_does_not_pass(recorded):
     )
     case = EvaluationData(input="?", actual_output=answer, metadata={"context": ["One tablet every six hours."]})
     for evaluator, passes in (
-        (FaithfulnessEvaluator(judge), False),
-        (FaithfulnessEvaluator(judge, threshold=0.5), True),
+        (FaithfulnessEvaluator(judge), True),
+        (FaithfulnessEvaluator(judge, threshold=1.0), False),
     ):
         (found,) = evaluator.evaluate(case)
         assert (found.score, found.label, found.test_pass) == (0.75, "Generally Yes", passes)
+
+
+def test_basic_usage(ran, replies, dspy_lm):
+    """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read."""
+    exporter, _ = ran
+    session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
+    evaluator = FaithfulnessEvaluator(model="openai/tiny", system_prompt="You check a shop's clerk.")
+    experiment = Experiment(cases=[Case(name="refund", input="Is opened software refunded?")], evaluators=[evaluator])
+    read = Experiment.from_dict(experiment.to_dict(), custom_evaluators=[FaithfulnessEvaluator])
+    for one in (experiment, read):
+        server = replies({ANSWER: "not"})
+        (again,) = one.evaluators
+        assert (again.model, again.system_prompt) == ("openai/tiny", "You check a shop's clerk.")
+        again._judge = judge_of("strands", dspy_lm(server), system_prompt=again.system_prompt)
+        report = one.run_evaluations(lambda case: {"output": ANSWER, "trajectory": session})
+        assert (report.overall_score, report.test_passes) == (0.0, [False])
+        assert "So it is." in report.reasons[0]
+        assert report.detailed_results[0][0].label == "Not At All"
+        assert server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
+
+
+def test_defaults():
+    """Without arguments the embedded model judges, by five levels with a reason; a name stands for a model."""
+    judge = FaithfulnessEvaluator()._judge
+    assert judge.lm_name == "local"
+    assert (judge.config.verdicts, judge.config.reasoning, judge.config.threshold) == ("five_level", "after", 0.5)
+    assert FaithfulnessEvaluator(model="us.amazon.nova-lite-v1:0")._judge.lm_name == "bedrock/us.amazon.nova-lite-v1:0"
+    assert FaithfulnessEvaluator(model=Recorded())._judge.lm_name == "recorded"
+
+
+def test_an_agent_without_tools(judge_at):
+    """Nobody stated anything before its answer: there is no context, which the reason says, and no LM is asked."""
+    judge, server = judge_at()
+    messages = [
+        {"role": "user", "content": [{"text": "What is the capital of France?"}]},
+        {"role": "assistant", "content": [{"text": "Paris is the capital of France."}]},
+    ]
+    case = EvaluationData(input="?", actual_output="Paris.", actual_trajectory=messages)
+    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
+    assert (found.label, found.test_pass) == ("not_applicable", False)
+    assert "nobody stated anything before it, and no tool was used" in found.reason
+    assert server.requests == []
 
 
 def test_experiment(recorded, ran):
@@ -212,12 +255,16 @@ def test_messages_as_trajectory(recorded, ran):
     assert (found.score, found.test_pass) == (0.0, False)
 
 
+@pytest.mark.parametrize("tells", [True, False], ids=["log-probabilities", "labels alone"])
 @pytest.mark.parametrize(
     ("reply", "level"), [("not", 0), ("hardly", 1), ("mixed", 2), ("generally", 3), ("completely", 4)]
 )
-def test_five_levels(judge_at, reply, level):
-    """With five-level verdicts the levels are 0, .25, .5, .75, 1 and pass from .5 on; an added fact is .25."""
-    judge, _ = judge_at(says=reply, granularity="answer", verdicts="five_level")
+def test_five_levels(judge_at, reply, level, tells):
+    """The levels are 0, .25, .5, .75, 1 and pass from .5 on; an added fact is .25; whatever the log-probabilities."""
+    words = ("not", "hardly", "mixed", "generally", "completely")
+    top = {word: 0.24 if word == reply else 0.19 for word in words}
+    judge, server = judge_at(says={"text": reply, "top": top}, granularity="answer", verdicts="five_level")
+    server.tells = tells
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)

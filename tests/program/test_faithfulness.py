@@ -22,6 +22,11 @@ def carrying(*texts):
     return [Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)]
 
 
+def extracted(*args):
+    """The statements alone."""
+    return assign_statements(*args).statements
+
+
 def texts(statements):
     """(sentence, text) of statements."""
     return [(s.sentence_index, s.text) for s in statements]
@@ -141,7 +146,7 @@ def test_statements_of_each_sentence():
         "- [1] The kettle holds 0.9 litres.",
         "1) The kettle is blue.",
     ]
-    assert texts(assign_statements(lines, PAIR)) == [
+    assert texts(extracted(lines, PAIR)) == [
         (0, "The kettle is blue."),
         (0, "The kettle holds 0.9 litres."),
         (1, "The kettle was made in 1998."),
@@ -162,13 +167,63 @@ def test_statements_of_each_sentence():
 def test_a_bad_extraction_falls_back_to_the_sentence(lines):
     """Where an LM leaves out or invents content, the sentence stands as written; none is ever lost."""
     with_numbers = carrying("The kettle is blue and holds 0.9 litres.", "It was made in 1998.")
-    assert texts(assign_statements(lines, with_numbers)) == [(0, with_numbers[0].text), (1, with_numbers[1].text)]
+    assert texts(extracted(lines, with_numbers)) == [(0, with_numbers[0].text), (1, with_numbers[1].text)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"1": ["The kettle is blue.", "The kettle holds 0.9 litres."], "2": ["The kettle was made in 1998."]}',
+        '```json\n[{"sentence_index": 0, "simpler_statements": '
+        '["The kettle is blue.", "The kettle holds 0.9 litres."]},\n'
+        '{"sentence_index": 1, "simpler_statements": ["The kettle was made in 1998."]}]\n```',
+        '{"sentence": 1, "statement": "The kettle is blue."}\n'
+        '{"sentence": 1, "statement": "The kettle holds 0.9 litres."}\n'
+        '{"sentence": 2, "statement": "The kettle was made in 1998."}',
+        '{"statements": ["The kettle is blue.", "The kettle holds 0.9 litres.", "The kettle was made in 1998."]}',
+        '["1. The kettle is blue.", "1. The kettle holds 0.9 litres.", "2. The kettle was made in 1998."]',
+        "- The kettle is blue.\n- The kettle holds 0.9 litres.\n- The kettle was made in 1998.",
+        "The kettle is blue.\nThe kettle holds 0.9 litres.\nThe kettle was made in 1998.",
+        "0: The kettle is blue.\n0: The kettle holds 0.9 litres.\n1: The kettle was made in 1998.",
+    ],
+    ids=["by number", "RAGAS", "JSON lines", "list", "numbers in a list", "bullets", "bare", "from 0"],
+)
+def test_forms_of_a_reply(reply):
+    """JSON in its usual shapes, numbered and bare lines say the same; no sentence has to stand in."""
+    found = assign_statements(reply.splitlines(), PAIR)
+    assert texts(found.statements) == [
+        (0, "The kettle is blue."),
+        (0, "The kettle holds 0.9 litres."),
+        (1, "The kettle was made in 1998."),
+    ]
+    assert found.stand_ins == 0
+
+
+def test_synonyms():
+    """New words in place of the sentence's own are synonyms: the statement is kept. New words beside them are facts.
+
+    “Bought” and “automobile” replace “purchased” and “car”; “red” replaces nothing; a name, a number or a negation is
+    never a synonym.
+    """
+    parts = carrying("The car was purchased in Berlin.")
+    assert texts(extracted(["1. The automobile was bought in Berlin."], parts)) == [
+        (0, "The automobile was bought in Berlin.")
+    ]
+    for line in (
+        "The red car was purchased in Berlin.",
+        "The car was purchased in Rome.",
+        "The car was bought in Berlin 1998.",
+        "The car was not purchased in Berlin.",
+        "The vehicle was acquired somewhat earlier.",
+    ):
+        found = assign_statements([f"1. {line}"], parts)
+        assert (texts(found.statements), found.stand_ins) == ([(0, parts[0].text)], 1)
 
 
 def test_only_none_takes_a_sentence_out():
     """“none” takes out a sentence without number or name; others stay."""
     parts = carrying("I hope that helps.", "Anna Berg owns it.", "It is blue.")
-    assert texts(assign_statements(["1. None.", "2. none", "3. It is blue."], parts)) == [
+    assert texts(extracted(["1. None.", "2. none", "3. It is blue."], parts)) == [
         (1, "Anna Berg owns it."),
         (2, "It is blue."),
     ]
@@ -178,10 +233,10 @@ def test_words_of_the_question_may_be_used():
     """A pronoun may be replaced by what the question names, and by nothing that nobody said."""
     parts = carrying("It is blue.")
     lines = ["1. The Brennick kettle is blue."]
-    assert texts(assign_statements(lines, parts, "What colour is the Brennick kettle?")) == [
+    assert texts(extracted(lines, parts, "What colour is the Brennick kettle?")) == [
         (0, "The Brennick kettle is blue.")
     ]
-    assert texts(assign_statements(lines, parts)) == [(0, "It is blue.")]
+    assert texts(extracted(lines, parts)) == [(0, "It is blue.")]
 
 
 def test_extraction_end_to_end(judge_at):
@@ -220,7 +275,32 @@ def test_failed_extraction_costs_no_statement(judge_at):
     judge, _ = judge_at(says=say, granularity="statement")
     found = judge(context=CONTEXT, answer=ANSWER)
     assert [s.text for s in found.statements] == list(YES)
-    assert found.score == 1.0
+    assert (found.score, found.stand_ins) == (1.0, 3)
+
+
+def test_extraction_without_a_question(judge_at):
+    """An answer is taken apart without one, too: no field of the request stands empty."""
+
+    def say(asked):
+        return "1. The kettle is blue.\n1. The kettle is light." if "Sentences:" in str(asked["messages"]) else "Yes"
+
+    judge, server = judge_at(says=say, granularity="statement")
+    found = judge(context=CONTEXT, answer="The kettle is blue and light.")
+    assert [s.text for s in found.statements] == ["The kettle is blue.", "The kettle is light."]
+    assert "Question" not in server.requests[0]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("granularity", ["statement", "sentence"])
+def test_words_of_the_users_own(judge_at, granularity):
+    """Criteria stand in every prompt; a system prompt replaces ours, of which the form of the reply is left."""
+    judge, server = judge_at(granularity=granularity, system_prompt="You check menus.", criteria="Prices count.")
+    judge(context=CONTEXT, answer="The kettle is blue.")
+    assert len(server.requests) == (2 if granularity == "statement" else 1)
+    for asked in server.requests:
+        assert asked["messages"][0]["content"].splitlines()[:2] == ["You check menus.", "Prices count."]
+    assert server.requests[-1]["messages"][-1]["content"].endswith(
+        "Statement: The kettle is blue.\n\nAnswer Yes or No."
+    )
 
 
 # --- windows -----------------------------------------------------------------------------------------------------

@@ -265,13 +265,19 @@ def test_a_probability_that_is_demanded_and_not_told(judge_at, refuses):
 # --- five levels --------------------------------------------------------------------------------------------------
 
 
-def test_expected_level(judge_at):
-    """.5 · 1 + .3 · .25 + .2 · 0 = .575, where the probabilities are told; the threshold is the user's if given."""
-    top = {"completely": 0.5, "hardly": 0.3, "not": 0.2}
-    judge, server = judge_at(says={"text": "completely", "top": top}, granularity="answer", verdicts="five_level")
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert (found.score, found.faithful) == (pytest.approx(0.575), True)
-    judge, _ = judge_at(server, granularity="answer", verdicts="five_level", threshold=0.6)
+def test_level_number_and_pass_agree(judge_at):
+    """The likeliest label is level and score, whatever the probabilities; its expected support is the confidence.
+
+    .4 · 1 + .35 · .25 + .25 · 0 = .4875, which would be nearest to the middle level, and would not pass.
+    """
+    top = {"completely": 0.4, "hardly": 0.35, "not": 0.25}
+    for told in (True, False):
+        judge, server = judge_at(says={"text": "completely", "top": top}, granularity="answer", verdicts="five_level")
+        server.tells = told
+        found = judge(context=CONTEXT, answer=ANSWER)
+        assert (found.score, found.level, found.faithful) == (1.0, "Completely Yes", True)
+        assert found.statements[0].confidence == (pytest.approx(0.4875) if told else None)
+    judge, _ = judge_at(says="mixed", granularity="answer", verdicts="five_level", threshold=0.6)
     assert judge(context=CONTEXT, answer=ANSWER).faithful is False
 
 

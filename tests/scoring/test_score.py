@@ -106,14 +106,19 @@ def test_quotes_and_reasons():
     )
     assert [s.quotes for s in found.statements] == [("kettle is blue",), (), ("The lid is red",)]
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (), (1,)]
+    assert [s.found_by for s in found.statements] == [("quoted",), (), ("quoted",)]
     assert found.statements[0].reason == "It says so."
     assert found.dropped_quotes == 1
 
 
-def test_a_verdict_without_a_weight_is_refused():
-    """Weights have to cover every verdict; the message names those missing."""
-    with pytest.raises(ConfigError, match=r"no weight for \['partially_supported'"):
-        JudgeConfig.make(verdict_scores={FULL: 1})
+def test_weights_may_be_partial_and_in_any_case():
+    """The others keep their defaults, of strict mode if it is set; a name that is no verdict is refused."""
+    config = JudgeConfig.make(verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5})
+    assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
+    strict = JudgeConfig.make(strict_mode=True, verdict_scores={"Contradictory": -2})
+    assert (strict.verdict_scores[CONTRA], strict.verdict_scores[NONE], strict.verdict_scores[FULL]) == (-2, -1, 1)
+    with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
+        JudgeConfig.make(verdict_scores={"no_support": 1})
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
@@ -180,6 +185,20 @@ def test_chunks_by_words_where_the_lm_names_none():
         raw_verdict(FULL), raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), raw_verdict(NONE, chunk_ids=(0,))
     )
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (1,), ()]
+    assert [s.found_by for s in found.statements] == [("shared_words",), ("shared_words",), ()]
+
+
+def test_evidence_of_partly_supported_statements():
+    """It is kept, and says of each chunk whether the LM cited it or a quote gave it; a quote says more."""
+    found = judged(raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), raw_verdict(PART))
+    assert [(s.supporting_chunk_ids, s.found_by) for s in found.statements] == [
+        ((0, 1), ("quoted", "cited")),
+        ((0,), ("shared_words",)),
+    ]
+    assert found.verdict_counts == {
+        "fully_supported": 0, "partially_supported": 2, "no_evidence": 0, "contradictory": 0, "not_supported": 0,
+        "unjudged": 0,
+    }  # fmt: skip
 
 
 def test_head_decides_verdicts_and_pass_mark():

@@ -232,7 +232,84 @@ def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("answer", ["Hello Kitty is a cat.", "Hi-fi sounds good.", "Thanks to Anna it works."])
-def test_what_only_begins_like_a_greeting(answer):
-    """A sentence that goes on after a word of greeting is judged."""
-    assert carries_statement(answer)
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Sure, happy to help!",
+        "Great question!",
+        "Hope this helps!",
+        "That's a very good question.",
+        "Of course! Glad to help.",
+        "Yes, I'm happy to help you with that.",
+        "Please let me know if you have any further questions!",
+        "If you need anything else, feel free to ask.",
+        "I'm here to help.",
+        "Hi Anna, thanks, great question!",
+        "Gern geschehen!",
+        "Das ist eine sehr gute Frage!",
+        "Natürlich, ich helfe Ihnen gerne.",
+        "Ich hoffe, das hilft Ihnen weiter!",
+        "Wenn Sie weitere Fragen haben, melden Sie sich gerne.",
+        "Avec plaisir !",
+        "Très bonne question !",
+        "Bien sûr, je suis ravi de vous aider.",
+        "J'espère que cela vous aide !",
+        "Si vous avez d'autres questions, n'hésitez pas à me contacter.",
+        "¡Claro, con mucho gusto!",
+        "¡Excelente pregunta!",
+        "Espero que esto te ayude.",
+        "Si tienes más preguntas, no dudes en preguntar.",
+        "好的，很高兴为您服务！",
+        "这是一个很好的问题！",
+        "希望这对您有帮助。",
+        "如果您还有其他问题，请随时告诉我。",
+        "喜んでお手伝いします。",
+        "とても良い質問ですね。",
+        "お役に立てれば幸いです。",
+        "他にご質問がございましたら、お気軽にお尋ねください。",
+        "यह बहुत अच्छा सवाल है!",
+        "मुझे आपकी मदद करके खुशी होगी।",
+        "आशा है कि यह आपकी मदद करेगा।",
+        "سؤال رائع!",
+        "بكل سرور!",
+        "يسعدني أن أساعدك.",
+        "آمل أن يكون هذا مفيداً.",
+        "إذا كان لديك أسئلة أخرى، لا تتردد في السؤال.",
+    ],
+)
+def test_pleasantries_and_offers_of_help(sentence):
+    """They state nothing, in the languages refusals are known in."""
+    assert not carries_statement(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Hello Kitty is a cat.",
+        "Hi-fi sounds good.",
+        "Thanks to Anna it works.",
+        "Certainly.",
+        "Sure.",
+        "Claro.",
+        "好的。",
+        "Natürlich.",
+        "Sure, it is blue.",
+        "Happy to help is our motto.",
+        "A good question is half the answer.",
+        "I hope this helps the poor.",
+        "Our staff is happy to help.",
+        "Feel free to ask for a refund within 30 days.",
+        "Gerne wird er im Sommer getrunken.",
+        "Con gusto a limón se vende más.",
+        "希望小学有三百名学生。",
+        "Yes.",
+    ],
+)
+def test_what_only_begins_like_a_greeting(sentence):
+    """A sentence that goes on after such words is judged, and so is a “certainly” by itself, which may be an answer."""
+    assert carries_statement(sentence)
+
+
+def test_many_greetings_are_read_in_linear_time():
+    """A long row of them is no pleasantry, and is seen to be none at once."""
+    assert carries_statement("hi " * 5_000 + "it is blue.")

@@ -1,0 +1,46 @@
+"""continuous-eval's own calls: faithfulness by statement, a number, or of the whole answer, yes or no.
+
+from faith_dspy.integrations.continuous_eval import LLMBasedFaithfulness, LLMFactory
+LLMBasedFaithfulness(LLMFactory("gpt-4o-mini"), classify_by_statement=True).calculate(**datum)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from faith_dspy.integrations.datum import asked, explain, judge_of
+
+_NAME = "LLM_based_faithfulness"
+
+
+def LLMFactory(model: str) -> str:
+    """The model's name: the judge makes its LM itself."""
+    return model
+
+
+class LLMBasedFaithfulness:
+    """``model``: whatever `judge_of` takes. ``use_few_shot`` is accepted: demos come from tuning here."""
+
+    def __init__(self, model: Any = None, use_few_shot: bool = True, classify_by_statement: bool = False) -> None:
+        self.classify_by_statement = classify_by_statement
+        self.judge = judge_of("continuous_eval", model, granularity="statement" if classify_by_statement else "answer")
+
+    def calculate(self, **datum: Any) -> dict[str, Any]:
+        """``LLM_based_faithfulness``, a share or a boolean, and its reasoning: JSON by statement, else text.
+
+        ``datum``: ``question``, ``retrieved_contexts`` (or ``retrieved_context``) and ``answer``; whatever else it has
+        is not used. An answer that could not be scored has None, and the reason.
+        """
+        judgment = self.judge(**asked(datum))
+        reasons = [s.reason or s.error for s in judgment.statements]
+        found: bool | float | None = judgment.faithful
+        reasoning = (reasons and reasons[0]) or explain(judgment)
+        if self.classify_by_statement and judgment.unscored is None:
+            found = judgment.score
+            entries = [
+                {f"statement_{i}": s.text, "reason": reason, "Attributed": int(bool(s.is_supported))}
+                for i, (s, reason) in enumerate(zip(judgment.statements, reasons, strict=True), 1)
+            ]
+            reasoning = json.dumps({"classification": entries}, indent=4, ensure_ascii=False)
+        return {_NAME: found, f"{_NAME}_reasoning": reasoning}

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from faith_dspy.integrations.continuous_eval import LLMBasedFaithfulness, LLMFactory
+from faith_dspy.integrations.datum import judge_of
+
+HAMLET, BORN = "Hamlet is a tragedy by William Shakespeare.", "He was born in Ireland."
+DATUM = {
+    "question": "Who wrote Hamlet?",
+    "retrieved_contexts": ["Hamlet, a tragedy, was written by William Shakespeare."],
+    "ground_truth_contexts": ["Hamlet, a tragedy, was written by William Shakespeare."],
+    "answer": f"{HAMLET} {BORN}",
+    "ground_truths": ["Shakespeare wrote Hamlet."],
+}
+
+
+@pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
+def model(request, replies, dspy_lm):
+    """An LM that supports one of the two statements, and not both together; with log-probabilities and without."""
+    server = replies({HAMLET: "Yes", BORN: "No", DATUM["answer"]: "No"})
+    server.tells = request.param
+    return dspy_lm(server)
+
+
+def test_by_statement(model):
+    """The share of statements that are attributed, and as JSON each of them with its reason."""
+    found = LLMBasedFaithfulness(model, classify_by_statement=True).calculate(**DATUM)
+    assert found["LLM_based_faithfulness"] == 0.5
+    assert json.loads(found["LLM_based_faithfulness_reasoning"]) == {
+        "classification": [
+            {"statement_1": HAMLET, "reason": "So it is.", "Attributed": 1},
+            {"statement_2": BORN, "reason": "So it is.", "Attributed": 0},
+        ]
+    }
+
+
+def test_by_whole_answer(model):
+    """One boolean about all of the answer, and why, as text; the older name of the context is understood."""
+    datum = {**DATUM, "retrieved_context": DATUM["retrieved_contexts"]}
+    del datum["retrieved_contexts"]
+    found = LLMBasedFaithfulness(model).calculate(**datum)
+    assert found == {"LLM_based_faithfulness": False, "LLM_based_faithfulness_reasoning": "So it is."}
+
+
+def test_cases(recorded, case):
+    """Over a judge of one's own, by statement: the share of the sentences that are supported."""
+    judge, _ = recorded()
+    datum = {"question": case.question, "retrieved_contexts": case.context, "answer": case.answer}
+    found = LLMBasedFaithfulness(judge, classify_by_statement=True).calculate(**datum)
+    assert found["LLM_based_faithfulness"] == case.share
+
+
+def test_an_answer_without_a_score(model):
+    """None, and the reason."""
+    found = LLMBasedFaithfulness(model).calculate(**{**DATUM, "answer": "I don't know."})
+    assert found["LLM_based_faithfulness"] is None
+    assert found["LLM_based_faithfulness_reasoning"].startswith("unscored (abstained)")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        (LLMFactory("gpt-4-1106-preview"), "openai/gpt-4-1106-preview"),
+        ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0"),
+        ("ollama_chat/llama3", "ollama_chat/llama3"),
+        (None, "local"),
+    ],
+)
+def test_names_of_models(name, wanted):
+    """A bare name gets the provider it is known by; without any the embedded model judges."""
+    assert LLMBasedFaithfulness(name).judge.lm_name == wanted
+
+
+def test_clients(caplog):
+    """A client's model, address and key are taken; one that names no model leaves the embedded one, and it is said."""
+    openai = pytest.importorskip("openai")
+    instructor = pytest.importorskip("instructor")
+    client = openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="k")
+    assert judge_of("rag_evals", instructor.from_openai(client)).lm_name == "local"
+    assert "names no model" in caplog.text
+    llms = pytest.importorskip("ragas.llms")
+    judge = judge_of(
+        "ragas", llms.llm_factory("tiny", client=openai.AsyncOpenAI(base_url="http://127.0.0.1:9/v1", api_key="k"))
+    )
+    assert (judge.lm_name, judge.lm.kwargs["api_base"]) == ("openai/tiny", "http://127.0.0.1:9/v1/")
+
+
+def test_a_tuned_judge_by_its_folder(judge_at, tmp_path):
+    """A string that names the folder of a judge loads it, with its own options."""
+    judge, _ = judge_at(granularity="sentence", threshold=0.7)
+    judge.save(tmp_path / "judge")
+    assert judge_of("axion", str(tmp_path / "judge")).config == judge.config
+    strict = judge_of("axion", str(tmp_path / "judge"), strict_mode=True).config
+    assert (strict.threshold, strict.verdict_scores["no_evidence"]) == (0.7, -1)

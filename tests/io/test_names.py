@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from faith_dspy.cli import main
+from faith_dspy.io import names
+from faith_dspy.io.inputs import check_record
+from faith_dspy.io.labels import as_chunks, parse_example, read_labels
+from faith_dspy.io.names import fields_of
+
+ROWS = {
+    "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},
+    "continuous-eval, older": {"question": "Q?", "retrieved_context": ["C."], "answer": "A."},
+    "axion": {"query": "Q?", "retrieved_content": ["C."], "actual_output": "A.", "expected_output": "E."},
+    "RAGAS": {"user_input": "Q?", "retrieved_contexts": ["C."], "response": "A.", "reference": "E."},
+    "RAGAS, older": {"question": "Q?", "contexts": ["C."], "answer": "A.", "ground_truth": "E."},
+    "DeepEval": {"input": "Q?", "actual_output": "A.", "retrieval_context": ["C."], "context": ["ideal"]},
+    "rag_evals": {"question": "Q?", "answer": "A.", "context_chunks": ["C."]},
+    "ours": {"question": "Q?", "context": ["C."], "answer": "A."},
+    "object": SimpleNamespace(user_input="Q?", response="A.", retrieved_contexts=["C."]),
+}
+BLUE = "The kettle is blue."
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_names_of_each_library(row):
+    """What each library calls question, context and answer is the same record, for judging and for tuning."""
+    given = check_record(row)
+    assert (given.question, [c.text for c in given.chunks], given.answer) == ("Q?", ["C."], "A.")
+    if isinstance(row, dict):
+        example = parse_example({**row, "faithful": True})
+        assert (example.question, [c.text for c in example.context], example.answer) == ("Q?", ["C."], "A.")
+
+
+def test_documents():
+    """LangChain's and LlamaIndex' documents, as objects and as mappings, are chunks whose source is said."""
+    langchain = pytest.importorskip("langchain_core.documents")
+    node = SimpleNamespace(text="D.", metadata={"file_name": "d.md"}, id_="n1")
+    context = [
+        langchain.Document(page_content="C.", metadata={"source": "c.md"}),
+        SimpleNamespace(node=node, score=0.9),  # as LlamaIndex' NodeWithScore
+        {"page_content": "E.", "metadata": {"source": "e.md"}},
+        {"content": "F.", "id": 7},
+        {"text": "G."},
+        "H.",
+    ]
+    assert [(c.id, c.text, c.source) for c in as_chunks(context)] == [
+        (0, "C.", "c.md"), (1, "D.", "d.md"), (2, "E.", "e.md"), (3, "F.", "7"), (4, "G.", None), (5, "H.", None),
+    ]  # fmt: skip
+    assert [c.text for c in as_chunks(context[0])] == ["C."]
+
+
+def test_a_row_without_an_answer_and_ids(judge_at):
+    """A row that lacks an answer is one unscored row that says what was there; every row keeps its id."""
+    judge, _ = judge_at()
+    rows = [
+        {"id": "a", "response": BLUE, "contexts": [BLUE]},
+        {"id": 2, "user_input": "Which?", "contexts": [BLUE]},
+        SimpleNamespace(sample_id="c", response=BLUE, retrieved_contexts=[BLUE]),
+        {"response": BLUE, "contexts": [BLUE]},
+    ]
+    found = judge.batch(rows)
+    assert [(j.id, j.unscored) for j in found] == [("a", None), (2, "parse_failed"), ("c", None), (None, None)]
+    assert "it has no answer: got id, user_input, contexts, expected text under answer, response" in found[1].detail
+    assert [(j.id, j.score) for j in asyncio.run(judge.abatch(rows))] == [(j.id, j.score) for j in found]
+
+
+def test_abatch_is_cancellable(judge_at):
+    """Cancelled while the first answer is asked about, it makes no further call."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(asked):
+        begun.set()
+        go_on.wait(60)
+        return "Yes"
+
+    judge, server = judge_at(says=wait)
+
+    async def cancel():
+        task = asyncio.ensure_future(judge.abatch([{"context": [BLUE], "answer": f"It is {i}."} for i in range(9)], 1))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    asyncio.run(cancel())
+    assert len(server.requests) == 1
+
+
+def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
+    """The command line and labels files say once which columns they take; ids come back; our own names go unsaid."""
+    server = chat_server()
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    source, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
+    rows = [{"id": i, "user_input": "Which?", "response": BLUE, "retrieved_contexts": [BLUE]} for i in range(3)]
+    source.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "user_input": "Which?"}])))
+    names._say.cache_clear()
+    monkeypatch.setattr("sys.argv", ["faith-dspy", "judge", str(source), "--lm", "openai/tiny", "--out", str(out)])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert not done.value.code
+    said = "question is taken from 'user_input', context is taken from 'retrieved_contexts', answer is taken from 'resp"
+    assert [said in r.message for r in caplog.records if "taken from" in r.message and "answer" in r.message] == [True]
+    judged = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(j["id"], j["answer"], j["unscored"]) for j in judged] == [
+        (0, BLUE, None), (1, BLUE, None), (2, BLUE, None), (3, None, "parse_failed"),
+    ]  # fmt: skip
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text(json.dumps({"query": "Q?", "actual_output": BLUE, "retrieved_content": [BLUE], "faithful": True}))
+    assert read_labels(labels)[0].answer == BLUE
+    assert "labels.jsonl: question is taken from 'query'" in caplog.text
+
+
+def test_conversations():
+    """Messages are a conversation where there is no answer beside them."""
+    messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
+    assert check_record({"messages": messages}).answer == "Blue."
+    assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
