@@ -167,7 +167,7 @@ def _statement(
     elif verdict is not Verdict.CONTRADICTORY:
         found, spans = {}, ()
     texts = {c.id: c.text for c in context} if spans else {}
-    lacking = missing_words(raw.text, index_context(context, question)) if verdict and not ids else None
+    lacking = missing_words(raw.text, index_context(context, question)) if verdict and not found else None
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
