@@ -3,25 +3,47 @@ from __future__ import annotations
 import ast
 import importlib
 import json
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
+from run_notebooks import FOLDER, ORDER, source
 
-NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+PUBLIC = {"faith_dspy", "faith_dspy.errors", "faith_dspy.eval_sets.catalog", "faith_dspy.optimize"}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_what_notebooks_import_is_there(path):
-    """Every code cell is Python, and every name it imports from faith_dspy exists."""
-    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
-    assert cells
-    for cell in cells:
-        for node in ast.walk(ast.parse("".join(cell["source"]))):
+def code(name):
+    """The code cells of a notebook."""
+    cells = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_all_are_run():
+    """No notebook is left out."""
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(ORDER)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_imports_are_public(name):
+    """What notebooks import from faith_dspy is public, and exists."""
+    for cell in code(name):
+        for node in ast.walk(ast.parse(source(cell))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("faith_dspy"):
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, alias.name) for alias in node.names)
+                assert node.module in PUBLIC
+                assert all(hasattr(importlib.import_module(node.module), alias.name) for alias in node.names)
 
 
-def test_there_is_a_notebook():
-    """The folder is not empty."""
-    assert NOTEBOOKS
+@pytest.mark.parametrize("name", ORDER)
+def test_outputs_are_stored(name):
+    """Every cell was run, in order, and each notebook shows a figure."""
+    cells = code(name)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"])
+
+
+def test_run():
+    """All of them run from top to bottom, one after the other in an empty folder, without a language model."""
+    script = FOLDER.parent / "tests" / "run_notebooks.py"
+    done = subprocess.run([sys.executable, str(script), "--words"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(ORDER)

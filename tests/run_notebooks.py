@@ -1,0 +1,181 @@
+"""Runs the notebooks from top to bottom in one empty folder, one process, without Jupyter.
+
+    python tests/run_notebooks.py --write            # with the embedded model; outputs are stored in the files
+    python tests/run_notebooks.py --write --words    # with an endpoint that compares words in the place of an LM
+    python tests/run_notebooks.py --html FOLDER      # as pages, to look at; nothing is run
+
+Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command. A
+cell tagged ``parameters`` is followed by the values given here (``--lm``, ``--words``), and its output says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import base64
+import html
+import inspect
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+ORDER = ("judge_an_answer", "tune_and_judge", "read_the_runs", "in_production")
+"""Each may use what those before it left in the folder."""
+SMALL = {"variants": ("sentence",)}
+"""Parameters for an LM that is not worth more."""
+_STYLE = (
+    "body{font:15px sans-serif;max-width:860px;margin:2em auto}pre{background:#f4f5f7;padding:8px;white-space:pre-wrap;\
+font-size:13px}pre.out{background:none;margin-left:2em}table{border-collapse:collapse;font-size:13px;margin-left:2em}\
+td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:left}img{margin-left:2em}"
+)
+
+
+def source(cell: dict[str, Any]) -> str:
+    """A cell's text as Python: a command becomes a call that prints what it says."""
+    return re.sub(r"^!(.*)$", lambda m: f"__command__({m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
+
+
+def command(line: str) -> None:
+    """Run a command; its output is the cell's."""
+    done = subprocess.run(line, shell=True, text=True, capture_output=True, check=False)
+    sys.stdout.write(done.stdout)
+    if done.returncode not in (0, 1):  # 1 is a verdict
+        raise RuntimeError(done.stderr)
+
+
+def run_cell(cell: dict[str, Any], names: dict[str, Any]) -> list[dict[str, Any]]:
+    """Execute one code cell; its outputs in Jupyter's format."""
+    from matplotlib import pyplot
+
+    body, said, outputs = ast.parse(source(cell)).body, io.StringIO(), []
+    last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
+
+    def go(tree: ast.AST, mode: str) -> Any:
+        found = eval(compile(tree, "cell", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        return asyncio.run(found) if inspect.iscoroutine(found) else found
+
+    with redirect_stdout(said), redirect_stderr(io.StringIO()):
+        go(ast.Module(body, []), "exec")
+        value = go(last, "eval") if last else None
+    if said.getvalue():
+        outputs.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
+    for number in pyplot.get_fignums():
+        png = io.BytesIO()
+        pyplot.figure(number).savefig(png, format="png", dpi=80, bbox_inches="tight")
+        data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": ["<Figure>"]}
+        outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+    if value is not None and not pyplot.get_fignums():
+        data = {"text/plain": lines(repr(value))}
+        if hasattr(value, "_repr_html_"):
+            data["text/html"] = lines(value._repr_html_())
+        outputs.append({"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}})
+    pyplot.close("all")
+    return outputs
+
+
+def compare_words(asked: dict[str, Any]) -> dict[str, Any]:
+    """A verdict by the share of the statement's words that stand in the context; numbers that do not weigh most."""
+    context, _, rest = asked["messages"][-1]["content"].rpartition("Context:\n")[2].partition("\n\n")
+    statement = rest.rpartition("Statement: ")[2].partition("\n\n")[0]
+    words = set(re.findall(r"\w+", statement.lower()))
+    new = words - set(re.findall(r"\w+", context.lower()))
+    p = min(0.95, max(0.05, 1.1 - len(new) / len(words) - 0.7 * any(map(str.isdigit, new))))
+    label = "Yes" if p >= 0.5 else "No"
+    why = f"\nWhy: {len(new)} of {len(words)} words are new to the context." if "Then say why" in rest else ""
+    top = {"Yes": p, "No": 1 - p}
+    return {"tokens": [(label, top), *([(why, {why: 0.9})] if why else [])]}
+
+
+def lines(text: str) -> list[str]:
+    """As the format keeps text."""
+    return text.splitlines(keepends=True)
+
+
+def run(path: Path, parameters: dict[str, Any], note: str) -> dict[str, Any]:
+    """The notebook with its outputs; `RuntimeError` names the cell that failed."""
+    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {"__name__": "__main__", "__command__": command}
+    for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
+        try:
+            cell["outputs"] = run_cell(cell, names)
+        except Exception as exc:
+            raise RuntimeError(f"{path.stem}, code cell {number}:\n{source(cell)}") from exc
+        cell["execution_count"] = number
+        for output in cell["outputs"]:
+            if "execution_count" in output:
+                output["execution_count"] = number
+        if "parameters" in cell["metadata"].get("tags", ()):
+            given = {name: value for name, value in parameters.items() if name in names}
+            names |= given
+            if note:
+                cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": [f"{note}\n"]}]
+    return notebook
+
+
+def page(path: Path) -> str:
+    """A notebook as a page, its Markdown as it is written."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            text = re.sub(r"^#+ (.*)\n*", r"<h2>\1</h2>", html.escape(text), flags=re.MULTILINE)
+            parts.append(f"<p>{text}</p>" if "```" not in text else f"<pre>{text}</pre>")
+            continue
+        parts.append(f"<pre>{html.escape(text)}</pre>")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f"<img src='data:image/png;base64,{data['image/png']}'>")
+            elif "text/html" in data:
+                parts.append("".join(data["text/html"]))
+            else:
+                parts.append(f"<pre class=out>{html.escape(''.join(output.get('text') or data['text/plain']))}</pre>")
+    return f"<!doctype html><meta charset=utf-8><title>{path.stem}</title><style>{_STYLE}</style>{''.join(parts)}"
+
+
+def main() -> None:
+    """Run them all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lm", default="local")
+    parser.add_argument("--api-base")
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--write", action="store_true", help="store the outputs in the files")
+    parser.add_argument("--html", type=Path)
+    asked = parser.parse_args()
+    paths = [FOLDER / f"{name}.ipynb" for name in ORDER]
+    if asked.html:
+        for path in paths:
+            (asked.html / f"{path.stem}.html").write_text(page(path), encoding="utf-8")
+        return
+    os.environ |= {"MPLBACKEND": "agg", "COLUMNS": "90", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    parameters, note = {"lm": asked.lm, "api_base": asked.api_base}, ""
+    if asked.words:
+        sys.path.append(str(Path(__file__).parent))
+        from chat_server import ChatServer
+
+        os.environ |= {"OPENAI_API_KEY": "none", "DSPY_CACHEDIR": tempfile.mkdtemp(prefix="notebooks-")}
+        parameters = {"lm": "openai/tiny", "api_base": ChatServer(says=compare_words).base, **SMALL}
+        note = "These outputs: an endpoint that compares words stands in for the language model."
+    os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
+    for path in paths:
+        started = time.monotonic()
+        notebook = run(path, parameters, note)
+        sys.stdout.write(f"{path.stem}: {time.monotonic() - started:.0f} s\n")
+        sys.stdout.flush()
+        if asked.write:
+            path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
