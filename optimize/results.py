@@ -279,6 +279,16 @@ class Diagnosis(_Result):
     """The champion on the testset by source, domain, language …"""
 
 
+class CurvePoint(_Result):
+    """Agreement on the testset with so many labels to fit on. Mean over the draws; 95 % of them lie in the interval."""
+
+    labels: int
+    """0: the untuned judge; all: the champion. Neither is drawn, so neither has an interval."""
+    draws: int
+    balanced_accuracy: Estimate
+    auroc: Estimate
+
+
 class StudySetup(_Result):
     """What is known of a study before anything is judged."""
 
@@ -314,6 +324,9 @@ class StudyResult(StudySetup):
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: dict[str, Any] = Field(default_factory=dict)
     """The champion's, as numbers, and ``learned_from``."""
+    learning_curve: tuple[CurvePoint, ...] = ()
+    outlook: str = ""
+    """What the next hundred labels would probably bring, a sentence."""
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""

@@ -9,7 +9,7 @@ from datetime import date
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import faith_dspy
 from faith_dspy.artifact import save_judge
@@ -88,7 +88,7 @@ def _run(
         flip_rate, held_back = _flips(promotion, parts, options, view)
         usage, replayed = meter.usage, meter.replayed
     result = StudyResult(
-        **dict(setup) | {"split": setup.split | {"used": setup.split["used"] | {"test": len(promotion.test)}}},
+        **dict(setup) | ({} if parts.cross_fitted else {"split": _with_test(setup.split, len(promotion.test))}),
         variants=(*baselines, *tried.results),
         champion=promotion.name,
         test=promotion.tested,
@@ -99,6 +99,8 @@ def _run(
         ceiling=annotator_agreement([*_tuned_on(parts), *(parts.test if test else [])]),
         classifier=promotion.fitted.classifier.model_dump(mode="json")
         | {"learned_from": promotion.fitted.learned_from},
+        learning_curve=promotion.learning.points,
+        outlook=promotion.learning.outlook,
         usage=usage,
         replayed=replayed,
         notes=(*_notes(promotion, options), *(f"Held back: {why}" for why in held_back)),
@@ -112,6 +114,11 @@ def _run(
     )
     _export(promotion, tried.trials[promotion.name], result, options, parts, out)
     return result.model_copy(update={"registered": track.finish(result)})
+
+
+def _with_test(split: dict[str, Any], n: int) -> dict[str, Any]:
+    """The report of a split with the number of answers that were tested."""
+    return split | {"used": split["used"] | {"test": n}}
 
 
 class _Tried(NamedTuple):

@@ -68,7 +68,12 @@ def fit(
             (`soft_minimum`).
         weights: of each label, 1 on average; by default both classes weigh the same.
         prior: other prior means, in log-odds per unit of each feature.
+
+    Without labels it is the prior.
     """
+    drawn = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
+    if not len(y):  # a fold of a fold of very few labels
+        return Fit(np.zeros(len(drawn)), np.ones(len(drawn)), drawn if prior is None else np.array(prior), 0.0)
     known = ~np.isnan(x)
     means = np.where(known, x, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
     filled = np.where(known, x, means)
@@ -78,7 +83,7 @@ def fit(
     n = len(y)
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
-    expected = PRIOR_WEIGHT * np.array(directions, dtype=np.float64) if prior is None else np.array(prior) * scales
+    expected = drawn if prior is None else np.array(prior) * scales
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         row = z @ theta[:-1] + theta[-1]

@@ -48,7 +48,10 @@ def audit(path: Path) -> dict[str, Any]:
         "label_set_hash": label_set_hash(examples),
     }
     try:
-        found["split"] = {name: part["n"] for name, part in split(examples).report["parts"].items()}
+        splits = split(examples)
+        found["split"] = {name: part["n"] for name, part in splits.report["parts"].items()}
+        if not splits.test:
+            found["split"] = f"too few for a test part: all {len(examples)} are cross-fitted"
     except InputError as exc:
         found["split"] = f"cannot be tuned on: {exc}"
     people = annotator_agreement(examples)

@@ -35,8 +35,14 @@ class Parts(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        """`Splits.report`, and how many answers of each part are ``used``."""
-        return self.splits.report | {"used": {name: len(part) for name, part in self.used.items()}}
+        """`Splits.report`, how many answers of each part are ``used``, and whether the test is ``cross_fitted``."""
+        used = {name: len(part) for name, part in self.used.items()}
+        return self.splits.report | {"used": used, "cross_fitted": self.cross_fitted}
+
+    @property
+    def cross_fitted(self) -> bool:
+        """Whether there are too few labels for a test part, so that every answer is judged by what others taught."""
+        return not self.test
 
     @property
     def sentence(self) -> str:
@@ -45,7 +51,10 @@ class Parts(NamedTuple):
             f"{name} {len(part)} answers ({sum(bool(e.label) for e in part)} faithful, "
             f"{len({e.context_key for e in part})} contexts)"
             for name, part in self.used.items()
+            if part
         )
+        if self.cross_fitted:
+            return f"{text}. Too few for a test part: agreement will be cross-fitted"
         own = sorted({e.split for part in self.splits[:3] for e in part if e.split})
         if own and not self.splits.report["fixed"]:
             text += f". Split by context: the file's own split ({', '.join(own[:3])}) is not train, dev and test"
@@ -67,6 +76,8 @@ def read_parts(labels: Path, test: Path | None, sizes: Sequence[int], words: int
         check_leakage(examples, tested)
         if len({e.label for e in tested}) < 2:
             raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
+    if not splits.train:  # dev holds all there is
+        sizes, words = (sizes[0], sum(sizes), sizes[2]), len(sizes) * words
     parts = zip((splits.train, splits.dev, tested), sizes, strict=True)
     return Parts(splits, *(sample(part, n, words, seed) for part, n in parts))
 

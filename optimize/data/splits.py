@@ -17,6 +17,10 @@ SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}
 PARTS = tuple(SHARES)
 MIN_PER_CLASS = 8
 MIN_GROUPS = 6
+"""With fewer answers of a class or fewer groups there is no test part: see `split`."""
+MIN_LABELS = 10
+MIN_GROUPS_PER_CLASS = 3
+"""With fewer labels, or a class in fewer groups, nothing can be fitted and judged by cross-fitting either."""
 
 _FOLDS, _TRIES = 20, 400
 
@@ -27,7 +31,7 @@ class Splits(NamedTuple):
     train: tuple[LabelledExample, ...]
     dev: tuple[LabelledExample, ...]
     test: tuple[LabelledExample, ...]
-    """Empty when the testset is a file of its own."""
+    """Empty when the testset is a file of its own, and where labels are too few: then all of them are in ``dev``."""
     report: dict[str, Any]
     """As JSON: ``parts`` (of each ``n, faithful_share, groups, contexts``), whether they were ``fixed`` by the labels
     file itself, ``groups``, ``unlabelled`` (examples without a label, in no part) and ``seed``."""
@@ -40,8 +44,11 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
     Otherwise `split` is ignored and groups are formed: examples with the same `group`, the same or a near-same context
     (`NEAR_SAME`), or the same long answer, and whatever they are joined to through others. Groups go into stratified
     folds (`StratifiedGroupKFold`), whole folds into parts so that sizes come as near to `SHARES` as they can. Where a
-    group goes depends on its content and `seed`, not on the order of the lines. `InputError` with fewer than 8 examples
-    of a class or 6 groups, when no split has both classes in each part, and when fixed parts leak or leave one out.
+    group goes depends on its content and `seed`, not on the order of the lines.
+
+    With fewer than 8 examples of a class or 6 groups, or when no split has both classes in each part, all examples are
+    in ``dev``, to be cross-fitted. `InputError` with fewer than `MIN_LABELS` or with a class in fewer groups than
+    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak or leave one out.
     """
     labelled = [e for e in examples if e.label is not None]
     if not set(PARTS) <= {e.split for e in labelled}:
@@ -68,11 +75,14 @@ def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict
     y = np.array([bool(e.label) for e in labelled], dtype=bool)
     n_groups, n_good, n_bad = len(set(groups)), int(y.sum()), int((~y).sum())
     got = f"got {n_groups} groups with {n_good} faithful and {n_bad} unfaithful examples"
-    if n_groups < MIN_GROUPS or min(n_good, n_bad) < MIN_PER_CLASS:
+    per_class = [len({g for g, label in zip(groups, y, strict=True) if label == want}) for want in (True, False)]
+    if len(y) < MIN_LABELS or min(per_class) < MIN_GROUPS_PER_CLASS:
         raise InputError(
-            f"{got}, expected at least {MIN_GROUPS} groups and {MIN_PER_CLASS} of each class: label answers over more "
-            "contexts (answers over one context are one group), and more of the rarer class"
+            f"{got}, expected at least {MIN_LABELS} examples, and each class in {MIN_GROUPS_PER_CLASS} groups: label "
+            "answers over more contexts (answers over one context are one group), and more of the rarer class"
         )
+    if n_groups < MIN_GROUPS or min(n_good, n_bad) < MIN_PER_CLASS:
+        return _splits(examples, [PARTS.index("dev")] * len(y), groups, seed, fixed=False)
     order = np.lexsort((y, groups))  # by content, so that the order of the lines does not matter
     folds = selection.StratifiedGroupKFold(min(_FOLDS, n_groups, max(n_good, n_bad)), shuffle=True, random_state=seed)
     fold = np.empty(len(y), dtype=int)
@@ -83,8 +93,7 @@ def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict
     counts = np.array([[(y & (fold == f)).sum(), (~y & (fold == f)).sum()] for f in range(folds.get_n_splits())])
     part_of_fold = _join_folds(counts, np.array(list(shares.values())) / sum(shares.values()), seed)
     if part_of_fold is None:
-        why = f"no way to have both classes in each of {', '.join(shares)}: one class sits in too few groups"
-        raise InputError(f"{got}, but found {why}. Label answers of that class over more contexts")
+        return _splits(examples, [PARTS.index("dev")] * len(y), groups, seed, fixed=False)
     return _splits(examples, part_of_fold[fold].tolist(), groups, seed, fixed=False)
 
 

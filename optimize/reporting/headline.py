@@ -58,6 +58,7 @@ def of_study(result: StudyResult) -> Table:
             champion.agreement,
             result.comparisons,
             result.judge_dir,
+            "cross-fitted answers (no test)" if result.split.get("cross_fitted") else "test answers",
             cheapest=next((p.name for p in result.costs if p.cheapest and not p.exported), None),
             keep="this judge, which costs no more" if _cost(champion) <= _cost(untuned) else "the untuned judge",
         )

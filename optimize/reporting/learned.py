@@ -5,13 +5,16 @@ Texts under judgement are data: the template escapes everything, and its policy 
 
 from __future__ import annotations
 
+import base64
 import difflib
+import io
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting import classifier_tables, headline, tables
 from faith_dspy.optimize.reporting.markdown import as_text
+from faith_dspy.optimize.reporting.plots import learning_curve
 from faith_dspy.report.html import csp_hash
 from faith_dspy.report.numbers import number
 
@@ -44,6 +47,8 @@ def write_learned(result: StudyResult) -> str:
         champion=variant,
         test=[tables.testset_table(result), *tables.levels_tables(result)],
         three=headline.of_study(result).notes,
+        learning=tables.learning_table(result),
+        learning_curve=_png(learning_curve(result)),
         notes=result.notes,
         prompts=_prompts(variant),
         instructions=classifier_tables.instructions_table(variant),
@@ -56,6 +61,15 @@ def write_learned(result: StudyResult) -> str:
         style_hash=csp_hash(style),
     )
     return str(page).encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be written
+
+
+def _png(figure: Any | None) -> str | None:
+    """A figure as base64."""
+    if figure is None:
+        return None
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return base64.b64encode(out.getvalue()).decode()
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]]:

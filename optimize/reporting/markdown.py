@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.reporting import classifier_tables, headline, tables
+from faith_dspy.optimize.reporting.plots import LEARNING_CURVE
 from faith_dspy.report.numbers import each, estimate
 from faith_dspy.report.tables import Table, markdown
 
@@ -31,6 +32,7 @@ def card(result: StudyResult) -> str:
         tables.testset_table(result),
         *tables.levels_tables(result),
         tables.verdict(result),
+        tables.learning_table(result),
         classifier_tables.classifier_table(result, _WEIGHTS),
         classifier_tables.ablation_table(result),
         tables.costs_table(result),
@@ -70,7 +72,12 @@ def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
 
     ``model``: its name in the registry, None where it was not registered. ``here``: address of its run in MLflow.
     """
-    sections = (tables.testset_table(result), *tables.levels_tables(result), tables.variants_table(result))
+    sections = (
+        tables.testset_table(result),
+        *tables.levels_tables(result),
+        tables.learning_table(result),
+        tables.variants_table(result),
+    )
     in_code = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
     return (
         f"{_three(result)}\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"
@@ -89,6 +96,8 @@ def _links(result: StudyResult, model: str | None, here: str) -> str:
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",
     }
+    if result.learning_curve:
+        found["learning curve"] = f"{here}/artifacts/{LEARNING_CURVE}"
     if result.costs:
         found["cost and quality"] = f"{here}/artifacts/costs.png"
     if model:

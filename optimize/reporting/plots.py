@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
 _BINS = 10
+LEARNING_CURVE = "learning_curve.png"
 
 
 def study_figures(result: StudyResult) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def study_figures(result: StudyResult) -> dict[str, Any]:
     found = {
         "roc.png": _roc({t.name: t.predictions for t in result.test if t.kind != "baseline" or "lexical" in t.name}),
         "costs.png": _costs(result.costs),
+        LEARNING_CURVE: learning_curve(result),
     }
     return {name: figure for name, figure in found.items() if figure is not None}
 
@@ -110,6 +112,29 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
     ax.set(xlabel="prompt tokens an answer, without those cached", ylabel="balanced accuracy")
     ax.margins(x=0.1, y=0.25)
     fig.legend(loc="outside lower left", frameon=False, fontsize=8)
+    return fig
+
+
+def learning_curve(result: StudyResult) -> Any | None:
+    """Agreement on the testset against the number of labels fitted on, each doubling as wide as the others."""
+    points = result.learning_curve
+    if not points:
+        return None
+    fig, ax = _axes(6.4, 3.8, "Agreement on the testset by number of labels")
+    places = {"balanced_accuracy": (BLUE, "balanced accuracy"), "auroc": (DARK, "AUROC")}
+    first = points[1].labels
+    for metric, (colour, name) in places.items():
+        known = [(max(p.labels, first / 2), e) for p in points if (e := getattr(p, metric)).value is not None]
+        xs, values = [x for x, _ in known], [e.value for _, e in known]
+        ranges = [[e.value if end is None else end for end in (e.low, e.high)] for _, e in known]
+        errors = [[v - low for v, (low, _) in zip(values, ranges, strict=True)],
+                  [high - v for v, (_, high) in zip(values, ranges, strict=True)]]  # fmt: skip
+        ax.errorbar(xs, values, yerr=errors, fmt="o-", color=colour, markersize=4, capsize=3, linewidth=1, label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks([max(p.labels, first / 2) for p in points], [str(p.labels) for p in points])
+    ax.minorticks_off()
+    ax.set(xlabel="labels to fit on (0: the untuned judge)", ylabel="agreement; bars: 95 % of the draws")
+    ax.legend(loc="lower right", frameon=False, fontsize=8)
     return fig
 
 

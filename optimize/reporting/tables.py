@@ -29,6 +29,7 @@ def study_tables(result: StudyResult) -> list[Table]:
         variants_table(result),
         costs_table(result),
         groups_table(result),
+        learning_table(result),
         testset_table(result),
         *levels_tables(result),
         verdict(result),
@@ -74,12 +75,22 @@ def testset_table(result: StudyResult) -> Table:
     }
     people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
     return table_of(
-        f"Agreement with people on {result.test[0].agreement.n} answers of the testset",
+        f"Agreement with people on {tested_on(result)}",
         columns,
         rows,
         caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, "
         f"majority: baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
+    )
+
+
+def tested_on(result: StudyResult) -> str:
+    """What agreement was measured on, in words."""
+    n = result.test[0].agreement.n
+    return (
+        f"{n} answers, cross-fitted: there is no testset"
+        if result.split.get("cross_fitted")
+        else f"{n} answers of the testset"
     )
 
 
@@ -124,6 +135,26 @@ def costs_table(result: StudyResult) -> Table | None:
         caption="Cross-fitted on train and dev, other variants on dev. LM asked: share of the answers. Calls, prompt "
         f"tokens that were not cached, and seconds, for each answer. {INTERVALS}",
         notes=result.costs_in_words,
+    )
+
+
+def learning_table(result: StudyResult) -> Table | None:
+    """The learning curve, and what the next labels would bring; None for a study made before there was one."""
+    if not result.learning_curve:
+        return Table("Learning curve", notes=(result.outlook,)) if result.outlook else None
+    columns = {
+        "labels": lambda p: str(p.labels),
+        "draws": lambda p: str(p.draws),
+        "balanced accuracy": lambda p: estimate(p.balanced_accuracy),
+        "AUROC": lambda p: estimate(p.auroc),
+    }
+    return table_of(
+        "Agreement on the testset by number of labels",
+        columns,
+        result.learning_curve,
+        caption="Classifier and threshold fitted on random draws of so many labels, in brackets 95 % of the draws. 0: "
+        "the untuned judge; last: the champion.",
+        notes=(result.outlook,),
     )
 
 

@@ -14,6 +14,7 @@ from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
     agreement,
     baseline_rows,
+    held_out_folds,
     judge_agreement,
     judged_rows,
     lexical_judge,
@@ -22,12 +23,13 @@ from faith_dspy.optimize.select.evaluate import (
     verify,
     without_lm,
 )
-from faith_dspy.optimize.select.modes import build_judge, fit_modes
+from faith_dspy.optimize.select.learning import LearningCurve, learning_curve, steps
+from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
 from faith_dspy.optimize.select.spending import Cost, affords
 from faith_dspy.optimize.select.variants import UNTUNED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from faith_dspy.judge import Judge
     from faith_dspy.lm import Meter
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import Comparison, CostPoint, VariantResult
     from faith_dspy.optimize.select.trial import Trial
     from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.classifier import Classifier
 
 TIE = 0.01
 """Variants whose selection scores are this close count as equal; the one that costs fewer tokens is promoted."""
@@ -46,6 +47,13 @@ MARGIN = 1.15
 _KINDS: dict[str, Kind] = {"champion": "lm", "untuned": "untuned", "lexical-baseline": "baseline"}
 MIN_GROUPS = 6
 """A test that the limits cut short needs at least so many groups."""
+
+_FIRST_IMPRESSION = (
+    "A first impression, not a test: {n} labels are too few to hold some out. Each answer was judged by a classifier "
+    "fitted on answers over other contexts, but the variant was chosen on all of them, which flatters it; nor are "
+    "prompts compiled on so few. Eight answers of each label over more contexts make a small test, a hundred a fair "
+    "one."
+)
 
 
 class Promotion(NamedTuple):
@@ -62,6 +70,7 @@ class Promotion(NamedTuple):
     """The champion, the untuned judge, then the baselines."""
     comparisons: dict[str, Comparison]
     costs: tuple[CostPoint, ...]
+    learning: LearningCurve
     notes: tuple[str, ...]
     """What the limits cut short."""
 
@@ -98,6 +107,8 @@ def promote(
 ) -> Promotion:
     """Choose the champion on dev, fit it on train and dev, then test it, the untuned judge and the baselines.
 
+    Without a test part all of them are cross-fitted on dev instead, and the notes say what that is worth.
+
     Raises `InputError` when no variant could be measured, or when the limits leave too little to test on.
     """
     seed = options.seed
@@ -115,23 +126,23 @@ def promote(
         mode = choose_mode(costs, [bool(e.example.label) for e in scorable(known)], options.prefer)
     judge = build_judge(champion.judge, mode, modes)
 
-    with view.task(f"{name}: test", len(tested)) as advance:
-        test = verify(judge, tested, advance, partial=True)
-    by_untuned = test
-    if name != UNTUNED or mode.cheaper_mode:
-        with view.task(f"{UNTUNED}: test", len(tested)) as advance:
-            by_untuned = verify(untuned.judge, tested, advance, partial=True)
-    if len(by_untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all
-        both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
-        test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
-        notes += (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
-    if not test:
-        raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
+    if parts.cross_fitted:
+        folds, by_untuned = _cross_fitted(champion, untuned, mode, options)
+        notes += (_FIRST_IMPRESSION.format(n=len(by_untuned)),)
+    else:
+        test, by_untuned, cut = _open_test(name, judge, untuned.judge, tested, mode, view)
+        folds, notes = [_Fold(judge, known, test)], notes + cut
+    test = [e for fold in folds for e in fold.held]
     found = (
-        _test_judge("champion", test, judge, seed),
-        _test_judge("untuned", by_untuned, untuned.judge, seed),
-        *_test_baselines(test, known, modes.lexical.fitted.classifier, seed),
+        _test_judge("champion", [(f.judge, f.held) for f in folds], seed),
+        _test_judge("untuned", [(untuned.judge, by_untuned)], seed),
+        *_test_baselines(folds, seed),
     )
+    learning = LearningCurve((), "Without a test part there is no learning curve.")
+    if not parts.cross_fitted:
+        with view.task("learning curve", steps(len(scorable(modes.of(mode).judged)))) as advance:
+            point = options.operating_point
+            learning = learning_curve(modes, mode, test, found[0], found[1], point, seed, advance)
     return Promotion(
         name=name,
         judge=judge,
@@ -141,6 +152,7 @@ def promote(
         tested=found,
         comparisons=holm({t.name: _compare(found[0], t) for t in found[1:]}),
         costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
+        learning=learning,
         notes=notes,
     )
 
@@ -174,10 +186,54 @@ def _affordable(
     return train[:rest], tested, notes
 
 
+class _Fold(NamedTuple):
+    """A judge, what it was fitted on, and what it is tested on."""
+
+    judge: Judge
+    known: Sequence[JudgedExample]
+    held: Sequence[JudgedExample]
+
+
+def _open_test(
+    name: str, judge: Judge, untuned: Judge, tested: Sequence[LabelledExample], mode: CostPoint, view: View
+) -> tuple[list[JudgedExample], list[JudgedExample], tuple[str, ...]]:
+    """The test answers as the champion and as the untuned judge see them, and a note where a limit cut them short."""
+    with view.task(f"{name}: test", len(tested)) as advance:
+        test = verify(judge, tested, advance, partial=True)
+    by_untuned, notes = test, tuple[str, ...]()
+    if name != UNTUNED or mode.cheaper_mode:
+        with view.task(f"{UNTUNED}: test", len(tested)) as advance:
+            by_untuned = verify(untuned, tested, advance, partial=True)
+    if len(by_untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all
+        both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
+        test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
+        notes = (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
+    if not test:
+        raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
+    return test, by_untuned, notes
+
+
+def _cross_fitted(
+    champion: Trial, untuned: Trial, mode: CostPoint, options: Options
+) -> tuple[list[_Fold], list[JudgedExample]]:
+    """Dev in folds, each judged by the champion fitted on the others; and as the untuned judge sees it, in that order.
+
+    No LM call: all replies are those of dev.
+    """
+    folds = []
+    for known, held in held_out_folds(champion.dev, options.seed):
+        judge = build_judge(champion.judge, mode, fit_modes(known, options.seed, options.operating_point))
+        folds.append(_Fold(judge, known, [as_judged_by(judge, e) for e in held]))
+    by_id = {e.example.id: e for e in untuned.dev}
+    return folds, [by_id[e.example.id] for fold in folds for e in fold.held]
+
+
 def _test_judge(
-    name: Literal["champion", "untuned", "lexical-baseline"], judged: Sequence[JudgedExample], judge: Judge, seed: int
+    name: Literal["champion", "untuned", "lexical-baseline"],
+    folds: Sequence[tuple[Judge, Sequence[JudgedExample]]],
+    seed: int,
 ) -> TestsetResult:
-    found = judge_agreement(judged, judge, seed)
+    found = judge_agreement(folds, seed)
     assert found.answers is not None  # every answer of a testset is labelled
     return TestsetResult(
         name=name,
@@ -186,28 +242,29 @@ def _test_judge(
         statements=found.statements,
         evidence=found.evidence,
         extraction=found.extraction,
-        usage=usage_of(judged),
-        predictions=_of_test(judged_rows(judged, judge)),
+        usage=usage_of(e for _, judged in folds for e in judged),
+        predictions=_of_test(row for judge, judged in folds for row in judged_rows(judged, judge)),
     )
 
 
-def _test_baselines(
-    test: Sequence[JudgedExample], known: Sequence[JudgedExample], lexical: Classifier, seed: int
-) -> list[TestsetResult]:
+def _test_baselines(folds: Sequence[_Fold], seed: int) -> list[TestsetResult]:
     """The baselines, fitted on the labels that the champion's classifier was fitted on."""
-    examples = [e.example for e in test]
-    found = baseline_rows(examples, [e.example for e in known], lexical, seed)
+    judges, found = [], []
+    for fold in folds:
+        known, held = ([e.example for e in side] for side in (fold.known, fold.held))
+        judges.append((lexical_judge(known, seed), without_lm(held)))
+        found.append(baseline_rows(held, known, judges[-1][0], seed))
+    rows = {name: [row for one in found for row in one[name]] for name in ("length-baseline", "majority-baseline")}
     return [
-        _test_judge("lexical-baseline", without_lm(examples), lexical_judge(lexical), seed),
+        _test_judge("lexical-baseline", judges, seed),
         *(
-            TestsetResult(name=name, kind="baseline", agreement=agreement(rows, seed), predictions=_of_test(rows))
-            for name, rows in found.items()
-            if name != "lexical-baseline"
+            TestsetResult(name=name, kind="baseline", agreement=agreement(r, seed), predictions=_of_test(r))
+            for name, r in rows.items()
         ),
     ]
 
 
-def _of_test(rows: Sequence[PredictionRow]) -> tuple[PredictionRow, ...]:
+def _of_test(rows: Iterable[PredictionRow]) -> tuple[PredictionRow, ...]:
     return tuple(r.model_copy(update={"part": "test"}) for r in rows)
 
 

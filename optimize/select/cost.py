@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.results import CostPoint, Difference
-from faith_dspy.optimize.select.comparison import NO_DIFFERENCE, paired_bootstrap
+from faith_dspy.optimize.select.comparison import paired_bootstrap
 from faith_dspy.optimize.select.evaluate import agreement
 from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
 from faith_dspy.schema import Usage
@@ -75,16 +75,19 @@ def not_worse(difference: Difference) -> bool:
 def choose_mode(points: Sequence[CostPoint], labels: Sequence[bool], prefer: str) -> CostPoint:
     """The mode in which the champion is exported.
 
-    With ``prefer="cheapest"``: the cheapest that is not worse, even lexical features alone. Otherwise the LM is asked
-    about everything unless a cheaper mode is as good: within `NO_DIFFERENCE`, not worse, measured on `ENOUGH` answers
-    of each label (``labels``: of the answers it was measured on), and still with an LM. Of those the cheapest.
+    With ``prefer="cheapest"``: the cheapest that is not worse, even lexical features alone. Otherwise the cheapest that
+    asks an LM and is within one standard error of the best (Breiman et al. 1984, *CART*, §3.4.3); the one that asks
+    about everything where fewer than `ENOUGH` answers of a label were measured (``labels``: of all of them).
     """
     full = next(p for p in points if p.reference)
-    fair = [p for p in points if p.cheaper_mode and not_worse(p.difference)]
-    if prefer != "cheapest":
-        enough = min(sum(labels), len(labels) - sum(labels)) >= ENOUGH
-        fair = [p for p in fair if enough and p.lm_share and (p.difference.value or 0.0) >= -NO_DIFFERENCE]
-    return min([full, *fair], key=lambda p: p.cost)
+    modes = [p for p in points if p.cheaper_mode]
+    if prefer == "cheapest":
+        return min([full, *(p for p in modes if not_worse(p.difference))], key=lambda p: p.cost)
+    enough = min(sum(labels), len(labels) - sum(labels)) >= ENOUGH
+    asking = [full, *(p for p in modes if enough and p.lm_share and p.difference.value is not None)]
+    best = max(p.difference.value or 0.0 for p in asking)
+    fair = [p for p in asking if best - (p.difference.value or 0.0) <= (p.difference.standard_error or 0.0)]
+    return min(fair, key=lambda p: p.cost)
 
 
 def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], seed: int = 0) -> Difference:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
-from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier
+from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier, grouped_folds
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
@@ -112,13 +112,24 @@ def fit(
 
     ``which``: ``both`` (LM and lexical features), ``lm``, ``lexical`` or ``length``.
     """
-    rows = [classifier_example(e) for e in judged]
+    return fit_examples([classifier_example(e) for e in judged], which, seed, operating_point)
+
+
+def fit_examples(
+    rows: Sequence[ClassifierExample],
+    which: str,
+    seed: int,
+    operating_point: OperatingPoint = BALANCED,
+    prior_widths: tuple[float, float] | None = None,
+) -> FittedClassifier:
+    """The same on examples as the classifier sees them; ``prior_widths`` as for `fit_classifier`."""
     lm = ["lm"] if any("lm" in s for r in rows for s in r.statements if s) else []
     return fit_classifier(
         rows,
         names={"both": [*lm, *CLASSIFIER_FEATURES], "lm": lm, "lexical": CLASSIFIER_FEATURES, "length": ()}[which],
         answer_names=LENGTH_FEATURES if which == "length" else (),
         operating_point=operating_point,
+        prior_widths=prior_widths,
         seed=seed,
     )
 
@@ -134,9 +145,10 @@ def agreement(rows: Sequence[PredictionRow], seed: int = 0) -> Agreement:
     )
 
 
-def judge_agreement(judged: Sequence[JudgedExample], judge: Judge, seed: int) -> JudgeAgreement:
-    """Agreement of a judge as it stands on answers, statements and evidence that its classifier has not seen."""
-    return measure_agreement([e.example for e in judged], [e.judgment_by(judge) for e in judged], seed=seed)
+def judge_agreement(folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int) -> JudgeAgreement:
+    """Agreement of a judge on all levels. Of each fold: the judge, and answers that its classifier has not seen."""
+    pairs = [(e.example, e.judgment_by(judge)) for judge, judged in folds for e in judged]
+    return measure_agreement([e for e, _ in pairs], [j for _, j in pairs], seed=seed)
 
 
 def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier) -> list[PredictionRow]:
@@ -153,22 +165,34 @@ def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier)
     return rows
 
 
-def lexical_judge(classifier: Classifier) -> Judge:
-    """The lexical baseline: sentences judged by a classifier of lexical features alone."""
-    return Judge(NO_LM, classifier=classifier)
+def lexical_judge(known: Iterable[LabelledExample], seed: int) -> Judge:
+    """The lexical baseline fitted on ``known``: sentences judged by a classifier of lexical features alone."""
+    return Judge(NO_LM, classifier=fit(scorable(without_lm(known)), "lexical", seed).classifier)
 
 
 def baseline_rows(
-    examples: Sequence[LabelledExample], known: Sequence[LabelledExample], lexical: Classifier, seed: int
+    examples: Sequence[LabelledExample], known: Sequence[LabelledExample], lexical: Judge, seed: int
 ) -> dict[str, list[PredictionRow]]:
     """Predictions by each of `BASELINES`, fitted on ``known``, without an LM; ``lexical``: the first of them."""
     judged, learned = without_lm(examples), scorable(without_lm(known))
     share = sum(bool(e.label) for e in known) / len(known)
     return {
-        "lexical-baseline": judged_rows(judged, lexical_judge(lexical)),
+        "lexical-baseline": judged_rows(judged, lexical),
         "length-baseline": classified_rows(judged, fit(learned, "length", seed).classifier),
         "majority-baseline": [prediction(e, share, share >= 0.5) for e in judged],
     }
+
+
+def held_out_folds(judged: Sequence[JudgedExample], seed: int) -> list[tuple[list[JudgedExample], list[JudgedExample]]]:
+    """For each fold what to fit on and what is held out, no group on both sides; every answer is held out once."""
+    usable = scorable(judged)
+    labels, groups = [bool(e.example.label) for e in usable], [e.example.group_key for e in usable]
+    held = [{groups[i] for i in fold} for fold in grouped_folds(labels, groups, seed)]
+    held[0] |= {e.example.group_key for e in judged} - set(groups)
+    return [
+        ([e for e in judged if e.example.group_key not in own], [e for e in judged if e.example.group_key in own])
+        for own in held
+    ]
 
 
 def classified_rows(judged: Iterable[JudgedExample], classifier: Classifier) -> list[PredictionRow]:

@@ -18,7 +18,9 @@ from faith_dspy.optimize.select.evaluate import (
     baseline_rows,
     cross_fitted_rows,
     fit,
+    held_out_folds,
     judge_agreement,
+    lexical_judge,
     scorable,
     usage_of,
     verify,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
     from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.schema import LabelledExample
 
 
 class Trial(NamedTuple):
@@ -57,7 +60,7 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
     with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
         dev = verify(judge, parts.dev, advance)
     fitted = _fit(dev, "both", seed)
-    as_it_stands = judge_agreement(dev, judge, seed)
+    as_it_stands = judge_agreement([(judge, dev)], seed)
     result = VariantResult(
         **_described(variant, judge.config.instruction, options, lm_name),
         **_measured(cross_fitted_rows(dev, fitted), seed),
@@ -80,11 +83,17 @@ def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> Varia
 
 
 def try_baselines(parts: Parts, seed: int) -> list[VariantResult]:
-    """The baselines fitted on train, on the devset."""
-    lexical = fit(scorable(without_lm(parts.train)), "lexical", seed).classifier
+    """The baselines on the devset, fitted on train; cross-fitted where there is no train."""
+    folds: list[tuple[Sequence[LabelledExample], Sequence[LabelledExample]]] = [(parts.train, parts.dev)]
+    if not parts.train:
+        halves = held_out_folds(without_lm(parts.dev), seed)
+        folds = [([e.example for e in known], [e.example for e in held]) for known, held in halves]
+    found = [baseline_rows(held, known, lexical_judge(known, seed), seed) for known, held in folds]
     return [
-        VariantResult(name=name, kind="baseline", description=BASELINES[name], **_measured(rows, seed))
-        for name, rows in baseline_rows(parts.dev, parts.train, lexical, seed).items()
+        VariantResult(
+            name=name, kind="baseline", description=text, **_measured([row for f in found for row in f[name]], seed)
+        )
+        for name, text in BASELINES.items()
     ]
 
 

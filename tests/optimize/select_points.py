@@ -13,7 +13,7 @@ def point(name: str, *, value: float = 0.0, **more) -> CostPoint:
     given = {
         "n": 200, "balanced_accuracy": GOOD, "auroc": GOOD, "lm_share": 1.0, "calls": 1.0,
         "computed_tokens": 100.0, "output_tokens": 1.0, "seconds": 1.0,
-        "difference": Difference(value=value, low=value - 0.01, high=value + 0.01),
+        "difference": Difference(value=value, low=value - 0.01, high=value + 0.01, standard_error=0.005),
     }  # fmt: skip
     return CostPoint(name=name, **{**given, **more})
 

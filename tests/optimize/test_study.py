@@ -179,6 +179,32 @@ def test_a_small_sample_holds_both_labels_in_three_groups():
     assert len(sample(part[:18], 12, 10**6, 0)) == 18  # there is no more to take
 
 
+def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, chat_server):
+    """No answer is held out: each is judged by a classifier fitted without its context, from replies of dev alone.
+
+    The study says that this is no test; what needs a train part is skipped.
+    """
+    rows = labels(tmp_path / "all.jsonl", parts=False).read_text().splitlines()
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(line + "\n" for i, line in enumerate(rows) if i % 3 == 0)[:-1])
+    server = chat_server(says=knowing)
+    given = {"lm": "openai/tiny", "api_base": server.base, "out": tmp_path / "judge"}
+    view = Quiet()
+    result = run(few, Options(**given, variants=("sentence", "sentence-few-shot")), view, tracker=Record)
+    assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
+    assert result.variant("sentence-few-shot").status == "skipped"
+    assert result.split["used"] == {"train": 0, "dev": 12, "test": 0}
+    ids = [sorted(r.id for r in t.predictions) for t in result.test]
+    assert ids == [sorted(f"{i}-0" for i in range(12))] * 5
+    assert len({tuple(r.id for r in t.predictions) for t in result.test}) == 1
+    assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
+    assert result.learning_curve == ()
+    statements = result.tested("champion").statements
+    assert statements is not None
+    assert (statements.n, statements.coverage) == (24, 1.0)
+    assert load_judge(tmp_path / "judge").manifest["split"]["cross_fitted"] is True
+
+
 def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server, monkeypatch):
     """The judge's or the one that proposes instructions: nothing is asked, and the message says what to do."""
     server, dead = chat_server(says=knowing), chat_server()

@@ -139,11 +139,12 @@ def test_the_smallest_set_that_can_be_split_is_split(examples: list[LabelledExam
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        ([make(i, context=text(i % 5)) for i in range(60)], "got 5 groups with 40 faithful and 20 unfaithful"),
-        ([make(i, faithful=i > 6) for i in range(60)], "got 60 groups with 53 faithful and 7 unfaithful"),
+        ([make(i) for i in range(9)], "got 9 groups with 6 faithful and 3 unfaithful"),
+        (
+            [make(i, context=text(i % 20), faithful=i % 20 > 1) for i in range(200)],
+            "expected at least 10 examples, and",
+        ),
         ([], "got 0 groups"),
-        # Both unfaithful contexts can reach two parts at most.
-        ([make(i, context=text(i % 20), faithful=i % 20 > 1) for i in range(200)], "both classes in each of train"),
     ],
 )
 def test_too_few_labels_say_how_many_it_takes(examples: list[LabelledExample], said: str) -> None:
@@ -152,6 +153,21 @@ def test_too_few_labels_say_how_many_it_takes(examples: list[LabelledExample], s
         split(examples)
     assert "abel" in str(caught.value)
     assert "contexts" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        [make(i) for i in range(10)],
+        [make(i, context=text(i % 5)) for i in range(60)],  # five groups
+        [make(i, faithful=i > 6) for i in range(60)],  # seven unfaithful
+    ],
+)
+def test_few_labels_have_no_test_part(examples: list[LabelledExample]) -> None:
+    """Ten labels or more that cannot be divided stay together, to be cross-fitted; nothing is dropped."""
+    s = split(examples)
+    assert (s.train, s.test, len(s.dev)) == ((), (), len(examples))
+    assert list(s.report["parts"]) == ["dev"]
 
 
 def test_unlabelled_examples_are_in_no_part_and_counted() -> None:
