@@ -80,8 +80,7 @@ class VariantResult(_Result):
     note: str | None = None
     """Why it was skipped."""
     agreement: Agreement | None = None
-    """On answers. Probabilities and thresholds are cross-fitted, or fitted on train for a baseline: no answer is judged
-    by a classifier that saw it."""
+    """On answers, cross-fitted, or of a baseline fitted on train: no answer is judged by a classifier that saw it."""
     lm_only: Agreement | None = None
     """The same with a classifier on the LM's probabilities alone, without lexical features."""
     untuned: Agreement | None = None
@@ -131,9 +130,8 @@ class TestsetResult(_Result):
     @property
     def levels(self) -> JudgeAgreement:
         """Agreement on all levels."""
-        return JudgeAgreement(
-            answers=self.agreement, statements=self.statements, evidence=self.evidence, extraction=self.extraction
-        )
+        below = {level: getattr(self, level) for level in ("statements", "evidence", "extraction")}
+        return JudgeAgreement(answers=self.agreement, **below)
 
 
 class Difference(_Result):
@@ -158,12 +156,10 @@ class Comparison(_Result):
     verdict: Literal["better", "not shown better", "worse"]
     """By the interval of the difference in balanced accuracy: above 0, across it, below it."""
     more_labels: int | None
-    """Labels beyond these n to exclude 0, should the difference stay as it is; None when it is excluded, or never will
-    be. With that many the chance to succeed is about one half."""
+    """Labels beyond these n with an even chance to exclude 0, should the difference stay; None where none is needed."""
     sentence: str
     p_holm: float | None = Field(default=None, ge=0, le=1)
-    """Of the difference in balanced accuracy, corrected for the comparisons made beside it; None where it is the only
-    or the primary one."""
+    """Of the difference in balanced accuracy, corrected for the others beside it; None for the primary or only one."""
 
 
 class CostPoint(_Result):
@@ -179,8 +175,7 @@ class CostPoint(_Result):
     """Share of the answers an LM is asked about."""
     calls: float
     computed_tokens: float
-    """Prompt tokens that the server computes. Of the answers over one context, the first that the LM is asked about
-    pays for reading it."""
+    """Prompt tokens that the server computes; of the answers over a context the first to be asked about reads it."""
     output_tokens: float
     seconds: float
     ask_about: str = "all"
@@ -259,7 +254,7 @@ class GroupResult(_Result):
     name: str
     n: int
     agreement: Agreement | None = None
-    """None with too few answers of a label to measure it."""
+    """None with too few answers of a label."""
 
 
 class Diagnosis(_Result):
@@ -280,10 +275,10 @@ class Diagnosis(_Result):
 
 
 class CurvePoint(_Result):
-    """Agreement on the testset with so many labels to fit on. Mean over the draws; 95 % of them lie in the interval."""
+    """Agreement on the testset with so many labels to fit on. Mean over the draws; 95 % of them lie in the interval.
+    With 0 labels it is the untuned judge's, with all the champion's: one draw, without an interval."""
 
     labels: int
-    """0: the untuned judge; all: the champion. Neither is drawn, so neither has an interval."""
     draws: int
     balanced_accuracy: Estimate
     auroc: Estimate
