@@ -181,11 +181,9 @@ class CostPoint(_Result):
     ask_about: str = "all"
     """The option of `JudgeConfig`: every statement, or the weakest uncovered one."""
     escalates_within: tuple[float, float] | None = None
-    """Of a cascade: probabilities (low, high) of the lexical judge within which the LM is asked. None: no cascade.
-    Equal ends: lexical features alone."""
+    """Of a cascade: the lexical judge's probabilities within which the LM is asked; equal ends: it never is."""
     difference: Difference
-    """Mean of balanced accuracy and AUROC minus that of the reference, on the answers both judged; interval of 90 %
-    from resampled groups, so that its lower end is a one-sided bound of 95 %."""
+    """Mean of balanced accuracy and AUROC minus the reference's, on the answers both judged; a 90 % interval."""
     cheaper_mode: bool = False
     """Whether it is the reference with fewer LM calls: a cascade, fewer statements, or lexical features alone."""
     reference: bool = False
@@ -235,8 +233,7 @@ class ShortcutCheck(_Result):
 
 
 class Ablated(_Result):
-    """The classifier without some of its features, cross-fitted. Differences are the full classifier minus this one,
-    paired on resamples of whole groups."""
+    """The classifier without some of its features, cross-fitted. Differences: the full classifier minus this one."""
 
     without: str
     """A feature's name, ``the LM`` or ``lexical features``."""
@@ -258,8 +255,7 @@ class GroupResult(_Result):
 
 
 class Diagnosis(_Result):
-    """What is known of the champion beside its agreement. All but ``test`` entries and groups is cross-fitted on train
-    and dev."""
+    """What is known of the champion beside its agreement; all but ``test`` and groups cross-fitted on train and dev."""
 
     threshold: ThresholdChoice
     """For the user's operating point."""
