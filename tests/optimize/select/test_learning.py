@@ -7,8 +7,8 @@ from select_points import point
 
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize import results
+from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.select.evaluate import agreement, fit, judged_rows, scorable, without_lm
 from faith_dspy.optimize.select.learning import (
     DRAWS,
