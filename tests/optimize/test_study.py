@@ -199,7 +199,7 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, chat_server):
     assert len({tuple(r.id for r in t.predictions) for t in result.test}) == 1
     assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
     assert result.learning_curve == ()
-    statements = result.tested("champion").statements
+    statements = result.tested("lexical-baseline").statements
     assert statements is not None
     assert (statements.n, statements.coverage) == (24, 1.0)
     assert load_judge(tmp_path / "judge").manifest["split"]["cross_fitted"] is True
