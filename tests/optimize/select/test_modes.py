@@ -88,8 +88,8 @@ def example(answer: str) -> LabelledExample:
 
 
 def untimed(row: PredictionRow) -> PredictionRow:
-    """The row without seconds: a reply from the cache takes none."""
-    usage = row.usage.model_copy(update={"seconds": 0.0})
+    """The row without seconds and dollars: a reply from the cache takes none."""
+    usage = row.usage.model_copy(update={"seconds": 0.0, "dollars": None})
     statements = tuple(s.model_copy(update={"usage": None}) for s in row.statements)
     return row.model_copy(update={"usage": usage, "statements": statements})
 
