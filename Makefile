@@ -77,8 +77,7 @@ format: $(VENV)/.ready ## format the code
 STORE ?= sqlite:///mlflow.db
 
 ui: $(VENV)/.ready ## MLflow on 127.0.0.1, offline; make ui STORE=sqlite:///other.db PORT=5001
-	@echo "Studies: http://127.0.0.1:$${PORT:-5000}/#/experiments/1/runs?workflowType=machine_learning"
-	@$(BIN)/mlflow ui --backend-store-uri $(STORE) --host 127.0.0.1 --port $${PORT:-5000} --workers 1
+	@$(BIN)/faith-dspy ui --tracking-uri $(STORE) --port $${PORT:-5000}
 
 clean: ## remove what was built; studies and judges stay
 	@rm -rf $(VENV) .check .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -6,11 +6,13 @@ Only sets written for this project are shipped. Any labels file is used in the s
 from __future__ import annotations
 
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import need
+from faith_dspy.errors import InputError, did_you_mean, need
 from faith_dspy.io.labels import read_labels
+from faith_dspy.io.tables import rows_of
 
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
@@ -19,12 +21,25 @@ SETS = ("assistants", "quickstart")
 """Each is a folder: CARD.md and NAME.jsonl."""
 
 
-def path_of(name_or_path: str | Path) -> Path:
-    """The file of a shipped set's name; any other value is a path and comes back as one. A file of that name wins."""
+def path_of(name_or_path: str | PathLike[str]) -> Path:
+    """The file of a shipped set's name; any other value is a path and comes back as one. A file of that name wins.
+
+    `InputError` for a name without an ending that is neither.
+    """
     path = Path(name_or_path)
+    if str(name_or_path) not in SETS and path.name == str(name_or_path) and not path.suffix and not path.exists():
+        raise InputError(
+            f"{name_or_path}: no such file, and no shipped set; those are {' and '.join(SETS)}."
+            f"{did_you_mean(str(name_or_path), SETS)}"
+        )
     if str(name_or_path) in SETS and not path.is_file():
         return Path(str(files(f"faith_dspy.eval_sets.{name_or_path}") / f"{name_or_path}.jsonl"))
     return path
+
+
+def source_of(labels: Any) -> Any:
+    """`path_of` a name or path; labels in memory as a list of their rows."""
+    return path_of(labels) if isinstance(labels, str | PathLike) else list(rows_of(labels))
 
 
 def load(name_or_path: str | Path) -> list[LabelledExample]:

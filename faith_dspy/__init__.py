@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from faith_dspy.artifact import load_judge
     from faith_dspy.config import JudgeConfig
     from faith_dspy.judge import Judge
+    from faith_dspy.optimize import tune
     from faith_dspy.schema import Chunk, Judgment, LabelledExample, StatementVerdict, Unscored, Verdict
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "Unscored",
     "Verdict",
     "load_judge",
+    "tune",
 ]
 
 # Resolved on first use, so that `import faith_dspy` and `--help` stay instant.
@@ -28,6 +30,7 @@ _HOME = {
     "Judge": "judge",
     "JudgeConfig": "config",
     "load_judge": "artifact",
+    "tune": "optimize",
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
-from faith_dspy.errors import ConfigError, fault
+from faith_dspy.errors import ConfigError, did_you_mean, fault
 from faith_dspy.schema import Verdict
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ class JudgeConfig(BaseModel):
                 for e in exc.errors()
                 if e["type"] != "default_factory_not_called"  # only follows from another error
             )
-            raise ConfigError(f"{problems}. Options are: {', '.join(sorted(cls.model_fields))}.") from exc
+            near = "".join(did_you_mean(name, cls.model_fields) for name in options if name not in cls.model_fields)
+            raise ConfigError(f"{problems}. Options are: {', '.join(sorted(cls.model_fields))}.{near}") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:
@@ -170,7 +171,7 @@ class JudgeConfig(BaseModel):
             if not equals or name not in cls.model_fields:
                 raise ConfigError(
                     f"{setting!r} sets no option; expected option=value, e.g. verdicts=graded. "
-                    f"Options are: {', '.join(sorted(cls.model_fields))}."
+                    f"Options are: {', '.join(sorted(cls.model_fields))}.{did_you_mean(name, cls.model_fields)}"
                 )
             if name in options:
                 raise ConfigError(f"{name} is set twice; give each option once.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
-from faith_dspy.io.inputs import by_context, check_input, check_record, id_of
+from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, list_inputs
+from faith_dspy.io.labels import read_labels
+from faith_dspy.io.tables import is_table, with_judgments
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
 from faith_dspy.scoring.default import default_classifier, fitted_to
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from faith_dspy.io.inputs import AnswerInput
+    from faith_dspy.io.tables import TableT
     from faith_dspy.lm import MeteredLM
     from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
@@ -181,8 +183,7 @@ class Judge:
         return await awaited(partial(self, *args, **kwargs))
 
     def _judge(self, given: AnswerInput) -> Judgment:
-        early = judgment_without_lm(given.chunks, given.answer, self.config)
-        return early or self.verify(*given)[1]
+        return judgment_without_lm(given.chunks, given.answer, self.config) or self.verify(*given)[1]
 
     def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
         """The judgment on what `verify` returned, by the last judge that was asked. No LM call."""
@@ -196,8 +197,7 @@ class Judge:
             return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED)
         if any(s.verdict is None for s in judgment.statements):
             return True
-        fitted = self.classifier.review_range if self.classifier else None
-        low, high = fitted or self.config.review_range
+        low, high = (self.classifier and self.classifier.review_range) or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
     def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> tuple[RawJudgment, Judgment]:
@@ -228,22 +228,27 @@ class Judge:
             replayed=meter.usage - meter.paid,
         )
 
-    def batch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
-        """One judgment per record, in their order.
+    @overload
+    def batch(self, records: TableT, num_threads: int | None = None) -> TableT: ...
+    @overload
+    def batch(self, records: Iterable[Any] | str | Path, num_threads: int | None = None) -> list[Judgment]: ...
+    def batch(self, records: Any, num_threads: int | None = None) -> Any:
+        """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
+        ``judge_score`` …. ``records`` may also be a file.
 
         Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
         the endpoint dies, those not judged by then come back unscored.
         """
-        records = list(records)
-        order = by_context(records)
+        order = by_context(rows := list_inputs(records))
         judged: dict[int, Judgment] = {}
         try:
-            for i, judgment in zip(order, self.stream((records[i] for i in order), num_threads), strict=True):
+            for i, judgment in zip(order, self.stream((rows[i] for i in order), num_threads), strict=True):
                 judged[i] = judgment
         except LMUnavailableError as exc:
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
-            judged = {i: dead.model_copy(update={"id": id_of(records[i])}) for i in order} | judged
-        return [judged[i] for i in range(len(records))]
+            judged = {i: dead.model_copy(update={"id": id_of(rows[i])}) for i in order} | judged
+        found = [judged[i] for i in range(len(rows))]
+        return with_judgments(records, found) if is_table(records) else found
 
     async def abatch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
         """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
@@ -262,18 +267,15 @@ class Judge:
         """
         return self._in_order(self._judge_record, records, num_threads)
 
-    def agreement(
-        self, labelled: str | Path | Sequence[LabelledExample], num_threads: int | None = None
-    ) -> JudgeAgreement:
+    def agreement(self, labelled: Any, num_threads: int | None = None) -> JudgeAgreement:
         """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
 
-        ``labelled``: a labels file, or examples. Labels that the judge was tuned on say nothing about new answers. See
-        `measure_agreement` for how each level is compared; needs the ``tune`` extra.
+        ``labelled``: labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
+        answers. See `measure_agreement` for how each level is compared; needs the ``tune`` extra.
         """
-        from faith_dspy.io.labels import read_labels
         from faith_dspy.scoring.agreement import measure_agreement
 
-        examples = read_labels(labelled) if isinstance(labelled, str | PathLike) else list(labelled)
+        examples = read_labels(labelled)
         records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
         return measure_agreement(examples, self.batch(records, num_threads))
 

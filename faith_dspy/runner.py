@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, fault
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
+from faith_dspy.io.inputs import given
 from faith_dspy.io.names import fields_of
 from faith_dspy.io.records import open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
@@ -102,7 +103,7 @@ def run(
     show: bool = False,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> Tally:
-    """Judge the records of a JSON lines file; write a row for each, in order, to ``out`` or standard output.
+    """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
 
     A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept,
     but for those that the LM failed on: they are asked about again and replaced where they stand. The half row of a
@@ -123,7 +124,7 @@ def run(
     def judged(records: Iterable[Record]) -> Iterator[tuple[Record, bytes]]:
         """Records with their new rows, counted."""
         to_write, to_judge = tee(records)
-        with closing(judge.stream(map(_given, to_judge), threads)) as judgments:  # type: ignore[type-var]
+        with closing(judge.stream(map(given, to_judge), threads)) as judgments:  # type: ignore[type-var]
             for record, judgment in zip(to_write, judgments, strict=True):
                 if _ask_again(judgment):
                     judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
@@ -237,16 +238,13 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
     dspy.configure_cache(enable_disk_cache=dspy.cache.enable_disk_cache, memory_max_entries=entries)
 
 
-def _given(record: Record) -> dict[str, Any] | InputError:
-    return record.row if record.problem is None else InputError(f"line {record.line}: {record.problem}")
-
-
 def _line(record: Record, judgment: Judgment, fingerprint: str) -> bytes:
     row = fields_of(record.row)
     fields = {"id": row["id"]} if "id" in row else {}
     fields |= {"line": record.line, "question": row.get("question"), "answer": row.get("answer")}
     fields |= {"record": record.key, "judge": fingerprint, **judgment.model_dump(mode="json", exclude={"id"})}
-    return json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
+    text = json.dumps(fields, ensure_ascii=False, default=str)
+    return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
 
 
 def _judgment(fields: dict[str, Any], out: Path, line: int) -> Judgment:

@@ -143,18 +143,13 @@ class Usage(_Frozen):
         return self._with(other, 1, dollars)
 
     def _with(self, other: Usage, sign: int, dollars: float | None) -> Usage:
-        counts = {name: getattr(self, name) + sign * getattr(other, name) for name in _COUNTS}
+        counts = {n: getattr(self, n) + sign * getattr(other, n) for n in Usage.model_fields if n != "dollars"}
         return Usage(**counts, dollars=dollars)
 
 
-_COUNTS = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "seconds")
-
-
 class Judgment(_Frozen):
-    """A judge's verdict on one answer.
-
-    `score`, `faithful`, `probability` and `level` are all None exactly when `unscored` says why.
-    """
+    """A judge's verdict on one answer. `score`, `faithful`, `probability` and `level` are all None exactly when
+    `unscored` says why."""
 
     id: str | int | None = None
     """The record's, where it has one."""
@@ -173,8 +168,7 @@ class Judgment(_Frozen):
     """What `probability` was fitted to: ``labels``, the user's, or those of other sets (``default``), and then it is
     a chance only where every other answer is faithful; None without a probability."""
     level: str | None = None
-    """The nearest of the five levels, from Not At All to Completely Yes: to the probability, or without one the
-    score."""
+    """The one of the five levels, Not At All … Completely Yes, nearest to the probability, else to the score."""
     needs_review: bool | None = None
     """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
     is unjudged (option `unjudged`); None if neither is known."""
@@ -226,6 +220,20 @@ class Judgment(_Frozen):
         known = [s.confidence for s in self.statements if s.confidence is not None]
         lacking = [s for s in self.statements if s.confidence is None and not s.is_supported]
         return min(known) if known and not lacking else self.score
+
+    def __repr__(self) -> str:
+        if self.unscored is not None:
+            return f"Judgment(unscored: {self.unscored.value})"
+        chance = "" if self.probability is None else f", probability={self.probability:.2f}"
+        told = f"{'' if self.faithful else 'not '}faithful, score={self.score:.2f}{chance}"
+        return f"Judgment({told}, {self.supported} of {len(self.statements)} statements supported)"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from faith_dspy.report.terminal import render_html
+
+        return render_html(self)
 
     def pretty(self) -> str:
         """The judgment as text for a terminal."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +14,9 @@ __all__ = ["tune"]
 
 
 def tune(
-    labels: str | Path,
+    labels: Any,
     *,
-    test: str | Path | None = None,
+    test: Any = None,
     lm: str = "local",
     api_base: str | None = None,
     api_key: str | None = None,
@@ -24,9 +24,9 @@ def tune(
     max_wait: float | None = None,
     reflection_lm: str | None = None,
     operating_point: str = "balanced",
-    budget: str = "quick",
+    budget: Literal["quick", "standard", "thorough"] = "quick",
     out: str | Path | None = None,
-    prefer: str = "agreement",
+    prefer: Literal["agreement", "cheapest"] = "agreement",
     max_flips: float | None = None,
     seed: int = 0,
     minutes: float | None = None,
@@ -39,10 +39,12 @@ def tune(
     register: bool = True,
     view: Any = None,
 ) -> StudyResult:
-    """Tune a judge on a labels file, as ``faith-dspy tune`` does, and return what was found.
+    """Tune a judge on human labels, as ``faith-dspy tune`` does, and return what was found.
 
-    ``labels``: a file, or the name of a shipped set. ``test``: labels to test on; else a part of ``labels`` is kept
-    aside. ``out``: folder for the champion (default ``judges/<name of labels>``); `StudyResult.judge_dir` says where.
+    ``labels``: a file (JSON lines, CSV, TSV, Parquet), the name of a shipped set, a pandas frame, a Hugging Face
+    `Dataset` or `DatasetDict`, or a list of rows or examples. ``test``: labels to test on; else a part of ``labels`` is
+    kept aside. ``out``: folder for the champion (default ``judges/<name of labels>``, of labels in memory
+    ``judges/labels``); `StudyResult.judge_dir` says where.
     ``timeout`` and ``max_wait``: of each LM, as for `faith_dspy.Judge`.
     ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
     ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
@@ -60,7 +62,7 @@ def tune(
     before any work is done.
     """
     from faith_dspy.errors import ConfigError
-    from faith_dspy.eval_sets.catalog import path_of
+    from faith_dspy.eval_sets.catalog import source_of
     from faith_dspy.lm import Limits
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
     from faith_dspy.optimize.options import Options
@@ -89,10 +91,10 @@ def tune(
         variants=named(variants),
     )
     return run(
-        path_of(labels),
+        source_of(labels),
         options,
         view or TerminalView(),
-        test=None if test is None else path_of(test),
+        test=None if test is None else source_of(test),
         # Only now: faults in the labels are told at once, and leave no store behind.
         tracker=lambda result: MlflowTracker(connect(tracking_uri, experiment), result, register=register),
     )

@@ -58,6 +58,10 @@ class View(Protocol):
 class Tracker(Protocol):
     """Where a study is recorded as it goes. `faith_dspy.optimize.tracking.study_run` is the one for MLflow."""
 
+    @property
+    def page(self) -> str:
+        """Where the study can be seen, an address; or nothing."""
+
     def variant(self, result: VariantResult) -> None:
         """Record a finished or skipped variant."""
 

@@ -337,6 +337,8 @@ class StudyResult(StudySetup):
     judge_dir: str = ""
     registered: str = ""
     """What became of it in MLflow's registry, a sentence; empty where it was not registered."""
+    page: str = Field(default="", exclude=True)
+    """Address of its run on MLflow's pages; not exported."""
     finished: bool = True
     """False when it was stopped early: the champion is the best of the variants that were finished."""
 

@@ -15,7 +15,7 @@ import faith_dspy
 from faith_dspy.artifact import save_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LimitReachedError
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import answer_key, label_set_hash
+from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
 from faith_dspy.lm import identity, make_lm, metered, preflight
 from faith_dspy.lm.meter import MAX_FAILURES
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
@@ -49,15 +49,17 @@ __all__ = ["Options", "Tracker", "View", "run", "study_id"]
 
 
 def run(
-    labels: Path, options: Options, view: View, *, test: Path | None = None, tracker: Callable[[StudySetup], Tracker]
+    labels: Any, options: Options, view: View, *, test: Any = None, tracker: Callable[[StudySetup], Tracker]
 ) -> StudyResult:
-    """Tune a judge on a labels file, write it to ``options.out``, and return everything that was found.
+    """Tune a judge on labels (see `read_labels`), write it to ``options.out``, and return everything that was found.
 
     Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes: a study that was stopped goes on where it stopped when it is run again. Ctrl-C ends it with the champion
     among the finished variants, if the untuned judge is one of them; so does a limit that is reached.
     """
-    out = options.out or Path("judges") / (labels.stem.strip(". ") or "judge")  # a stem of dots is another folder
+    out = options.out or Path("judges") / (
+        Path(name_of(labels)).stem.strip(". ") or "judge"
+    )  # a stem of dots is another folder
     if there := next((p for p in (out, *out.parents) if p.is_file()), None):
         raise InputError(f"--out {out}: {there} is a file; expected a folder, or a place where one can be made.")
     check_folder(out)
@@ -70,14 +72,15 @@ def run(
 
 
 def _run(
-    labels: Path, out: Path, options: Options, view: View, test: Path | None, tracker: Callable[[StudySetup], Tracker]
+    labels: Any, out: Path, options: Options, view: View, test: Any, tracker: Callable[[StudySetup], Tracker]
 ) -> StudyResult:
     started = time.monotonic()
     planned = plan(options.budget, options.variants, options.limits)
     budget = planned.budget
     parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
     setup = _set_up(labels, options, planned, parts)
-    view.say(parts.sentence)
+    for sentence in filter(None, (unused_in_labels(labels), parts.sentence)):
+        view.say(sentence)
     with metered(planned.limits, max_failures=MAX_FAILURES) as meter:
         track = tracker(setup)
         baselines = try_baselines(parts, options.seed)
@@ -113,7 +116,7 @@ def _run(
         seconds=time.monotonic() - started,
     )
     _export(promotion, tried.trials[promotion.name], result, options, parts, out)
-    return result.model_copy(update={"registered": track.finish(result)})
+    return result.model_copy(update={"registered": track.finish(result), "page": track.page})
 
 
 def _with_test(split: dict[str, Any], n: int) -> dict[str, Any]:
@@ -235,7 +238,7 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
     save_judge(judge, out, card=card(result), reference=reference, study=study_json(result))
 
 
-def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> StudySetup:
+def _set_up(labels: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key, **options.times)
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
@@ -246,7 +249,7 @@ def _set_up(labels: Path, options: Options, planned: Plan, parts: Parts) -> Stud
     splits = [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test]
     return StudySetup(
         study_id=study_id(splits, identity(lm), planned.budget, planned.variants, asked_for),
-        labels_file=labels.name,
+        labels_file=Path(name_of(labels)).name,
         label_set_hash=label_set_hash(_tuned_on(parts)),
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,

@@ -263,3 +263,48 @@ def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
     ):  # four threads: three may be on their way
         list(judge.stream(records[5:], num_threads=4))
     assert len(server.requests) <= 25 + 20 + 3
+
+
+def test_a_frame_comes_back_with_judgments(judge_at):
+    """The rows of a pandas frame are judged, and come back in their order and index with columns of their judgments;
+    labels that stand there stay, and what was not scored is missing."""
+    pandas = pytest.importorskip("pandas")
+    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
+    answers = ["It is blue.", "It is red.", None]
+    frame = pandas.DataFrame({"response": answers, "contexts": [CONTEXT] * 3, "faithful": [0, 1, 1]}, index=[7, 8, 9])
+    found = judge.batch(frame)
+    assert list(found.index) == [7, 8, 9]
+    assert found["judge_score"].isna().tolist() == [False, False, True]
+    assert found["judge_faithful"].tolist()[:2] == [True, False]
+    assert found["judge_unscored"].tolist()[2] == "parse_failed"
+    assert found["faithful"].tolist() == [0, 1, 1]
+    assert list(frame) == ["response", "contexts", "faithful"]
+
+
+def test_a_data_set_comes_back_with_judgments(judge_at):
+    """The same of a Hugging Face `Dataset`, also when it was judged before."""
+    datasets = pytest.importorskip("datasets")
+    judge, _ = judge_at()
+    data = datasets.Dataset.from_dict({"response": ["It is blue.", "I don't know."], "contexts": [CONTEXT] * 2})
+    found = judge.batch(judge.batch(data))
+    assert (found["judge_score"][:], found["judge_unscored"][:]) == ([1.0, None], [None, "abstained"])
+    assert found["response"][:] == data["response"][:]
+
+
+def test_a_file_of_records(judge_at, tmp_path):
+    """`batch` takes the path of a file, too: a judgment per line, unscored where a line is none."""
+    judge, _ = judge_at()
+    (tmp_path / "in.jsonl").write_text('{"reply": "It is blue.", "context": ["The kettle is blue."]}\n[]\n')
+    assert [j.unscored for j in judge.batch(tmp_path / "in.jsonl")] == [None, Unscored.PARSE_FAILED]
+
+
+def test_judge_and_judgment_in_a_line(judge_at):
+    """Both say in one line what they are; a notebook shows a judgment as the terminal does."""
+    judge, _ = judge_at(granularity="answer")
+    assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
+    judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")
+    assert repr(judgment) == str(judgment) == "Judgment(faithful, score=1.00, 1 of 1 statements supported)"
+    assert repr(judge(context=[], answer="x")) == "Judgment(unscored: no_context)"
+    shown = judgment._repr_html_()
+    assert shown.startswith("<pre")
+    assert "<b>" not in shown

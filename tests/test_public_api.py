@@ -32,6 +32,7 @@ def test_public_names():
         "Unscored",
         "Verdict",
         "load_judge",
+        "tune",
     ]
 
 

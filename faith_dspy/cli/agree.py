@@ -26,6 +26,7 @@ from faith_dspy.cli.options import (
     judge_of,
     print_json,
     print_tables,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -92,13 +93,14 @@ def agree(
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
+    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
 
     if html is not None:
         check_writable(html)
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
+    say(unused_in_labels(labels))
     the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     run = None
     if track or tracking_uri or experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,18 +19,30 @@ from faith_dspy.cli.options import (
     drop_stdout,
     fail,
     judge_of,
+    print_json,
+    say,
 )
 from faith_dspy.errors import InputError
+
+if TYPE_CHECKING:
+    from faith_dspy.judge import Judge
 
 
 def judge(
     records: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="INPUT",
-            help='{"question"?, "context": […], "answer"} a line; - for stdin. With Spark also Parquet.',
+            metavar="[INPUT]",
+            help="JSON lines, CSV, TSV or Parquet with question (optional), context and answer; - for JSON lines on "
+            "stdin.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    answer: Annotated[str | None, typer.Option("--answer", help="One answer, instead of INPUT.")] = None,
+    context: Annotated[
+        list[str] | None, typer.Option("--context", help="A chunk of its context. Repeatable.", metavar="TEXT")
+    ] = None,
+    question: Annotated[str | None, typer.Option("--question", help="The question that it answers.")] = None,
     judge: JudgeSource = None,
     lm: LM = None,
     api_base: APIBase = None,
@@ -62,8 +74,12 @@ def judge(
             "--spark-conf", metavar="KEY=VALUE", help="A setting of Spark, e.g. spark.master=local[4]. Repeatable."
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --answer: the judgment as JSON.")] = False,
 ) -> None:
     """Judge answers. Writes a judgment a line, in the order of the input, with the record's id where it has one.
+
+    Columns may have the names that RAGAS, DeepEval and others use; what they are taken for is said, and so is what is
+    not used. A file without a column for the answer is refused before an LM is started.
 
     Records are read as they are needed, any number of them. One that cannot be judged, or a line that is not JSON,
     comes out unscored, with the reason. With --out, a run that was stopped or killed continues where it stopped, if
@@ -78,7 +94,19 @@ def judge(
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
 
     Example: faith-dspy judge answers.parquet --judge judges/mine --engine spark
+
+    Example: faith-dspy judge --answer "Returns are free." --context "Returns cost 5 euros."
     """
+    if answer is not None:
+        if records is not None or out is not None:
+            raise InputError("--answer is one answer, shown here: give no INPUT and no --out with it.")
+        the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+        _judge_one({"question": question, "context": context, "answer": answer}, the_judge, html, as_json)
+        return
+    if records is None:
+        raise typer.BadParameter("there is nothing to judge; give INPUT, a file of answers, or --answer with --context")
+    if context or question is not None:
+        raise InputError("--context and --question go with --answer; those of INPUT stand in its columns.")
     if engine == "spark":
         if html is not None or "-" in (records, out):
             raise InputError(
@@ -106,7 +134,7 @@ def judge(
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
     from faith_dspy.io.files import check_writable
-    from faith_dspy.io.records import count_lines
+    from faith_dspy.io.records import check_records, count_lines
     from faith_dspy.report.html import write_html
     from faith_dspy.report.terminal import TerminalView
     from faith_dspy.report.wording import described
@@ -115,6 +143,7 @@ def judge(
     source, file = Path(records), None if out in (None, "-") else Path(out)
     for path in filter(None, (file, html)):
         check_writable(path)
+    say(check_records(source))
     the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     limit_replies_in_memory()
     try:
@@ -138,3 +167,18 @@ def judge(
         raise InputError(f"No line of {records} is a JSON object: is it a JSON lines file?")
     if not tally.scored:
         fail([f"no answer could be scored; the first: {tally.why}"])
+
+
+def _judge_one(record: dict[str, Any], judge: Judge, html: Path | None, as_json: bool) -> None:
+    from faith_dspy.report.html import write_html
+
+    judge.preflight()
+    judgment = judge(**record)
+    if as_json:
+        print_json(judgment.model_dump(mode="json"))
+    else:
+        typer.echo(judgment.pretty().rstrip())
+    if html is not None:
+        write_html([(record, judgment)], html)
+    if judgment.unscored is not None:
+        fail([f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"])

@@ -15,6 +15,7 @@ from faith_dspy.cli.options import (
     TrackingURI,
     print_json,
     print_tables,
+    say,
 )
 from faith_dspy.errors import InputError
 
@@ -28,9 +29,11 @@ app = typer.Typer(
 @app.command("audit")
 def audit(labels: Labels, as_json: Json = False) -> None:
     """Check a labels file: how many labels of which kind, how they would be split, how far annotators agree."""
+    from faith_dspy.io.labels import unused_in_labels
     from faith_dspy.optimize.data.audit import audit as check
     from faith_dspy.report.tables import Table
 
+    say(unused_in_labels(labels))
     found = check(labels)
     if as_json:
         print_json(found)
@@ -49,7 +52,8 @@ Values = Annotated[
     typer.Option(
         "--value",
         metavar="WORD=true|false",
-        help="What a label means that is not yes/no, true/false, a verdict or a rating, e.g. FAIL=false. Repeatable.",
+        help="What a label means that is not yes/no, true/false, PASS/FAIL, a verdict or a rating, e.g. neutral=false. "
+        "Repeatable.",
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the human assessments.")]

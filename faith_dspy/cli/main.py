@@ -17,6 +17,7 @@ from faith_dspy.cli.judge import judge
 from faith_dspy.cli.options import SETTINGS, drop_stdout
 from faith_dspy.cli.stress import stress
 from faith_dspy.cli.tune import tune
+from faith_dspy.cli.ui import ui
 from faith_dspy.errors import FaithDspyError
 
 _STOPPED = 130
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )
-for command in (demo, tune, judge, agree, stress):
+for command in (demo, tune, judge, agree, stress, ui):
     app.command()(command)
 app.add_typer(labels.app, name="labels")
 app.add_typer(study.app, name="study")

@@ -31,7 +31,11 @@ def _labels_file(value: Path) -> Path:
 
 
 Labels = Annotated[
-    Path, typer.Argument(help="Labels file, or a shipped set: quickstart, assistants.", callback=_labels_file)
+    Path,
+    typer.Argument(
+        help="Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants.",
+        callback=_labels_file,
+    ),
 ]
 LM = Annotated[
     str | None,
@@ -130,6 +134,12 @@ def print_tables(tables: Iterable[Table]) -> None:
 def print_json(value: Any) -> None:
     """A value as JSON on stdout."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(sentence: str) -> None:
+    """A sentence on stderr; nothing where there is none."""
+    if sentence:
+        typer.echo(sentence, err=True)
 
 
 def fail(sentences: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from faith_dspy.cli.study import print_study, study_json
 
 def tune(
     labels: Annotated[
-        str, typer.Argument(help="Labels file, one JSON object a line; or a shipped set: quickstart, assistants.")
+        str, typer.Argument(help="Labels: JSON lines, CSV, TSV, Parquet; or a shipped set: quickstart, assistants.")
     ],
     test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
     lm: LM = "local",
@@ -146,7 +146,8 @@ def tune(
         stopped = "" if result.finished else "Stopped early: the champion is the best of what was finished.\n"
         typer.echo(
             f"\n{stopped}{result.registered}\nThe champion is in {result.judge_dir}. "
-            f"Everything: faith-dspy study show {result.judge_dir} --details"
+            f"Everything: faith-dspy study show {result.judge_dir} --details\n"
+            f"On MLflow's pages: faith-dspy ui, then {result.page}"
         )
     untuned = result.comparisons["untuned"]
     fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.io.names import NAMES, fields_of, say_names, value_of
+from faith_dspy.io.names import fields_of, missing, say_names, value_of
+from faith_dspy.io.records import check_records, open_records
+from faith_dspy.io.tables import rows_of
 
 if TYPE_CHECKING:
+    from faith_dspy.io.records import Record
     from faith_dspy.schema import Chunk
 
 
@@ -52,11 +57,22 @@ def check_record(record: Any) -> AnswerInput:
     if not {"answer", "conversation"} & fields.keys():
         if isinstance(error := value_of(record, "error"), str):
             raise InputError(error)  # of a loader that could not read it
-        there = ", ".join(str(k) for k, v in record.items() if v is not None) if isinstance(record, Mapping) else ""
-        raise InputError(
-            f"it has no answer: got {there or 'nothing'}, expected text under {', '.join(NAMES['answer'])}"
-        )
+        raise InputError(missing(record).rstrip("."))
     return check_input(*(fields.get(name) for name in ("question", "context", "answer", "conversation")))
+
+
+def list_inputs(records: Any) -> list[Any]:
+    """The records of an iterable, a table in memory, or a file; an `InputError` for each line that holds none."""
+    if not isinstance(records, str | PathLike):
+        return list(rows_of(records))
+    check_records(Path(records))
+    with open_records(Path(records)) as found:
+        return [given(record) for record in found]
+
+
+def given(record: Record) -> Mapping[str, Any] | InputError:
+    """What a record holds, or what is wrong with it."""
+    return record.row if record.problem is None else InputError(f"line {record.line}: {record.problem}")
 
 
 def id_of(record: Any) -> str | int | None:

@@ -1,75 +1,115 @@
-"""Labels files: JSON lines in, labelled examples out, with the file and line of whatever is wrong."""
+"""Labels: JSON lines or a table in, labelled examples out, with the file and line of whatever is wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, fault
-from faith_dspy.io.names import document_of, fields_of, say_names
-from faith_dspy.io.records import open_records
+from faith_dspy.io.names import COLUMNS, LABELS, NAMES, columns, document_of, fields_of, say_names, unused
+from faith_dspy.io.records import check_records, is_table_file, open_records
+from faith_dspy.io.tables import rows_of
+from faith_dspy.io.words import EXPECTED, truth
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _FORMAT = (
-    'One JSON object a line: {"context": ["…"], "answer": "…"} and at least one of '
+    'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
     '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
     '"question", "id", "annotators", "group" and "split" are optional.'
 )
 _TAGS = ("source", "domain", "language", "kind", "level", "model")
+FIELDS = (*NAMES, *LABELS, "score", "statements", "meta", *_TAGS)
+"""Of a labels file, all of them optional but context and answer."""
+_OWN = {"statements", "score", "faithful"}
+"""Labels of ours: a row with one of them has its label there, and in no other column."""
 
 
-def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each non-empty line; `LabelsError` names the file and the line of a bad one."""
+def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExample]:
+    """All examples of a labels file, of a table in a file or in memory (pandas, Hugging Face), or of an iterable of
+    rows or examples.
+
+    Columns may have the names that others use (`faith_dspy.io.names`); unknown ones are ignored, ``null`` counts as
+    absent. With ``require_label`` examples without any usable label are left out, and labels in which none has one are
+    an error.
+    """
+    name = name_of(source)
+    out: list[LabelledExample] = []
+    seen: dict[str, str] = {}
+    rows = 0
+    for place, row in _rows(source):
+        rows += 1
+        where = f"{name}:{place}" if isinstance(place, int) else f"{name}, {place}"
+        if isinstance(row, LabelledExample):
+            example = row
+        else:
+            say_names(row, name, COLUMNS | _label_names(row))
+            example = parse_example(row, where=where, lenient=not require_label)
+        if example.id in seen:
+            raise LabelsError(
+                f"{where}: id {example.id!r} was already used {seen[example.id]}; give each example its own id, or "
+                "none."
+                if isinstance(row, LabelledExample) or row.get("id") is not None
+                else f"{where}: has the question, context and answer of the example {seen[example.id]}; keep one of "
+                "the two (each person's own label can stand in 'annotators'), or give both an id."
+            )
+        seen[example.id] = f"on line {place}" if isinstance(place, int) else f"in {place}"
+        if example.label is not None or not require_label:
+            out.append(example)
+    if not rows:
+        raise LabelsError(f"{name}: is empty. {_FORMAT}")
+    if not out:
+        raise LabelsError(f"{name}: none of its {rows} lines has a usable label. {_FORMAT}")
+    return out
+
+
+def name_of(source: Any) -> str:
+    """The path of labels in a file; ``labels`` for those in memory."""
+    return str(source) if isinstance(source, str | PathLike) else "labels"
+
+
+def unused_in_labels(source: Any) -> str:
+    """The columns of labels that are not used, in words; nothing where all are."""
+    if isinstance(source, str | PathLike):
+        return check_records(Path(source), FIELDS)
+    first = next((row for _, row in _rows(source)), None)
+    return "" if first is None or isinstance(first, LabelledExample) else unused(first, FIELDS)
+
+
+def _rows(source: Any) -> Iterator[tuple[int | str, Any]]:
+    """Rows with their places: line number, or ``row 3`` of a table. `LabelsError` names what cannot be read."""
+    if not isinstance(source, str | PathLike):
+        for number, row in enumerate(rows_of(source), 1):
+            if not isinstance(row, Mapping | LabelledExample):
+                raise LabelsError(f"labels, row {number}: got {type(row).__name__}, expected a mapping. {_FORMAT}")
+            yield f"row {number}", row
+        return
+    path = Path(source)
     try:
-        with open_records(Path(path)) as records:
+        with open_records(path) as records:
             for record in records:
+                place = f"row {record.line}" if is_table_file(path) else record.line
                 if record.problem is not None:
-                    raise LabelsError(f"{path}:{record.line}: {record.problem}. {_FORMAT}")
-                yield record.line, record.row
+                    where = f"{source}, {place}" if isinstance(place, str) else f"{source}:{place}"
+                    raise LabelsError(f"{where}: {record.problem}. {_FORMAT}")
+                yield place, record.row
     except InputError as exc:
         raise exc if isinstance(exc, LabelsError) else LabelsError(str(exc)) from exc
 
 
-def read_labels(path: str | Path, *, require_label: bool = True) -> list[LabelledExample]:
-    """All examples of a labels file.
+def parse_example(row: Mapping[str, Any], *, where: str = "record", lenient: bool = False) -> LabelledExample:
+    """One labels object as a `LabelledExample`; `LabelsError` says what is wrong with it.
 
-    Unknown keys are ignored, ``null`` counts as absent. With ``require_label`` examples without any usable label are
-    left out, and a file in which none has one is an error.
+    With ``lenient`` a word of unknown meaning, in a column that is only taken for the label, is no label.
     """
-    out: list[LabelledExample] = []
-    seen: dict[str, int] = {}
-    rows = 0
-    for number, row in read_jsonl(path):
-        rows += 1
-        say_names(row, str(path))
-        example = parse_example(row, where=f"{path}:{number}")
-        if example.id in seen:
-            before = f"on line {seen[example.id]}"
-            raise LabelsError(
-                f"{path}:{number}: id {example.id!r} was already used {before}; give each example its own id, or none."
-                if row.get("id") is not None
-                else f"{path}:{number}: has the question, context and answer of the example {before}; keep one of the "
-                "two (each person's own label can stand in 'annotators'), or give both an id."
-            )
-        seen[example.id] = number
-        if example.label is not None or not require_label:
-            out.append(example)
-    if not rows:
-        raise LabelsError(f"{path}: is empty. {_FORMAT}")
-    if not out:
-        raise LabelsError(f"{path}: none of its {rows} lines has a usable label. {_FORMAT}")
-    return out
-
-
-def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExample:
-    """One labels object as a `LabelledExample`; `LabelsError` says what is wrong with it."""
-    row = {k: v for k, v in row.items() if v is not None} | fields_of(row)
     try:
+        row = _labelled({k: v for k, v in row.items() if v is not None} | fields_of(row), lenient)
         context = as_chunks(row.get("context"))
         if not any(chunk.text.strip() for chunk in context):
             raise InputError("context is empty: a labelled example needs the text the answer was judged against")
@@ -81,8 +121,6 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
         fields: dict[str, Any] = {
             k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row
         }
-        if not isinstance(fields.get("faithful", True), bool):
-            raise InputError(f"faithful is {row['faithful']!r}, expected true or false")
         statements = row.get("statements", [])
         fields["statements"] = [_statement(s) for s in statements] if isinstance(statements, list) else statements
         key = answer_key(fields.get("question"), context, answer)
@@ -100,6 +138,26 @@ def parse_example(row: dict[str, Any], *, where: str = "record") -> LabelledExam
     except ValidationError as exc:
         first = exc.errors()[0]
         raise LabelsError(f"{where}: {fault(first)} (got {repr(first.get('input'))[:200]}). {_FORMAT}") from exc
+
+
+def _labelled(row: Mapping[str, Any], lenient: bool) -> Mapping[str, Any]:
+    """The row with the label as true or false, from ``faithful`` or, without any label of ours, from another column."""
+    taken = columns(row, _label_names(row))
+    found = {f: str(row[c]) if f in ("group", "split") else row[c] for f, c in taken.items()}
+    if "faithful" in found and (label := truth(found["faithful"])) is not None:
+        found["faithful"] = label
+    elif "faithful" in found and not (lenient and taken["faithful"] != "faithful"):
+        raise InputError(
+            f"{taken['faithful']} is {found['faithful']!r}, expected {EXPECTED}; `faith-dspy labels import` takes "
+            "ratings, spans and other words (--value WORD=true)"
+        )
+    elif "faithful" in found:
+        del found["faithful"]
+    return {**row, **found}
+
+
+def _label_names(row: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {"faithful": ("faithful",)} if row.keys() & _OWN else LABELS
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:

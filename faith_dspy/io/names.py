@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from faith_dspy.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id", "sample_id", "case_id", "uid"),
@@ -19,6 +24,23 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """Names of each field, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
 that has a value counts. DeepEval's ``context`` is the ideal one, so it is last."""
+COLUMNS = {
+    **NAMES,
+    "question": (*NAMES["question"], "prompt"),
+    "context": (*NAMES["context"], "passage", "passages", "document", "documents", "source_info", "doc"),
+    "answer": (*NAMES["answer"], "reply", "completion", "generation", "summary", "claim", "text"),
+}
+"""Names of a table's columns: those, and some that mean the same there and something else on an object. Letters and
+digits count alone: ``Retrieved Contexts`` is ``retrieved_contexts``. A row with ``answer`` and ``context`` means those,
+whatever stands beside them."""
+LABELS = {
+    "faithful": ("faithful", "label", "labels", "is_faithful", "hallucination_labels", "verdict"),
+    "group": ("group", "source_id"),
+    "split": ("split",),
+    "annotators": ("annotators",),
+}
+"""Names of the columns with what people said."""
+_OWN = ("answer", "context")
 _SOURCES = ("source", "url", "file_name", "name", "doc_uri", "id", "id_", "node_id")
 
 log = logging.getLogger(__name__)
@@ -32,18 +54,57 @@ def value_of(item: Any, name: str) -> Any:
 def fields_of(record: Any) -> dict[str, Any]:
     """The fields of a record (mapping or object) that have a value, by our names. A conversation counts where there is
     no answer."""
-    names = {field: next((n for n in given if value_of(record, n) is not None), None) for field, given in NAMES.items()}
-    if names["answer"] is not None and names["conversation"] != "conversation":
-        names["conversation"] = None
-    return {field: value_of(record, name) for field, name in names.items() if name is not None}
+    if isinstance(record, Mapping):
+        names = columns(record)
+    else:
+        given = ((f, next((n for n in ns if value_of(record, n) is not None), None)) for f, ns in NAMES.items())
+        names = {field: name for field, name in given if name is not None}
+    if "answer" in names and names.get("conversation") != "conversation":
+        names.pop("conversation", None)
+    return {field: value_of(record, name) for field, name in names.items()}
 
 
-def say_names(record: Any, where: str) -> None:
+def columns(row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]] = COLUMNS) -> dict[str, str]:
+    """The column of a row that each field is read from: the first of its ``names`` that holds anything."""
+    found = _columns(tuple(row), tuple(names.items()))
+    return {f: c for f, there in found.items() if (c := next((c for c in there if row[c] is not None), None))}
+
+
+@lru_cache(maxsize=256)
+def _columns(there: tuple[str, ...], names: tuple[tuple[str, tuple[str, ...]], ...]) -> dict[str, list[str]]:
+    spelt = {_spelling(column): column for column in reversed(there)}
+    own = spelt.keys() >= set(_OWN)
+    known = {field: (field,) if own and field in _OWN else given for field, given in names}
+    return {field: [spelt[s] for s in map(_spelling, given) if s in spelt] for field, given in known.items()}
+
+
+def _spelling(name: object) -> str:
+    return "".join(c for c in str(name).casefold() if c.isalnum())
+
+
+def unused(row: Mapping[str, Any], known: Iterable[str] = ()) -> str:
+    """The columns of a row that nothing is read from, in words; nothing where all are used.
+
+    ``known``: further fields, which are used under these names; with them the row is one of a labels file.
+    """
+    taken = {*columns(row, {**COLUMNS, **LABELS} if known else COLUMNS).values(), *known}
+    left = ", ".join(repr(column) for column in row if column not in taken)
+    return f"Columns that are not used: {left}." if left else ""
+
+
+def missing(record: Any) -> str:
+    """What to say of a record without an answer."""
+    there = [str(k) for k, v in record.items() if v is not None] if isinstance(record, Mapping) else []
+    near = next((hint for column in there if (hint := did_you_mean(column, COLUMNS["answer"]))), "")
+    expected = ", ".join(NAMES["answer"])
+    return f"it has no answer: got {', '.join(there) or 'nothing'}, expected text under {expected}.{near}"
+
+
+def say_names(record: Any, where: str, names: Mapping[str, tuple[str, ...]] = COLUMNS) -> None:
     """Log, once, from which columns a record's fields are taken, where they have not our names."""
     if not isinstance(record, Mapping):
         return  # an object of a known library has no columns
-    fields = {f: next(n for n in NAMES[f] if record.get(n) is not None) for f in fields_of(record)}
-    if other := {field: name for field, name in fields.items() if field != name}:
+    if other := {field: name for field, name in columns(record, names).items() if field != name}:
         _say(f"{where}: " + ", ".join(f"{field} is taken from {name!r}" for field, name in other.items()))
 
 

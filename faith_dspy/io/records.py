@@ -1,34 +1,41 @@
-"""JSON lines: one object a line, from files of any size, pipes and broken files alike."""
+"""Records: JSON lines, one object a line, from files of any size, pipes and broken files alike; and rows of tables."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
+from faith_dspy.io.names import columns, missing, unused
+from faith_dspy.io.tables import broken, read_csv, read_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 STANDARD = Path("-")
 """Standard input or output."""
 MAX_DEPTH, MAX_DIGITS = 100, 300
 """Brackets in each other, and digits of a whole number, in what `read_json` takes."""
 
+_FIRST = 20
+"""Records by which a file is known to be one of records."""
+
 
 @dataclass(frozen=True)
 class Record:
-    """One non-empty line."""
+    """One non-empty line, or one row of a table."""
 
     line: int
-    """Counted from 1."""
+    """Number of the line, or of the row, counted from 1."""
     key: str
-    """First 16 hex digits of the line's SHA-256."""
+    """First 16 hex digits of the SHA-256 of the line, or of the row as JSON."""
     row: dict[str, Any] = field(default_factory=dict)
     """The object on the line."""
     problem: str | None = None
@@ -37,7 +44,10 @@ class Record:
 
 @contextmanager
 def open_records(source: Path) -> Iterator[Iterator[Record]]:
-    """The records of a file, or of standard input (`STANDARD`). `InputError` if it cannot be opened."""
+    """The records of a file, or of standard input (`STANDARD`). `InputError` if it cannot be opened.
+
+    The file's ending says what it is: .csv, .tsv, .parquet, .json; anything else is JSON lines.
+    """
     if source == STANDARD:
         yield read_records(sys.stdin.buffer)
         return
@@ -45,9 +55,66 @@ def open_records(source: Path) -> Iterator[Iterator[Record]]:
         handle = source.open("rb")
     except OSError as exc:
         reason = "is a folder" if source.is_dir() else (exc.strerror or str(exc)).lower()
-        raise InputError(f"{source}: cannot be read ({reason}); expected a JSON lines file.") from exc
+        raise InputError(f"{source}: cannot be read ({reason}); expected a JSON lines file or a table.") from exc
     with handle:
-        yield read_records(handle)
+        match source.suffix.lower():
+            case ".csv" | ".tsv" as kind:
+                yield _rows(source, read_csv(handle, tab=kind == ".tsv"))
+            case ".parquet":
+                yield _rows(source, read_parquet(handle))
+            case ".json":
+                text = handle.read()
+                found = _list(text)
+                yield read_records(io.BytesIO(text)) if found is None else _rows(source, found)
+            case _:
+                yield read_records(handle)
+
+
+def is_table_file(source: Path) -> bool:
+    """Whether the records of a file are rows, not lines."""
+    return source.suffix.lower() in (".csv", ".tsv", ".parquet", ".json")
+
+
+def _rows(source: Path, rows: Iterable[dict[str, Any] | str]) -> Iterator[Record]:
+    """Rows, or what is wrong with them, as records; `InputError` where the file turns out to be no table."""
+    try:
+        for number, row in enumerate(rows, 1):
+            text = json.dumps(row, ensure_ascii=False, sort_keys=True).encode(errors="replace")
+            key = hashlib.sha256(text).hexdigest()[:16]
+            yield Record(number, key, problem=row) if isinstance(row, str) else Record(number, key, row)
+    except ValueError as exc:
+        raise broken(source, exc) from exc
+
+
+def _list(text: bytes) -> list[dict[str, Any] | str] | None:
+    """The rows of a JSON file that holds a list, by itself or in an object; None where it is JSON lines."""
+    try:
+        found = read_json(text.removeprefix(b"\xef\xbb\xbf"))
+    except ValueError:
+        return None
+    if isinstance(found, dict) and not {"answer", "conversation"} & columns(found).keys():
+        found = next((v for v in found.values() if isinstance(v, list)), None)
+    return [r if isinstance(r, dict) else _no_object(r) for r in found] if isinstance(found, list) else None
+
+
+def check_records(source: Path, known: Iterable[str] = ()) -> str:
+    """The columns of a file that are not used, in words (see `faith_dspy.io.names.unused`).
+
+    `InputError` when it is no table and no JSON lines, or has no column for the answer: that is to be known before an
+    LM is started. Nothing is known of what is no file, as a pipe can be read only once.
+    """
+    if source == STANDARD or not source.is_file():
+        return ""
+    with open_records(source) as records:
+        first = list(islice(records, _FIRST))
+    if not first:
+        return ""
+    good = [r.row for r in first if r.problem is None]
+    if not good:
+        raise broken(source, ValueError(f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}"))
+    if not any(row.get("error") or {"answer", "conversation"} & columns(row).keys() for row in good):
+        raise InputError(f"{source}: {missing(good[0])}")
+    return unused(good[0], known)
 
 
 def read_records(handle: IO[bytes]) -> Iterator[Record]:
@@ -65,7 +132,11 @@ def _parse(line: bytes) -> dict[str, Any] | str:
         row = read_json(line)
     except ValueError as exc:
         return str(exc)
-    return row if isinstance(row, dict) else f"got {type(row).__name__}, expected an object"
+    return row if isinstance(row, dict) else _no_object(row)
+
+
+def _no_object(value: Any) -> str:
+    return f"got {type(value).__name__}, expected an object"
 
 
 def read_json(text: bytes) -> Any:
@@ -108,8 +179,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def count_lines(source: Path) -> int | None:
-    """Number of lines of a file; None for anything that is not a file, as a pipe can be read only once."""
-    if source == STANDARD or not source.is_file():
+    """Number of lines of a file; None for tables and for what is not a file, as a pipe can be read only once."""
+    if source == STANDARD or not source.is_file() or is_table_file(source):
         return None
     with source.open("rb") as handle:
         return sum(1 for _ in handle)

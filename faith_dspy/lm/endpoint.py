@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from faith_dspy.errors import ConfigError, LMUnavailableError, redact
+from faith_dspy.errors import ConfigError, LMUnavailableError, did_you_mean, redact
 
 if TYPE_CHECKING:
     from faith_dspy.lm.metered_lm import MeteredLM
@@ -98,11 +99,32 @@ def _ask(lm: MeteredLM) -> None:
         if not llama_cpp:
             return
         # The judge would be filed under a model that it never asked.
-        why = "is not what answers: llama.cpp takes any name for the model it has"
+        why, near = "is not what answers: llama.cpp takes any name for the model it has", ""
     except Exception as exc:  # noqa: BLE001  # whatever fails here, no work should start
-        why = f"does not answer: {redact(str(getattr(exc, 'message', None) or exc), lm)}"
+        why, near = _why(exc, lm, listed)
     has = f" The endpoint has {', '.join(sorted(listed)[:_SHOWN])}." if listed else ""
-    raise LMUnavailableError(f"{lm.model} {why}.{has} Check the model's name, its key and the address.")
+    raise LMUnavailableError(f"{lm.model} {why}.{near}{has} Check the model's name, its key and the address.")
+
+
+def _why(exc: Exception, lm: MeteredLM, listed: set[str]) -> tuple[str, str]:
+    """What a failed call says of the LM, as the rest of a sentence; and the name that was perhaps meant."""
+    import dspy
+    import litellm
+
+    said = str(getattr(exc, "message", None) or exc)
+    provider, _, name = lm.model.partition("/")
+    if isinstance(exc, dspy.LMNotConfiguredError):
+        keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_API_KEY", said)) or [f"{provider.upper()}_API_KEY"]
+        return f"needs a key, and {' or '.join(keys)} is not set in the environment", ""
+    if "LLM Provider NOT provided" in said:
+        why = "has no known provider: expected provider/model, such as openai/gpt-4o-mini"
+        return why, did_you_mean(provider, [str(getattr(p, "value", p)) for p in litellm.provider_list])
+    if isinstance(exc, dspy.LMAuthError):
+        return f"does not answer: its key is wrong, expired or not set ({redact(said, lm)})", ""
+    if isinstance(exc, dspy.LMUnsupportedModelError):
+        known = listed or {m.rpartition("/")[2] for m in litellm.models_by_provider.get(provider, ())}
+        return f"does not answer: there is no model {name!r}", did_you_mean(name, known)
+    return f"does not answer: {redact(said, lm)}", ""
 
 
 def _list_models(lm: MeteredLM, base: str) -> tuple[set[str], bool]:

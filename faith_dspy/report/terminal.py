@@ -101,6 +101,13 @@ def render(judgment: Judgment) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
+def render_html(judgment: Judgment) -> str:
+    """`judgment_view` as HTML for a notebook, in the same colours."""
+    console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
+    console.print(judgment_view(judgment))
+    return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
+
+
 class TerminalView:
     """Progress bars and lines on a console; plain lines where the output is not a terminal."""
 

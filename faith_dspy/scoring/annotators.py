@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.schema import Verdict
+from faith_dspy.io.words import rating, vote
 from faith_dspy.scoring.agreement import measure
 
 if TYPE_CHECKING:
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.schema import LabelledExample
     from faith_dspy.scoring.agreement import Agreement
-
-_WORDS = {"yes": True, "true": True, "faithful": True, "no": False, "false": False, "unfaithful": False}
-_WORDS |= {v.value: v.is_supported for v in Verdict}
 
 
 def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -> Agreement | None:
@@ -47,22 +43,3 @@ def _labels(annotators: Any) -> list[Any]:
     if isinstance(annotators, dict):
         annotators = list(annotators.values())
     return list(annotators) if isinstance(annotators, list | tuple) else []
-
-
-def rating(label: Any) -> float | None:
-    """A person's label as a finite number; None if it is none."""
-    try:
-        return number if math.isfinite(number := float(label)) else None
-    except (TypeError, ValueError):
-        return None
-
-
-def vote(label: Any, top: float = 1.0) -> bool | None:
-    """Whether a person's label means faithful: a boolean, a verdict's name, yes/no, or a rating of at least ``top``.
-
-    None for any other label.
-    """
-    word = str(label).strip().lower().replace(" ", "_")
-    if word in _WORDS:
-        return _WORDS[word]
-    return None if (number := rating(label)) is None else number >= top

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.scoring.annotators import annotator_agreement
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def audit(path: Path) -> dict[str, Any]:
+def audit(path: Any) -> dict[str, Any]:
     """Counts, contradictions inside the labels, the split they would get, and how far their annotators agree.
 
     Raises `InputError` when the file cannot be read or holds no label.

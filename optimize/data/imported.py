@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.files import write_file
-from faith_dspy.scoring.annotators import rating, vote
+from faith_dspy.io.words import rating, vote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
 
 
 def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
-    """Whether a label means faithful: by ``words``, else as `annotators.vote` reads it; None if neither knows it."""
+    """Whether a label means faithful: by ``words``, else as `vote` reads it; None if neither knows it."""
     return words.get(str(label).strip().casefold(), vote(label, top))
 
 

@@ -6,13 +6,12 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.labels import read_labels
+from faith_dspy.io.labels import name_of, read_labels
 from faith_dspy.optimize.data.sources import check_leakage
 from faith_dspy.optimize.data.splits import PARTS, Splits, split, split_train_dev
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from faith_dspy.schema import LabelledExample
 
@@ -61,9 +60,10 @@ class Parts(NamedTuple):
         return text
 
 
-def read_parts(labels: Path, test: Path | None, sizes: Sequence[int], words: int, seed: int) -> Parts:
-    """Read and split labels, or take the test from a file of its own; `InputError` when they cannot be used.
+def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int) -> Parts:
+    """Read and split labels, or take the test from labels of its own; `InputError` when they cannot be used.
 
+    ``labels`` and ``test``: as `faith_dspy.io.labels.read_labels` takes them.
     ``sizes``: answers of train, dev and test that are used at most; ``words``: words of each part at most.
     """
     examples = read_labels(labels)
@@ -75,7 +75,7 @@ def read_parts(labels: Path, test: Path | None, sizes: Sequence[int], words: int
         tested = read_labels(test)
         check_leakage(examples, tested)
         if len({e.label for e in tested}) < 2:
-            raise InputError(f"{test}: all {len(tested)} answers have the same label; a test needs both.")
+            raise InputError(f"{name_of(test)}: all {len(tested)} answers have the same label; a test needs both.")
     if not splits.train:  # dev holds all there is
         sizes, words = (sizes[0], sum(sizes), sizes[2]), len(sizes) * words
     parts = zip((splits.train, splits.dev, tested), sizes, strict=True)

@@ -7,15 +7,16 @@
 
 from __future__ import annotations
 
-import ast
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, LabelsError, in_short, need
-from faith_dspy.io.labels import parse_example, read_jsonl
-from faith_dspy.io.names import NAMES
+from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.labels import parse_example
+from faith_dspy.io.names import COLUMNS, LABELS
+from faith_dspy.io.names import columns as columns_of
+from faith_dspy.io.records import open_records
+from faith_dspy.io.tables import parsed
 from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -24,17 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-FIELDS = {
-    "id": NAMES["id"],
-    "question": (*NAMES["question"], "prompt"),
-    "context": (*NAMES["context"], "passage", "document", "documents", "source_info", "doc"),
-    "answer": (*NAMES["answer"], "claim", "text"),
-    "faithful": ("faithful", "label", "labels", "is_faithful", "hallucination_labels"),
-    "group": ("group", "source_id"),
-    "split": ("split",),
-    "annotators": ("annotators",),
-}
+FIELDS = {**{k: v for k, v in COLUMNS.items() if k != "conversation"}, **LABELS}
 """Fields of a labels file, and the columns they are read from by default; the first that exists counts."""
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 
 
 def parse_columns(settings: Iterable[str]) -> dict[str, str]:
@@ -102,19 +95,18 @@ def import_labels(
     return ImportedLabels(rows=rows, split=split)
 
 
-def _table(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for field, names in FIELDS.items():
-        names = (columns[field],) if field in columns else names
-        value = next((v for n in names if (v := _at(row, n)) is not None), None)
-        if value is not None:
-            out[field] = str(value) if field in ("id", "group", "split") else value
-        elif field in ("context", "answer"):
+def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
+    values = {f: _at(row, c) for f, c in named.items()}
+    values |= {f: row[c] for f, c in columns_of(row, {f: v for f, v in FIELDS.items() if f not in named}).items()}
+    out = {f: values[f] for f in FIELDS if values.get(f) is not None}
+    for field in ("context", "answer"):
+        if field not in out:
             raise InputError(
                 f"no column is taken for {field}, or its cell is empty; there are: {', '.join(map(str, row))}. Fill "
                 f"it, or name the column with --map {field}=COLUMN."
             )
-    context = _parsed(out["context"])
+    out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
+    context = parsed(out["context"])
     out["context"] = [context] if isinstance(context, str) else context
     return out
 
@@ -159,26 +151,16 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
-    suffix = path.suffix.lower()
+    if path.suffix.lower() not in _ENDINGS:
+        raise LabelsError(f"{path}: ends in {path.suffix or 'nothing'}; expected {', '.join(_ENDINGS)}.")
     try:
-        if suffix in (".jsonl", ".ndjson"):
-            rows = [row for _, row in read_jsonl(path)]
-        elif suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-        elif suffix in (".csv", ".tsv", ".parquet"):
-            pandas = need("pandas", f"Reading {suffix} files")
-            text = {"dtype": str, "keep_default_na": False, "sep": "\t" if suffix == ".tsv" else ","}
-            frame = pandas.read_parquet(path) if suffix == ".parquet" else pandas.read_csv(path, **text)
-            rows = json.loads(frame.to_json(orient="records"))
-        else:
-            raise LabelsError(f"{path}: ends in {suffix or 'nothing'}; expected .csv, .tsv, .json, .jsonl or .parquet.")
-    except (OSError, ValueError) as exc:
-        raise LabelsError(f"{path}: cannot be read ({in_short(exc)}).") from exc
-    if isinstance(rows, dict):  # {"data": […]}
-        rows = next((v for v in rows.values() if isinstance(v, list)), None)
-    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise LabelsError(f"{path}: expected a list of objects.")
-    return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
+        with open_records(path) as records:
+            found = list(records)
+    except InputError as exc:
+        raise LabelsError(str(exc)) from exc
+    if bad := next((r for r in found if r.problem is not None), None):
+        raise LabelsError(f"{path}, row {bad.line}: {bad.problem}.")
+    return [{k: v for k, v in r.row.items() if v is not None and v != ""} for r in found]
 
 
 def _at(row: Any, column: str) -> Any:
@@ -189,21 +171,8 @@ def _at(row: Any, column: str) -> Any:
     return _at(row.get(first), rest) if rest and isinstance(row, Mapping) else None
 
 
-def _parsed(value: Any) -> Any:
-    """A list written as text in a cell, in JSON or as a Python literal; anything else as it is."""
-    if isinstance(value, str) and value.strip()[:1] == "[":
-        for read in (json.loads, ast.literal_eval):
-            try:
-                found = read(value)
-            except (ValueError, SyntaxError):
-                continue
-            if isinstance(found, list):
-                return found
-    return value
-
-
 def _people(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = _parsed(row.get("annotators"))
+    given = parsed(row.get("annotators"))
     if isinstance(given, list):
         return {f"person {i + 1}": label for i, label in enumerate(given)}
     return given or {}
@@ -211,7 +180,7 @@ def _people(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _spans(value: Any) -> list[Mapping[str, Any]] | None:
     """The spans of a label that is a list of spans; None for any other label."""
-    found = _parsed(value)
+    found = parsed(value)
     is_spans = isinstance(found, list) and all(isinstance(s, Mapping) and {"start", "end"} <= s.keys() for s in found)
     return found if is_spans else None
 

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 
 DEFAULT = "sqlite:///mlflow.db"
 EXPERIMENT = "faithfulness"
+UI = "http://127.0.0.1:5000"
+"""Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
 _TURN = 120.0
 """Seconds to wait for another process that makes the same store."""
 _MAX_PARAM = 6000  # characters MLflow keeps
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's default of 7 takes minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+"""Set before MLflow is imported, unless it is set already."""
 
 
 class Store(NamedTuple):
@@ -76,7 +79,7 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
     if not create and is_missing(uri):
         raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
-    for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
+    for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = need("mlflow", "Tracking a study")  # it sets up its logging when it is imported
     with mlflow_errors(uri), _alone(uri):
@@ -88,6 +91,31 @@ def _alone(uri: str) -> AbstractContextManager[None]:
     file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
     writable = file and os.access(Path(file[1]).absolute().parent, os.W_OK)
     return owned(Path(file[1]), _TURN) if file and writable else nullcontext()
+
+
+def nearest_store(uri: str | None = None) -> str:
+    """The store that studies are read from: ``uri``, else MLFLOW_TRACKING_URI, else the ``mlflow.db`` of this folder or
+    of the nearest one above. `InputError` where there is none.
+    """
+    if uri := uri or os.environ.get("MLFLOW_TRACKING_URI"):
+        if is_missing(uri):
+            raise InputError(f"there is no MLflow store at {redacted(uri)}; name another with --tracking-uri.")
+        return uri
+    here = Path.cwd()
+    name = DEFAULT.rpartition("/")[2]
+    found = next((file for folder in (here, *here.parents) if (file := folder / name).is_file()), None)
+    if found is None:
+        raise InputError(
+            f"there is no {name} in {here} or above it: go to a folder where `faith-dspy tune` ran, or name the store "
+            "with --tracking-uri."
+        )
+    return f"sqlite:///{found}"
+
+
+def page_of(store: Store, run_id: str) -> str:
+    """The address of a run on MLflow's pages: on its server, else where `faith-dspy ui` shows them."""
+    server = redacted(store.uri).rstrip("/") if store.uri.startswith(("http://", "https://")) else UI
+    return f"{server}/#/experiments/{store.experiment_id}/runs/{run_id}"
 
 
 def redacted(uri: str) -> str:

@@ -16,7 +16,16 @@ from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
 from faith_dspy.optimize.tracking.metrics import agreement_metrics, result_metrics, study_metrics, usage_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register
-from faith_dspy.optimize.tracking.store import DESCRIPTION, Store, log_batch, mlflow_errors, quiet, reason, redacted
+from faith_dspy.optimize.tracking.store import (
+    DESCRIPTION,
+    Store,
+    log_batch,
+    mlflow_errors,
+    page_of,
+    quiet,
+    reason,
+    redacted,
+)
 from faith_dspy.optimize.tracking.traces import log_study_traces
 from faith_dspy.report.tables import csv_text, markdown
 
@@ -47,10 +56,17 @@ class MlflowTracker:
         self._waiting: list[tuple[VariantResult, int, int]] = []
         self._warned = False
         self._since = _now()
-        self._title = f"{PurePath(setup.labels_file).stem} · {setup.budget}"
+        lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
+        parts = [PurePath(setup.labels_file).stem, setup.budget, lm, setup.study_id[:4]]
+        self._title = " · ".join([*parts, *([f"seed {setup.seed}"] if setup.seed else [])])
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._open(setup)
         self._unfinished = weakref.finalize(self, _mark_as_killed, self.client, self.run_id)
+
+    @property
+    def page(self) -> str:
+        """The address of the study's run on MLflow's pages."""
+        return page_of(self._store, self.run_id)
 
     def variant(self, result: VariantResult) -> None:
         """Record a finished or skipped variant."""

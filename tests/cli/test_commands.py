@@ -126,7 +126,7 @@ def test_judge_writes_a_line_per_record(run, at, tmp_path):
             1,
             "no answer could be scored; the first: there is no context",
         ),
-        ("It is blue.\n", 2, "is it a JSON lines file?"),
+        ("It is blue.\n", 2, "line 1 not JSON"),
     ],
 )
 def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, told):
@@ -134,6 +134,53 @@ def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, to
     (tmp_path / "in.jsonl").write_text(content, encoding="utf-8")
     found = run("judge", tmp_path / "in.jsonl", *at)
     assert (found[0], told in found[2]) == (code, True)
+
+
+def test_judge_takes_tables(run, at, tmp_path):
+    """CSV in, a judgment a line out: columns are guessed, those that are not used are named, ids come back."""
+    (tmp_path / "in.csv").write_text(
+        "id,Response,contexts,cost\nx,It is blue.,The kettle is blue.,1\ny,It is red.,The kettle is blue.,2\n"
+    )
+    code, out, err = run("judge", tmp_path / "in.csv", *at)
+    assert code == 0
+    assert [(f["id"], f["answer"], f["faithful"]) for f in lines(out)] == [
+        ("x", "It is blue.", True),
+        ("y", "It is red.", False),
+    ]
+    assert "Columns that are not used: 'cost'." in err
+
+
+def test_what_is_no_table_is_refused_before_an_lm_is_asked(run, at, server, tmp_path):
+    """A table without an answer names the column that was perhaps meant, and costs no call."""
+    (tmp_path / "in.csv").write_text("anser,context\nIt is blue.,The kettle is blue.\n")
+    code, _, err = run("judge", tmp_path / "in.csv", *at)
+    assert (code, "Did you mean 'answer'?" in err, server.requests) == (2, True, [])
+
+
+def test_judge_one_answer(run, at):
+    """An answer and its context are judged without a file, as text or JSON; one without a score exits 1."""
+    given = ["judge", "--answer", "It is blue.", "--context", "The kettle is blue.", "--context", "It is old."]
+    code, out, _ = run(*given, *at)
+    assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
+    code, out, _ = run(*given, *at, "--json")
+    assert (code, json.loads(out)["score"]) == (0, 1.0)
+    code, _, err = run("judge", "--answer", "It is blue.", *at)
+    assert (code, "the answer could not be scored" in err) == (1, True)
+    assert run("judge", *at)[0] == run("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
+
+
+def test_ui_needs_a_store(run, tmp_path):
+    """Where no study ran there is nothing to show, and no store is made by looking."""
+    code, _, err = run("ui")
+    assert (code, "there is no mlflow.db in" in err) == (2, True)
+    assert run("ui", "--tracking-uri", "sqlite:///other.db")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_are_misspelt(run, at):
+    """A shipped set or an option that is nearly one is asked about."""
+    assert "Did you mean 'quickstart'?" in run("labels", "audit", "quikstart")[2]
+    assert "Did you mean 'granularity'?" in run("judge", "--answer", "x", "--set", "granularty=answer", *at)[2]
 
 
 @pytest.mark.parametrize("share", [0.5, 1])

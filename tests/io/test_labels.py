@@ -47,8 +47,8 @@ FAULTS = [
     ({"answer": "x", "faithful": True}, "context is empty", "text the answer was judged against"),
     ({**GOOD, "context": [3]}, r"context\[0\] is '3'", "expected text or an object with 'text'"),
     ({**GOOD, "context": {"text": "x"}}, "context is dict", "expected a list of texts or chunks"),
-    ({**GOOD, "faithful": "yes"}, "faithful is 'yes'", "expected true or false"),
-    ({**GOOD, "faithful": 1}, "faithful is 1", "expected true or false"),
+    ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe'", "expected true or false"),
+    ({**GOOD, "faithful": 3}, "faithful is 3", "expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)", "One JSON object a line"),
     (
         '{"context": ["a"], "answer": "x", "score": NaN}',
@@ -121,7 +121,7 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
     """A path that is no file, a folder, and text that is not UTF-8 are each named as what they are."""
     with pytest.raises(LabelsError, match=r"nothing\.jsonl: cannot be read \(no such file"):
         read_labels(tmp_path / "nothing.jsonl")
-    with pytest.raises(LabelsError, match=r"is a folder\); expected a JSON lines file"):
+    with pytest.raises(LabelsError, match=r"is a folder\); expected a JSON lines file or a table"):
         read_labels(tmp_path)
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))

@@ -204,8 +204,15 @@ def test_preflight_refused_key_is_never_shown(chat_server, lists):
 
 def test_preflight_missing_key(monkeypatch):
     """A hosted model without a key is refused before any request."""
-    with pytest.raises(LMUnavailableError, match="openai/gpt-4o-mini does not answer"):
+    with pytest.raises(LMUnavailableError, match="openai/gpt-4o-mini needs a key, and OPENAI_API_KEY is not set in"):
         preflight(make_lm("openai/gpt-4o-mini"))
+
+
+def test_preflight_of_a_misspelt_provider():
+    """A provider that LiteLLM does not know is named in one sentence, with the one that was perhaps meant."""
+    with pytest.raises(LMUnavailableError, match=r"has no known provider: .* Did you mean 'openai'\?") as caught:
+        preflight(make_lm("opnai/gpt-4o-mini"))
+    assert "litellm" not in str(caught.value)
 
 
 def test_preflight_is_tried_twice(chat_server):

@@ -87,6 +87,8 @@ class Quiet:
 class Record:
     """A tracker that keeps what it was given."""
 
+    page = ""
+
     def __init__(self, result: Any) -> None:
         self.variants: list[str] = []
 

@@ -106,12 +106,16 @@ def test_argilla(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
-        (BENCH, {}, r"labels of unknown meaning: 'PASS' \(1\), 'FAIL' \(1\)\. Say it with --value"),
+        (
+            [{**row, "label": word} for row, word in zip(BENCH, ("neutral", "meh"), strict=True)],
+            {},
+            r"labels of unknown meaning: 'neutral' \(1\), 'meh' \(1\)\. Say it with --value",
+        ),
         (BENCH, {"answer": "reply"}, "row 1: no column is taken for answer, .* there are: id, passage"),
         (
-            [{"reply": "A.", "passage": "B.", "label": True}],
+            [{"said": "A.", "passage": "B.", "label": True}],
             {},
-            "answer, or its cell is empty; .*: reply",
+            "answer, or its cell is empty; .*: said",
         ),
         ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
         ([], {}, "has no rows"),

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+
+import pandas
+import pytest
+
+from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.labels import read_labels, unused_in_labels
+from faith_dspy.io.names import columns, fields_of, missing, unused
+from faith_dspy.io.records import check_records, open_records
+from faith_dspy.io.words import truth
+
+ROWS = [
+    {"Query": "Which?", "Contexts": ["A cup.", "It is red."], "Response": "A red cup.", "label": "PASS", "cost": 0.1},
+    {"Query": None, "Contexts": ["A cup.", "It is new."], "Response": "A mug.", "label": "FAIL", "cost": None},
+]
+
+
+def put(path, rows=ROWS):
+    """The rows as a file of the kind that its ending says."""
+    frame = pandas.DataFrame(rows)
+    match path.suffix:
+        case ".csv" | ".tsv":
+            cells = frame.map(lambda v: json.dumps(v) if isinstance(v, list) else v)
+            cells.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+        case ".parquet":
+            frame.to_parquet(path)
+        case ".json":
+            path.write_text(json.dumps({"data": rows}), encoding="utf-8")
+        case _:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "json", "jsonl"])
+def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
+    """Whatever file the rows stand in, and as a frame, they are the same labelled examples."""
+    examples = read_labels(put(tmp_path / f"l.{kind}"))
+    assert [(e.question, [c.text for c in e.context], e.answer, e.faithful) for e in examples] == [
+        ("Which?", ["A cup.", "It is red."], "A red cup.", True),
+        (None, ["A cup.", "It is new."], "A mug.", False),
+    ]
+    assert examples == read_labels(pandas.DataFrame(ROWS)) == read_labels(ROWS) == read_labels(examples)
+
+
+def test_hugging_face_data_sets():
+    """A `Dataset` is labels; the parts of a `DatasetDict` are their split, validation that of dev."""
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(ROWS)
+    assert read_labels(data) == read_labels(ROWS)
+    parts = datasets.DatasetDict({"train": data.select([0]), "validation": data.select([1])})
+    assert [e.split for e in read_labels(parts)] == ["train", "dev"]
+
+
+def test_names_are_spelt_in_many_ways():
+    """Case, spaces and underscores do not matter; answer and context together mean themselves, and DeepEval's context,
+    beside a retrieval context, is not the one that the answer is judged by."""
+    assert columns({"Actual Output": "a", "retrievalContext": [], "context": ["ideal"]}) == {
+        "answer": "Actual Output",
+        "context": "retrievalContext",
+    }
+    own = {"answer": "a", "context": ["b"], "retrieved_contexts": ["c"], "query": "q"}
+    assert fields_of(own) == {"question": "q", "context": ["b"], "answer": "a"}
+    assert fields_of({"answer": None, "response": "x"}) == {"answer": "x"}
+
+
+def test_columns_that_are_not_used(caplog):
+    """Which columns nothing is read from is said, and from which ones labels are; nothing where the names are ours."""
+    assert unused({"question": "q", "context": [], "answer": "a", "id": 1}) == ""
+    assert unused({"passage": "p", "reply": "a", "model": "m"}) == "Columns that are not used: 'model'."
+    frame = pandas.DataFrame(ROWS).rename(columns={"label": "is_faithful"})
+    assert unused_in_labels(frame) == "Columns that are not used: 'cost'."
+    assert unused_in_labels(read_labels(frame)) == ""
+    assert "faithful is taken from 'is_faithful'" in caplog.text
+
+
+def test_a_column_that_is_missing():
+    """A row without an answer names its columns, and the one that was perhaps meant."""
+    assert missing({"anser": "a", "context": []}).endswith("Did you mean 'answer'?")
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [("PASS", True), ("Fail", False), (1, True), ("0", False), (0.0, False), ("no evidence", False), ("neutral", None),
+     (4, None), ("0.5", None), ([], None)],
+)  # fmt: skip
+def test_label_words(word, means):
+    """PASS and FAIL, 1 and 0 and verdicts mean something by themselves; ratings and other words do not."""
+    assert truth(word) is means
+
+
+def test_words_of_unknown_meaning(tmp_path):
+    """A word that says nothing is an error that names the row; in unlabelled traffic a column like it is no label."""
+    path = put(tmp_path / "l.csv", [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}])
+    with pytest.raises(LabelsError, match=r"l\.csv, row 1: label is 'neutral', expected true or false, 1 or 0"):
+        read_labels(path)
+    assert [e.label for e in read_labels(path, require_label=False)] == [None]
+
+
+def test_csv_as_people_write_it(tmp_path):
+    """Semicolons, a byte order mark, quoted line breaks and a context of any length are read; a row with a cell too
+    many is said to be one."""
+    path = tmp_path / "t.csv"
+    long = "x" * 200_000
+    path.write_bytes(f'\ufeffanswer;context\r\n"a\r\nb";"{long}"\r\n\r\nc;d;e\r\n'.encode())
+    with open_records(path) as records:
+        first, second = records
+    assert first.row == {"answer": "a\r\nb", "context": long}
+    assert second.problem == "has 3 cells, expected 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.parquet", b"no", "cannot be read"),
+        ("a.csv", b"\xff\xfe\x00a", "is not UTF-8 text; save it as CSV in UTF-8"),
+        ("a.csv", b'answer,context\n"open,b\n', "is no table: unexpected end of data"),
+        ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1 not JSON"),
+        ("a.docx", b"It is blue.\n", "expected CSV, TSV, Parquet, JSON or JSON lines"),
+        (
+            "a.csv",
+            b"anser,context\nx,y\n",
+            "it has no answer: got anser, context, .* Did you mean 'answer'",
+        ),
+        ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
+    ],
+)
+def test_what_is_no_table(tmp_path, name, content, told):
+    """A file that holds no records, or none with an answer, is refused, and says what was expected."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=told):
+        check_records(tmp_path / name)
