@@ -158,15 +158,14 @@ class Judgment(_Frozen):
     faithful: bool | None = None
     """``probability >= threshold``; see there. False while a statement is unjudged."""
     probability: float | None = Field(default=None, ge=0, le=1)
-    """Calibrated chance that a person would call the answer faithful; None for an untuned judge."""
+    """Chance that a person would call the answer faithful; None for an untuned judge."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """The probability, or without one the score, that the answer had to reach. None: every statement had to be fully
     supported (an untuned judge without the option `threshold`)."""
     statement_threshold: float | None = Field(default=None, ge=0, le=1)
     """The confidence from which a statement is supported; None where the verdicts are the LM's own."""
     fitted_to: Literal["labels", "default"] | None = None
-    """What `probability` was fitted to: ``labels``, the user's, or those of other sets (``default``), and then it is
-    a chance only where every other answer is faithful; None without a probability."""
+    """What `probability` was fitted to: the user's ``labels``, or other sets' (``default``). None without one."""
     level: str | None = None
     """The one of the five levels, Not At All … Completely Yes, nearest to the probability, else to the score."""
     needs_review: bool | None = None

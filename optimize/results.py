@@ -302,7 +302,7 @@ class StudyResult(StudySetup):
     champion: str
     """Name of the promoted variant."""
     test: tuple[TestsetResult, ...]
-    """The champion and the untuned judge first, then the baselines."""
+    """The champion and the untuned judge first, then the default judge and the baselines."""
     comparisons: dict[str, Comparison]
     """The champion against the untuned judge and each baseline, on the testset, by name."""
     costs: tuple[CostPoint, ...] = ()

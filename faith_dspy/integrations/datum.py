@@ -63,8 +63,6 @@ def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
         known = model.config.model_dump(exclude_unset=True, exclude=dropped)
         return model.copy(config=JudgeConfig.make(**known | own)) if own else model
     made = DEFAULTS[system] | options
-    if made.get("verdicts", "binary") != "binary":
-        made |= {"classifier": None}  # a classifier tells supported from not supported, and nothing finer
     lm, endpoint = _lm_of(model)
     return Judge(lm, **endpoint, **made)
 

@@ -49,12 +49,12 @@ def judgment_view(judgment: Judgment) -> RenderableType:
             head.append(f"   probability {judgment.probability:.2f}{_threshold(judgment.threshold)}", style="bold")
         if judgment.level is not None:
             head.append(f"   {judgment.level}", style="dim")
-        if judgment.fitted_to == "default":
-            head.append("   not fitted to your labels", style="dim")
         by_score = judgment.threshold if judgment.probability is None else None
         counted = f"{supported(judgment)}{_threshold(judgment.statement_threshold)}"
         head.append(f"\n{counted}   " if judgment.statements else "   ")
         head.append(f"score {judgment.score:.2f}{_threshold(by_score)}")
+        if judgment.fitted_to == "default":
+            head.append("   not fitted to your labels", style="dim")
     if judgment.detail:
         head.append(f" – {judgment.detail}", style="dim")
     table = Table(box=None, show_header=False, padding=(0, 1), expand=False)

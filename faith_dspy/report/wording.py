@@ -6,6 +6,8 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
+from faith_dspy.scoring.default import fitted_to
+
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment, StatementVerdict
@@ -53,7 +55,7 @@ def grounds(statement: StatementVerdict) -> str | None:
 def described(judge: Judge) -> str:
     """A judge in one line: what it was tuned on, its LMs, and the beginning of its fingerprint."""
     made = judge.manifest
-    tuned = f"{made['variant']}, tuned on {made['labels_file']}" if "variant" in made else "untuned judge"
+    tuned = f"{made['variant']}, tuned on {made['labels_file']}" if "variant" in made else fitted_to(judge.classifier)
     lms = ", then ".join(j.lm_name if j.asks_lm else "lexical features" for j in judge.chain)
     return f"{tuned} · {lms} · fingerprint {judge.fingerprint[:8]}"
 

@@ -29,17 +29,17 @@ def default_classifiers() -> dict[str, Classifier]:
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     """The default classifier for the replies of that LM, ``none`` for no LM.
 
-    None where the options ask for something else than it was fitted to: verdicts on whole answers, or a threshold on
-    the score. Such a judge is untuned.
+    None where the options ask for something else than it was fitted to: verdicts on whole answers or finer than
+    supported or not, or a threshold on the score. Such a judge is untuned.
     """
-    if lm != "none" and (config.granularity is Granularity.ANSWER or config.threshold is not None):
+    whole, finer = config.granularity is Granularity.ANSWER, config.verdicts != "binary"
+    if lm != "none" and (whole or finer or config.threshold is not None):
         return None
-    found = default_classifiers()
-    return found.get(lm, found.get("other"))
+    return default_classifiers().get(lm) or default_classifiers()["other"]
 
 
 def fitted_to(classifier: Classifier | None) -> str:
     """What a judge with that classifier was fitted to, in words."""
     if classifier is None:
-        return "untuned"
-    return "tuned" if classifier.fitted_to == "labels" else "default classifier, not fitted to your labels"
+        return "untuned judge"
+    return "tuned judge" if classifier.fitted_to == "labels" else "default judge, not fitted to your labels"

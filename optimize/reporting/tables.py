@@ -78,8 +78,9 @@ def testset_table(result: StudyResult) -> Table:
         f"Agreement with people on {tested_on(result)}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; lexical, length, "
-        f"majority: baselines without an LM, fitted on the same labels{people}. {INTERVALS}",
+        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default-judge: "
+        "fitted to other sets, to none of these labels; lexical, length, majority: baselines without an LM, fitted on "
+        f"the same labels{people}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
 

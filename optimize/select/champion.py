@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.operating_point import BALANCED
@@ -14,6 +14,7 @@ from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
     agreement,
     baseline_rows,
+    default_judge,
     held_out_folds,
     judge_agreement,
     judged_rows,
@@ -44,7 +45,7 @@ TIE = 0.01
 """Variants whose selection scores are this close count as equal; the one that costs fewer tokens is promoted."""
 MARGIN = 1.15
 """Answers of train and test may cost this many times what those of dev did."""
-_KINDS: dict[str, Kind] = {"champion": "lm", "untuned": "untuned", "lexical-baseline": "baseline"}
+_KINDS: dict[str, Kind] = {"champion": "lm", "untuned": "untuned"}
 MIN_GROUPS = 6
 """A test that the limits cut short needs at least so many groups."""
 
@@ -67,7 +68,7 @@ class Promotion(NamedTuple):
     fitted_on: list[JudgedExample]
     test: list[JudgedExample]
     tested: tuple[TestsetResult, ...]
-    """The champion, the untuned judge, then the baselines."""
+    """The champion, the untuned judge, the default judge, then the baselines."""
     comparisons: dict[str, Comparison]
     costs: tuple[CostPoint, ...]
     learning: LearningCurve
@@ -133,9 +134,12 @@ def promote(
         test, by_untuned, cut = _open_test(name, judge, untuned.judge, tested, mode, view)
         folds, notes = [_Fold(judge, known, test)], notes + cut
     test = [e for fold in folds for e in fold.held]
+    own = parts.cross_fitted or champion.result.params["optimizer"] != "none"  # replies that owe much to these labels
+    default = default_judge(*((untuned.judge, by_untuned) if own else (judge, test)))
     found = (
         _test_judge("champion", [(f.judge, f.held) for f in folds], seed),
         _test_judge("untuned", [(untuned.judge, by_untuned)], seed),
+        _test_judge("default-judge", [default], seed),
         *_test_baselines(folds, seed),
     )
     learning = LearningCurve((), "Without a test part there is no learning curve.")
@@ -229,15 +233,13 @@ def _cross_fitted(
 
 
 def _test_judge(
-    name: Literal["champion", "untuned", "lexical-baseline"],
-    folds: Sequence[tuple[Judge, Sequence[JudgedExample]]],
-    seed: int,
+    name: str, folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int
 ) -> TestsetResult:
     found = judge_agreement(folds, seed)
     assert found.answers is not None  # every answer of a testset is labelled
     return TestsetResult(
         name=name,
-        kind=_KINDS[name],
+        kind=_KINDS.get(name, "baseline"),
         agreement=found.answers,
         statements=found.statements,
         evidence=found.evidence,

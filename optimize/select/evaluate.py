@@ -16,6 +16,7 @@ from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPo
 from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure, measure_agreement
+from faith_dspy.scoring.default import default_classifier
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.scoring.score import failure, statement_features, unverified
 from faith_dspy.text.context import index_context
@@ -168,6 +169,17 @@ def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier)
 def lexical_judge(known: Iterable[LabelledExample], seed: int) -> Judge:
     """The lexical baseline fitted on ``known``: sentences judged by a classifier of lexical features alone."""
     return Judge(NO_LM, classifier=fit(scorable(without_lm(known)), "lexical", seed).classifier)
+
+
+def default_judge(judge: Judge, judged: Sequence[JudgedExample]) -> tuple[Judge, Sequence[JudgedExample]]:
+    """A judge with the default classifier, and the replies to measure it by, without another LM call.
+
+    Those of ``judge`` if it asks an LM about every sentence; else none, and lexical features alone decide.
+    """
+    classifier = default_classifier(judge.lm_name, judge.config) if judge.config.ask_about == "all" else None
+    if judge.asks_lm and classifier is not None:
+        return judge.copy(classifier=classifier, escalate_to=None), judged
+    return Judge(NO_LM), without_lm(e.example for e in judged)
 
 
 def baseline_rows(

@@ -3,7 +3,7 @@
 ``python -m tests.benchmarks.default_classifier LABELS… --replies FILE [--ask local] [--write]``
 
 ``--ask`` judges a fixed sample of the answers, sentence by sentence, and appends what the LM said to ``--replies``;
-what is there already is not asked again. ``--write`` replaces ``default_classifier.json`` and ``DEFAULT.md``.
+what is there already is not asked again. ``--write`` replaces the numbers, and the tables of ``DEFAULT.md``.
 """
 
 from __future__ import annotations
@@ -44,36 +44,13 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 FAMILIES = {"expertqa_answers": "expertqa_claims"}
 """Sources, as the labels' ``source`` says, that are one family: neither is measured by what the other taught."""
-ENOUGH = 50
-"""Answers of a family to learn from it; a smaller one is only measured."""
+ENOUGH = 20
+"""Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
 METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
-LEAST = 20
-"""Answers of a family that count in a mean."""
 WIDTH = 0.1
-"""Standard deviation of the prior on each weight; any from .05 to .2 gives the same AUROC within .004."""
+"""Standard deviation of the prior on each weight (`optimize/LOG.md`)."""
 SAMPLE, MAX_CHARACTERS = 50, 2800
 """Answers of a family that the LM is asked about, half of them faithful, and the length of their contexts."""
-
-CARD = """# The default classifier
-
-Numbers in `default_classifier.json`, fitted to public human labels: logistic regressions over six lexical features of
-each statement, and over the statements of an answer. A judge has it until it is tuned; no label of its user's is in it.
-`tests/benchmarks/default_classifier.py` fitted it and made these tables.
-
-**Fitted to** answers of BEGIN (Wizard of Wikipedia; CC BY 4.0), ExpertQA (MIT), Factcheck-GPT (Apache-2.0), MTRAG
-(Apache-2.0), RAGTruth QA (MIT), RTE-3 in French (BSD-2), SummEdits (Apache-2.0) and WiCE (annotations ODC-BY), by
-whether people call them faithful. Sets weigh alike, and in each of them faithful and unfaithful answers. None of their
-text is in this package.
-
-**Measured** on each set by a classifier that was fitted to the others only, as for a user whose data it never saw. In
-brackets 95 % intervals, from resampled contexts. Sets with fewer than 50 answers taught nothing. The features
-were chosen earlier by looking at some of these sets (`optimize/LOG.md`), so the figures may flatter a little.
-
-**What it is not.** Its probability is a chance where every other answer is faithful, not at the base rate of your
-traffic; and the threshold travels less well than the order in which it puts answers. Where single words of a summary
-were changed (SummEdits), lexical features are at chance or below. For whole answers as one statement, and with a
-threshold of your own on the score, it is not used. Labels make it better: `faith-dspy tune`.
-"""
 
 
 def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
@@ -117,6 +94,15 @@ class Default:
         )
 
 
+def for_any_lm(classifier: Classifier) -> Classifier:
+    """The same weights, for an LM whose log-odds are 0 on average."""
+    assert classifier.statement is not None
+    means = tuple(
+        0.0 if n == "lm" else m for n, m in zip(classifier.statement.names, classifier.statement.means, strict=True)
+    )
+    return classifier.model_copy(update={"statement": classifier.statement.model_copy(update={"means": means})})
+
+
 def measured(
     judged: dict[str, list[JudgedExample]], lm: str, classifiers: Mapping[str, Classifier | None]
 ) -> dict[str, JudgeAgreement]:
@@ -150,7 +136,7 @@ def kept(path: Path) -> dict[str, RawJudgment]:
 
 
 def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
-    """Agreement on answers and statements, by family, and the mean of those with at least `LEAST` answers."""
+    """Agreement on answers and statements, by family, and the mean of those with `ENOUGH` answers."""
     columns = ("set", *(f"{name} of {what}" for what in ("answers", "statements") for name in ("n", *METRICS)))
     lines = [f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     values: dict[int, list[float]] = {}
@@ -158,7 +144,7 @@ def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
         cells = [family]
         for level in (a.answers, a.statements):
             found = [getattr(level, metric) for metric in METRICS.values()] if level else []
-            for i, e in enumerate(found if a.answers.n >= LEAST else [], len(cells) + 1):
+            for i, e in enumerate(found if a.answers.n >= ENOUGH else [], len(cells) + 1):
                 values.setdefault(i, []).append(e.value)
             cells += [str(level.n), *map(estimate, found)] if level else ["–"] * 3
         lines.append(f"| {' | '.join(cells)} |")
@@ -189,11 +175,25 @@ def main() -> None:
     lexical = Default(judged, CLASSIFIER_FEATURES)
     found = measured(judged, "none", {f: lexical.fit(f) for f in judged})
     tables = [table("Lexical features alone, no LM", found)]
+    fitted = {"none": lexical.fit()}
+    if given.replies:
+        said = kept(given.replies)
+        asked = {f: [JudgedExample(e, said[e.id], None) for e in rows if e.id in said] for f, rows in examples.items()}
+        unasked = {f: without_lm(e.example for e in rows) for f, rows in asked.items()}
+        both = Default(asked, ["lm", *CLASSIFIER_FEATURES])
+        fitted |= {"local": both.fit(), "other": for_any_lm(both.fit())}
+        tables += [
+            table("A sample of them: the embedded LM alone", measured(asked, "openai/kept", dict.fromkeys(asked))),
+            table("The same: lexical features alone", measured(unasked, "none", {f: lexical.fit(f) for f in asked})),
+            table("The same: both", measured(asked, "openai/kept", {f: both.fit(f) for f in asked})),
+        ]
     print(*tables, sep="\n", flush=True)
     if given.write:
-        (HOME / "DEFAULT.md").write_text("\n".join([CARD, *tables]), encoding="utf-8")
-        found = {"none": lexical.fit().model_dump(mode="json")}
-        (HOME / FILE).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        card = HOME / "DEFAULT.md"
+        prose = card.read_text(encoding="utf-8").partition("\n## ")[0]
+        card.write_text("\n".join([prose, *tables]), encoding="utf-8")
+        shipped = {name: classifier.model_dump(mode="json") for name, classifier in fitted.items()}
+        (HOME / FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

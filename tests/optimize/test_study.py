@@ -114,7 +114,7 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, ch
     result = studied(tmp_path, server, "sentence", "sentence-few-shot")
     baselines = ["lexical-baseline", "length-baseline", "majority-baseline"]
     assert [v.name for v in result.variants] == [*baselines, "answer", "sentence", "sentence-few-shot"]
-    assert [t.name for t in result.test] == ["champion", "untuned", *baselines]
+    assert [t.name for t in result.test] == ["champion", "untuned", "default-judge", *baselines]
     assert result.tested("majority-baseline").agreement.balanced_accuracy.value == 0.5
     assert all(t.agreement.n == 12 for t in result.test)
     judge = load_judge(tmp_path / "judge", api_base=server.base)

@@ -26,13 +26,26 @@ def test_no_lm_is_needed():
     assert "not fitted to your labels" in repr(judge)
 
 
-@pytest.mark.parametrize("options", [{"granularity": "answer"}, {"threshold": 0.5}])
+@pytest.mark.parametrize("options", [{"granularity": "answer"}, {"verdicts": "graded"}, {"threshold": 0.5}])
 def test_options_it_was_not_fitted_to(options):
-    """A judge of whole answers, or with a threshold on the score, is untuned; so is one that is told so."""
+    """A judge of whole answers, with finer verdicts or a threshold on the score, is untuned; so is one that is told
+    so."""
     assert Judge("openai/tiny", **options).classifier is None
     assert Judge("openai/tiny", classifier=None).classifier is None
     assert "untuned" in repr(Judge("openai/tiny", classifier=None))
     assert Judge("none").copy(config=JudgeConfig.make(granularity="answer")).classifier is not None
+
+
+def test_both_count(chat_server):
+    """Of two statements the LM says the same of, the one with more novelty is less probable; of two with the same
+    novelty, the one the LM doubts."""
+    sure, doubted = "The kettle is red.", "It boils within three minutes."
+    server = chat_server(yes={sure: 0.9, doubted: 0.1, INVENTED: 0.9})
+    judge = Judge("openai/tiny", api_base=server.base, api_key="k")
+    found = [judge(context=CONTEXT, answer=text) for text in (sure, doubted, INVENTED)]
+    assert found[0].probability > max(found[1].probability, found[2].probability)
+    assert (found[0].faithful, found[2].faithful) == (True, False)
+    assert {j.fitted_to for j in found} == {"default"}
 
 
 def test_an_lm_to_escalate_to_is_like_the_first():

@@ -10,7 +10,7 @@ import pytest
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample
 from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
-from faith_dspy.optimize.classifier.logistic import platt_scaling, soft_minimum
+from faith_dspy.optimize.classifier.logistic import fit, platt_scaling, soft_minimum
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
 
 if TYPE_CHECKING:
@@ -154,6 +154,14 @@ def test_soft_minimum_by_hand() -> None:
     value, share = soft_minimum(np.array([0.0, math.log(3), 5.0]), np.array([0, 0, 1]))
     assert value == pytest.approx([math.log(1.5), 5.0])
     assert share == pytest.approx([0.75, 0.25, 1.0])
+
+
+def test_a_label_that_weighs_twice_counts_as_two() -> None:
+    """Weights of 2 give the fit of the same label given twice, at equal scales."""
+    x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.0, 1.0, 0.0, 1.0])
+    weighted = fit(x, y, [1], 0.5, weights=np.array([2.0, 2.0, 2.0, 2.0]))
+    repeated = fit(np.vstack([x, x]), np.concatenate([y, y]), [1], 0.5)
+    assert weighted.weights == pytest.approx(repeated.weights, abs=1e-3)
 
 
 def test_platt_scaling_finds_the_shift() -> None:
