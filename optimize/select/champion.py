@@ -232,9 +232,7 @@ def _cross_fitted(
     return folds, [by_id[e.example.id] for fold in folds for e in fold.held]
 
 
-def _test_judge(
-    name: str, folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int
-) -> TestsetResult:
+def _test_judge(name: str, folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int) -> TestsetResult:
     found = judge_agreement(folds, seed)
     assert found.answers is not None  # every answer of a testset is labelled
     return TestsetResult(
