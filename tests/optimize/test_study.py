@@ -197,7 +197,7 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, chat_server):
     assert result.variant("sentence-few-shot").status == "skipped"
     assert result.split["used"] == {"train": 0, "dev": 12, "test": 0}
     ids = [sorted(r.id for r in t.predictions) for t in result.test]
-    assert ids == [sorted(f"{i}-0" for i in range(12))] * 5
+    assert ids == [sorted(f"{i}-0" for i in range(12))] * 6
     assert len({tuple(r.id for r in t.predictions) for t in result.test}) == 1
     assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
     assert result.learning_curve == ()
