@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -349,22 +350,23 @@ def wait_for(server: Any, n: int) -> None:
     raise AssertionError(f"only {len(server.requests)} requests came")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     """A study killed in the middle goes on where it was: no request but those cut off is made twice."""
-    server = chat_server(says=knowing)
+    server, kills = chat_server(says=knowing), int(os.environ.get("KILLS", "1"))
     server.delay = 0.05
     labels(tmp_path / "l.jsonl")
-    first = tune(tmp_path, server)
-    wait_for(server, 30)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    for _ in range(kills):
+        killed, before = tune(tmp_path, server), len(server.requests)
+        wait_for(server, before + random.randint(1, 60 // kills))
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
     server.delay = 0.0
     second = tune(tmp_path, server)
     _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
     bodies = [json.dumps(r["messages"]) for r in server.requests if "Statement:" in r["messages"][-1]["content"]]
-    assert len(bodies) - len(set(bodies)) <= 8  # those in flight when it was killed: one a thread
+    assert len(bodies) - len(set(bodies)) <= 8 * kills  # those in flight when it was killed: one a thread
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
 
 
