@@ -65,8 +65,10 @@ class Judge:
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
-        if lm is None:
-            raise ConfigError("lm is None; expected 'local', a model string such as openai/gpt-4o-mini, or a dspy.LM.")
+        if lm is None or lm == "":
+            raise ConfigError(
+                f"lm is {lm!r}; expected 'local', a model string such as openai/gpt-4o-mini, or a dspy.LM."
+            )
         self.config = config or JudgeConfig.make(**options)
         self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
         default = default_classifier(self.lm_name, self.config)
@@ -77,7 +79,9 @@ class Judge:
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:
             if given is None or given.statement is None or "lm" in given.statement.names:
-                raise ConfigError(f"lm={NO_LM!r} needs a classifier of lexical features alone; the default one is.")
+                raise ConfigError(
+                    f"lm={NO_LM!r} needs a classifier without the LM's probability. Leave classifier= out."
+                )
             if self.config.granularity is Granularity.STATEMENT:
                 raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
@@ -99,9 +103,10 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        from faith_dspy.lm import MeteredLM, make_lm
+        from faith_dspy.lm import MeteredLM, make_lm, need_address
 
         if isinstance(self._given, str):
+            need_address(self.manifest.get("lm"), self._given, self._endpoint["api_base"])
             return make_lm(self._given, **self._endpoint)
         times = {name: self._endpoint[name] for name in ("timeout", "max_wait") if self._endpoint[name] is not None}
         lm = MeteredLM.adopt(self._given)

@@ -186,6 +186,10 @@ def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> 
             report = stress(promotion.judge, parts.dev, seed=options.seed, advance=advance)
     except FaithDspyError as exc:
         return None, (f"the stress run on dev was not finished: {str(exc).rstrip('.')}.",)
+    if report.flip_rate is not None:
+        view.say(
+            f"{promotion.name}: {report.flip_rate:.0%} of its verdicts on dev flip; allowed: {options.max_flips:.0%}"
+        )
     return report.flip_rate, tuple(report.flipped(options.max_flips))
 
 

@@ -14,7 +14,7 @@ from chat_server import ChatServer
 from chromium import browser as browser
 
 # Replies of other runs are not ours: a port comes back, and with it what another endpoint said there.
-if "DSPY_CACHEDIR" not in os.environ:
+if "DSPY_CACHEDIR" not in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="faith_dspy-")
     atexit.register(shutil.rmtree, os.environ["DSPY_CACHEDIR"], ignore_errors=True)
 

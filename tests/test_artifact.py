@@ -314,7 +314,7 @@ def test_nothing_is_no_judge_and_no_lm(exported):
         load_judge(None)
     with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
         Judge(None)
-    with pytest.raises(ConfigError, match="Got the model ''"):
+    with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
 
 

@@ -22,7 +22,7 @@ from faith_dspy.cli.options import (
     print_json,
     say,
 )
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, LMUnavailableError
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -152,6 +152,8 @@ def judge(
     except BrokenPipeError:
         drop_stdout()  # whoever reads has enough
         return
+    except LMUnavailableError as exc:
+        raise LMUnavailableError(f"{exc} What was judged is kept: run the same command again to continue.") from None
     try:
         if html:
             write_html(tally.shown.values(), html, total=tally.rows, judge=described(the_judge))

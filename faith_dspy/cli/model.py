@@ -9,7 +9,7 @@ import typer
 from faith_dspy.cli.options import SETTINGS, Json, print_json
 
 app = typer.Typer(
-    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, serve it, check it."
+    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, serve it, say where it is."
 )
 
 

@@ -40,7 +40,9 @@ Labels = Annotated[
 LM = Annotated[
     str | None,
     typer.Option(
-        "--lm", help="'local' (the embedded model), 'local:FILE.gguf', or any LiteLLM model, e.g. openai/gpt-4o-mini."
+        "--lm",
+        help="'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' "
+        "to judge by lexical features alone.",
     ),
 ]
 APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]

@@ -85,6 +85,10 @@ class Faithfulness:
         llm: Any = None,
     ) -> None:
         whole = EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC
+        if verdict_scores:  # what we call not supported is its No Evidence
+            verdict_scores = {str(getattr(k, "value", k)).lower(): v for k, v in verdict_scores.items()}
+            if "no_evidence" in verdict_scores:
+                verdict_scores = {"not_supported": verdict_scores["no_evidence"], **verdict_scores}
         own: dict[str, Any] = {"verdict_scores": verdict_scores, "strict_mode": strict_mode or None}
         own |= {"threshold": threshold, "granularity": "answer" if whole else None}
         self.judge = judge_of("axion", llm, **{k: v for k, v in own.items() if v is not None})

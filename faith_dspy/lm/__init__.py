@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.endpoint import LMIdentity, identity, preflight
+    from faith_dspy.lm.endpoint import LMIdentity, identity, need_address, preflight
     from faith_dspy.lm.make import make_lm
     from faith_dspy.lm.meter import Limits, Meter, metered
     from faith_dspy.lm.metered_lm import MeteredLM
 
-__all__ = ["LMIdentity", "Limits", "Meter", "MeteredLM", "identity", "make_lm", "metered", "preflight"]
+__all__ = ["LMIdentity", "Limits", "Meter", "MeteredLM", "identity", "make_lm", "metered", "need_address", "preflight"]
 
 # Resolved on first use: importing dspy takes half a second.
 _HOME = {
@@ -21,6 +21,7 @@ _HOME = {
     "identity": "endpoint",
     "make_lm": "make",
     "metered": "meter",
+    "need_address": "endpoint",
     "preflight": "endpoint",
 }
 

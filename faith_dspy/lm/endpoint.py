@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from faith_dspy.errors import ConfigError, LMUnavailableError, did_you_mean, redact
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from faith_dspy.lm.metered_lm import MeteredLM
 
 _TIMEOUT = 10.0
@@ -44,6 +46,16 @@ def identity(lm: Any) -> LMIdentity:
     return LMIdentity(
         name=str(lm.model), sha256=getattr(endpoint, "sha256", None), api_base_hash=getattr(endpoint, "salt", None)
     )
+
+
+def need_address(tuned: Mapping[str, Any] | None, model: str, api_base: str | None) -> None:
+    """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
+    given = api_base or os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL")
+    if tuned and tuned.get("api_base_hash") and tuned.get("model") == model and not given:
+        raise ConfigError(
+            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
+            "nowhere else: give it with api_base=, on the command line --api-base."
+        )
 
 
 def shown_base(api_base: str) -> str:

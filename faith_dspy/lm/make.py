@@ -63,6 +63,10 @@ def make_lm(
         if api_base or api_key:
             raise ConfigError(f"{model!r} is served in this process: it takes no api_base and no api_key.")
         return _local(model, num_ctx=num_ctx, cache=cache, **kwargs)
+    if model == "none":
+        raise ConfigError(
+            "'none' is no LM: a judge takes it, which then judges by lexical features; here one is needed."
+        )
     if not model or model.endswith("/"):
         raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
     return _remote(model, api_base=api_base, api_key=api_key, num_ctx=num_ctx, cache=cache, **kwargs)

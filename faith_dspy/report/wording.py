@@ -48,7 +48,7 @@ def grounds(statement: StatementVerdict) -> str | None:
         return None
     words = f"not in the context: {', '.join(statement.missing)}" if statement.missing else ""
     if statement.is_supported:
-        return f"supported in other words; {words}"
+        return f"supported in other words; {words}" if words else None
     return words or "the context has its words, but does not say this with them"
 
 

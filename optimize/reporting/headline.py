@@ -116,13 +116,14 @@ def _next(m: Measured) -> str:
         more = m.agreement.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1)
         return f"label {roughly(max(1, round(more)))} more answers: it is not shown to be better than chance."
     if untuned is None:
-        return "tune it: faith-dspy tune LABELS.jsonl"
+        return "tune it on labels of your own: faith-dspy tune LABELS.jsonl"
     if untuned.verdict == "worse":
         return "keep the untuned judge; label more answers to tune on."
     if untuned.verdict != "better":
         n = untuned.more_labels
         label = f"label {roughly(n)} more answers to test on; until then " if n else ""
-        return f"{label}keep {m.cheapest or m.keep}."
+        cheaper = f"tune with --prefer cheapest, which exports {m.cheapest}"
+        return f"{label}{cheaper if m.cheapest else f'keep {m.keep}'}."
     if m.cheapest:
-        return f"keep the cheaper one, {m.cheapest}, which agrees nearly as well: tune with --prefer cheapest."
+        return f"tune with --prefer cheapest: {m.cheapest} costs less and agrees nearly as well."
     return f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"

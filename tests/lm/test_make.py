@@ -9,6 +9,7 @@ import traceback
 import dspy
 import pytest
 
+from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm import LMIdentity, identity, make_lm, preflight
 
@@ -260,3 +261,22 @@ def test_importing_the_package_is_light():
     """`import faith_dspy.lm` loads neither dspy nor an HTTP client."""
     code = "import sys, faith_dspy.lm; print([m for m in ('dspy', 'httpx', 'xllamacpp', 'rich') if m in sys.modules])"
     assert python(code).stdout.strip() == "[]"
+
+
+def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, monkeypatch):
+    """An export holds no address; loaded without one it asks nobody, and says what to give."""
+    server = chat_server()
+    tuned = Judge("openai/tiny", api_base=server.base, classifier=None)
+    assert tuned(context=["A b."], answer="A b.").faithful
+    tuned.save(tmp_path / "judge")
+    with pytest.raises(ConfigError, match=r"tuned on openai/tiny at an address of your own.*--api-base"):
+        load_judge(tmp_path / "judge").preflight()
+    assert load_judge(tmp_path / "judge", api_base=server.base)(context=["A b."], answer="A b.").faithful
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    assert load_judge(tmp_path / "judge").lm.model == "openai/tiny"
+
+
+def test_none_is_no_lm():
+    """What a judge takes for lexical features alone is refused where an LM is needed."""
+    with pytest.raises(ConfigError, match="'none' is no LM"):
+        make_lm("none")

@@ -51,8 +51,8 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
             "label about 130 more answers to test on; until then keep the untuned judge.",
         ),
         ({"comparisons": {"untuned": compared("not shown better", 0.0)}}, "Next: keep the untuned judge."),
-        ({"cheapest": "lexical features alone"}, "keep the cheaper one, lexical features alone"),
-        ({"comparisons": {}}, "tune it: faith-dspy tune"),
+        ({"cheapest": "lexical features alone"}, "tune with --prefer cheapest: lexical features alone costs less"),
+        ({"comparisons": {}}, "tune it on labels of your own: faith-dspy tune"),
         ({"seen": True}, "measure it on other labels"),
         ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label answers of both kinds"),
         ({"agreement": agreement(right(8))}, "do not use it"),
@@ -77,6 +77,9 @@ def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
     """The cheapest way to judge is the next step where another was exported."""
     good, bad = right(18), right(8)
     cheap = point("lexical features alone", cheapest=True)
-    assert "keep the cheaper one, lexical features alone" in of_study(study(good, bad, costs=(cheap,))).notes[2]
+    assert (
+        "tune with --prefer cheapest: lexical features alone costs less"
+        in of_study(study(good, bad, costs=(cheap,))).notes[2]
+    )
     exported = cheap.model_copy(update={"exported": True})
     assert "use it" in of_study(study(good, bad, costs=(exported,))).notes[2]
