@@ -13,6 +13,7 @@ import pytest
 from chat_server import ChatServer
 from chromium import browser as browser
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it
 # Replies of other runs are not ours: a port comes back, and with it what another endpoint said there.
 if "DSPY_CACHEDIR" not in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="faith_dspy-")
