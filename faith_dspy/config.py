@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
@@ -49,6 +49,33 @@ class Granularity(StrEnum):
     """Sentences as written; getting them takes no LM call."""
     ANSWER = "answer"
     """The whole answer, one verdict."""
+
+
+class JudgeOptions(TypedDict, total=False):
+    """The options of `JudgeConfig` as keywords, for editors and type checkers."""
+
+    granularity: Granularity | Literal["statement", "sentence", "answer"]
+    verification: Literal["each", "joint"]
+    verdicts: Literal["binary", "graded", "five_level"]
+    instruction: str
+    reasoning: Literal["none", "after", "before"]
+    ask_about: Literal["all", "weakest"]
+    focus: int | None
+    confidence: Literal["auto", "probability", "samples", "none"]
+    samples: int
+    strictness: Literal["strict", "lenient"]
+    criteria: str
+    system_prompt: str
+    cite: bool
+    quote: bool
+    strict_mode: bool
+    verdict_scores: Mapping[Verdict, float] | Mapping[str, float]
+    threshold: float | None
+    review_range: tuple[float, float]
+    unjudged: Literal["unscored", "review"]
+    no_statements: float | None
+    abstention: float | None
+    max_statements: int
 
 
 class JudgeConfig(BaseModel):

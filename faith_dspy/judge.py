@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from faith_dspy.config import Granularity, JudgeConfig
+from faith_dspy.config import Granularity, JudgeConfig, JudgeOptions
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
 from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, list_inputs
 from faith_dspy.io.labels import read_labels
@@ -61,7 +61,7 @@ class Judge:
         escalate_to: Any = None,
         timeout: float | None = None,
         max_wait: float | None = None,
-        **options: Any,
+        **options: Unpack[JudgeOptions],
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -31,4 +32,7 @@ def ui(
     say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    raise typer.Exit(subprocess.call([sys.executable, *command, "--workers", "1"], env=settings | dict(os.environ)))
+    code = 0
+    with suppress(KeyboardInterrupt):
+        code = subprocess.call([sys.executable, *command, "--workers", "1"], env=settings | dict(os.environ))
+    raise typer.Exit(code)
