@@ -110,17 +110,17 @@ def test_what_does_not_become_a_label(own_store: Path) -> None:
     for who, trace_id, value in (
         ("ann", split, True),
         ("bob", split, False),
-        ("ann", unknown, "grounded"),
+        ("ann", unknown, "plausible"),
         ("ann", bare, True),
         ("ann", told, False),
     ):
         _say(trace_id, who, value)
     found = labels_of(_traces())
     assert [r["id"] for r in found.rows] == [told]
-    assert (found.split, list(found.unreadable), found.unknown) == ([split], [bare], {"grounded": 1})
+    assert (found.split, list(found.unreadable), found.unknown) == ([split], [bare], {"plausible": 1})
     assert found.sentence.startswith("1 labelled answers; 1 left out because people are split; 1 without answer or")
-    assert "of unknown meaning: 'grounded' (1) – say it with --value" in found.sentence
-    rows = labels_of(_traces(), words=parse_words(["grounded=true"])).rows
+    assert "of unknown meaning: 'plausible' (1) – say it with --value" in found.sentence
+    rows = labels_of(_traces(), words=parse_words(["plausible=true"])).rows
     assert {r["id"]: r["faithful"] for r in rows} == {unknown: True, told: False}
 
 
