@@ -252,6 +252,9 @@ def command(tmp_path):
         words = [sys.executable, "-m", "faith_dspy", "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
+        how.setdefault(
+            "preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        )  # a background job ignores it
         started.append(subprocess.Popen(words, cwd=tmp_path, env=env, **how))
         return started[-1]
 

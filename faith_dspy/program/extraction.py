@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Sentence
     from faith_dspy.text.context import IndexedContext
 
+_NAMED = ("novel_name_count", "novel_number_count")
 MAX_MISSING_WORDS = 1 / 3
 """Share of a sentence's content words that its statements may leave out."""
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
@@ -77,9 +78,9 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
     So a statement may have no name, number or negation that answer and question lack. Other new words may stand in
     place of the sentence's own, as synonyms do: no more of them than words of the sentence are left out, and no more
-    than two thirds of the statement. A sentence whose statements leave out more than a third of its content words,
-    those that are replaced aside, stands as written. It is skipped only if the LM writes "none" after its number, and
-    only if it holds no number and no name.
+    than two thirds of the statement. A sentence whose statements leave out more than a third of its content words
+    stands as written; words that are replaced count only if a name or a number is left out. It is skipped only if the
+    LM writes "none" after its number, and only if it holds no number and no name.
     """
     by_number: dict[int, list[str]] = {}
     alone = [_indexed([p.text]) for p in carrying]
@@ -111,12 +112,14 @@ def _faithful(candidates: Sequence[str], sentence: str, known: IndexedContext) -
     for text in candidates:
         compared = Comparison(text, known)
         new = len(compared.novel)
-        named = lexical_features(text, (), indexed=known, names=["novel_name_count", "novel_number_count"])
+        named = lexical_features(text, (), indexed=known, names=_NAMED)
         negates = not negated and any(t.negates for t in compared.tokens)
         if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not negates and not any(named.values()):
             texts.append(text)
             replaced += new
     missing, words = _left_out(sentence, texts)
+    if any(lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED).values()):
+        replaced = 0  # no synonym stands for a name or a number that is left out
     return texts if len(missing) - replaced <= MAX_MISSING_WORDS * words else []
 
 

@@ -21,7 +21,7 @@ FILE = "default_classifier.json"
 
 @cache
 def default_classifiers() -> dict[str, Classifier]:
-    """By LM: ``none`` (lexical features alone), ``local`` (the embedded model), ``other`` (any other)."""
+    """By LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
     text = files("faith_dspy.scoring").joinpath(FILE).read_text(encoding="utf-8")
     return {name: Classifier.model_validate(numbers) for name, numbers in json.loads(text).items()}
 
@@ -29,13 +29,13 @@ def default_classifiers() -> dict[str, Classifier]:
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     """The default classifier for the replies of that LM, ``none`` for no LM.
 
-    None where the options ask for something else than it was fitted to: verdicts on whole answers or finer than
-    supported or not, or a threshold on the score. Such a judge is untuned.
+    None for an LM it was not fitted to, and where the options ask for something else: verdicts on whole answers or
+    finer than supported or not, or a threshold on the score. Such a judge is untuned.
     """
     whole, finer = config.granularity is Granularity.ANSWER, config.verdicts != "binary"
     if lm != "none" and (whole or finer or config.threshold is not None):
         return None
-    return default_classifiers().get(lm) or default_classifiers()["other"]
+    return default_classifiers().get(lm)
 
 
 def fitted_to(classifier: Classifier | None) -> str:

@@ -94,15 +94,6 @@ class Default:
         )
 
 
-def for_any_lm(classifier: Classifier) -> Classifier:
-    """The same weights, for an LM whose log-odds are 0 on average."""
-    assert classifier.statement is not None
-    means = tuple(
-        0.0 if n == "lm" else m for n, m in zip(classifier.statement.names, classifier.statement.means, strict=True)
-    )
-    return classifier.model_copy(update={"statement": classifier.statement.model_copy(update={"means": means})})
-
-
 def measured(
     judged: dict[str, list[JudgedExample]], lm: str, classifiers: Mapping[str, Classifier | None]
 ) -> dict[str, JudgeAgreement]:
@@ -181,7 +172,7 @@ def main() -> None:
         asked = {f: [JudgedExample(e, said[e.id], None) for e in rows if e.id in said] for f, rows in examples.items()}
         unasked = {f: without_lm(e.example for e in rows) for f, rows in asked.items()}
         both = Default(asked, ["lm", *CLASSIFIER_FEATURES])
-        fitted |= {"local": both.fit(), "other": for_any_lm(both.fit())}
+        fitted |= {"local": both.fit()}
         tables += [
             table("A sample of them: the embedded LM alone", measured(asked, "openai/kept", dict.fromkeys(asked))),
             table("The same: lexical features alone", measured(unasked, "none", {f: lexical.fit(f) for f in asked})),

@@ -338,6 +338,7 @@ def tune(tmp_path: Path, server: Any, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--variants", "sentence", "--budget", "quick", *more],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in the background
     )  # fmt: skip
 
 
@@ -366,7 +367,8 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
     bodies = [json.dumps(r["messages"]) for r in server.requests if "Statement:" in r["messages"][-1]["content"]]
-    assert len(bodies) - len(set(bodies)) <= 8 * kills  # those in flight when it was killed: one a thread
+    # one a thread was in flight when it was killed, and as many replies at most were on their way to the cache
+    assert len(bodies) - len(set(bodies)) <= 16 * kills
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
 
 

@@ -199,6 +199,13 @@ def test_forms_of_a_reply(reply):
     assert found.stand_ins == 0
 
 
+def test_a_name_left_out_is_not_replaced():
+    """New words stand for words, not for a name or a number: a sentence that loses one stands as written."""
+    parts = carrying("Alice was born in Rome and died in Paris in 1990.")
+    found = assign_statements(["1. Alice was born in Rome.", "1. Alice was educated at school."], parts)
+    assert (texts(found.statements), found.stand_ins) == ([(0, parts[0].text)], 1)
+
+
 def test_synonyms():
     """New words in place of the sentence's own are synonyms: the statement is kept. New words beside them are facts.
 

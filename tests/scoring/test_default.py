@@ -36,12 +36,19 @@ def test_options_it_was_not_fitted_to(options):
     assert Judge("none").copy(config=JudgeConfig.make(granularity="answer")).classifier is not None
 
 
+def test_another_lm_has_none():
+    """It was fitted to the embedded model's replies; what another LM says is reported as it is."""
+    assert Judge("openai/tiny").classifier is None
+    assert Judge("local").classifier == default_classifiers()["local"]
+
+
 def test_both_count(chat_server):
     """Of two statements the LM says the same of, the one with more novelty is less probable; of two with the same
     novelty, the one the LM doubts."""
     sure, doubted = "The kettle is red.", "It boils within three minutes."
     server = chat_server(yes={sure: 0.9, doubted: 0.1, INVENTED: 0.9})
-    judge = Judge("openai/tiny", api_base=server.base, api_key="k")
+    classifier = default_classifiers()["local"]
+    judge = Judge("openai/tiny", api_base=server.base, api_key="k", classifier=classifier)
     found = [judge(context=CONTEXT, answer=text) for text in (sure, doubted, INVENTED)]
     assert found[0].probability > max(found[1].probability, found[2].probability)
     assert (found[0].faithful, found[2].faithful) == (True, False)
@@ -51,9 +58,9 @@ def test_both_count(chat_server):
 def test_an_lm_to_escalate_to_is_like_the_first():
     """An LM that is escalated to gets the default classifier where the first judge has one, and none where it has
     none."""
-    default = default_classifier("openai/big", JudgeConfig())
-    assert Judge("none", escalate_to="openai/big").escalate_to.classifier == default
-    assert Judge("openai/tiny", classifier=None, escalate_to="openai/big").escalate_to.classifier is None
+    default = default_classifier("local", JudgeConfig())
+    assert Judge("none", escalate_to="local").escalate_to.classifier == default is not None
+    assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None
 
 
 def test_saved_and_loaded(tmp_path):
