@@ -53,7 +53,9 @@ def answer(case):
 
 def judge(lm, case, **options):
     """Its judgment, by a new judge each time."""
-    return Judge(lm, classifier=None, **options)(question=case["question"], context=case["context"], answer=answer(case))
+    return Judge(lm, classifier=None, **options)(
+        question=case["question"], context=case["context"], answer=answer(case)
+    )
 
 
 @pytest.fixture(scope="module")
