@@ -74,7 +74,7 @@ class Judge:
         default = default_classifier(self.lm_name, self.config)
         self.classifier = given = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
-        """What an export says of its making; empty for a judge that none was tuned for."""
+        """What an export says of its making; empty for a judge that was not loaded from one."""
         times: dict[str, Any] = {"timeout": timeout, "max_wait": max_wait}
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:

@@ -35,7 +35,7 @@ class LLMBasedFaithfulness:
         judgment = self.judge(**asked(datum))
         reasons = [s.reason or s.error for s in judgment.statements]
         found: bool | float | None = judgment.faithful
-        reasoning = (reasons and reasons[0]) or explain(judgment)
+        reasoning = explain(judgment) if judgment.unscored else (reasons and reasons[0]) or explain(judgment)
         if self.classify_by_statement and judgment.unscored is None:
             found = judgment.score
             entries = [

@@ -24,20 +24,23 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ragas": {"granularity": "statement", "reasoning": "after"},
 }
 """Options that make a judge behave as each system does unless told otherwise."""
-_PROVIDERS = (
-    *(
-        ("bedrock", "bedrock"),
-        ("azure", "azure"),
-        ("ollama", "ollama_chat"),
-        ("litellm", ""),
-        ("anthropic", "anthropic"),
-    ),
-    *(("gemini", "gemini"), ("genai", "gemini"), ("mistral", "mistral"), ("openai", "openai")),
-)
+_PROVIDERS = {
+    "bedrock": "bedrock",
+    "azure": "azure",
+    "ollama": "ollama_chat",
+    "litellm": "",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "genai": "gemini",
+    "mistral": "mistral",
+    "openai": "openai",
+}
 """Words in the name of a client's class or module, and LiteLLM's provider for it; the first that fits counts."""
 _PREFIXES = {
     r"(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
-    **{r"gpt|o\d|chatgpt": "openai", "claude": "anthropic", "gemini": "gemini"},
+    r"gpt|o\d|chatgpt": "openai",
+    "claude": "anthropic",
+    "gemini": "gemini",
 }
 """How a model's bare name begins, and LiteLLM's provider for it."""
 
@@ -90,7 +93,7 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
             type(model).__name__,
         )
         return "local", {}
-    provider = next((p for word, p in _PROVIDERS if word in kinds), "")
+    provider = next((p for word, p in _PROVIDERS.items() if word in kinds), "")
     endpoint = {"api_base": first("base_url", "openai_api_base", "host"), "api_key": first("api_key")}
     return (name if "/" in name or not provider else f"{provider}/{name}"), endpoint
 

@@ -5,7 +5,7 @@
         assert_faithful(shop.answer("How long may I return a lamp?", context), context)
 
 The judge is the fixture ``faithfulness_judge``: by default the one that ``--faithfulness-judge`` or the setting
-``faithfulness_judge`` names (a folder or models:/…), else the embedded model, untuned. Override it in conftest.py for
+``faithfulness_judge`` names (a folder or models:/…), else ``Judge("local")``. Override it in conftest.py for
 any other.
 """
 

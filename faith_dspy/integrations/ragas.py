@@ -86,7 +86,7 @@ class Faithfulness(SingleTurnMetric):
             {
                 "sentence_index": s.sentence_index,
                 "statement": s.text,
-                "reason": s.reason,
+                "reason": s.reason or s.error,
                 "verdict": int(bool(s.is_supported)),
             }
             for s in judgment.statements

@@ -24,8 +24,8 @@ def download_judge(uri: str) -> Path:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
     except Exception as exc:
         raise ArtifactError(
-            without_secrets(f"{uri}: MLflow cannot give it ({exc}). It was asked of {store!r}; ")
-            + "set MLFLOW_TRACKING_URI if it is elsewhere."
+            without_secrets(f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). ")
+            + "If the judge is in another store, set MLFLOW_TRACKING_URI."
         ) from exc
     found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
     if found is None:

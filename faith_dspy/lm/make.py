@@ -24,7 +24,7 @@ def is_local(model: str) -> bool:
 
 
 def portable(model: str) -> str:
-    """The model string without an absolute path: of ``local:/home/me/model.gguf`` the file's name is kept."""
+    """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
 
 

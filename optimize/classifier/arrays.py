@@ -87,23 +87,15 @@ class ClassifierData:
         mine = np.isin(self.owner, examples)
         return mine & ~np.isnan(self.labels) if source == "statements" else mine
 
-    def fit_statements(
-        self,
-        examples: Ints,
-        source: Source,
-        width: float,
-        *,
-        weights: Floats | None = None,
-        prior: Sequence[float] | None = None,
-    ) -> Fit:
-        """A statement classifier fitted on these examples, not yet calibrated. ``weights``, of answers' labels, and
-        ``prior``: as in `fit`."""
+    def fit_statements(self, examples: Ints, source: Source, width: float, *, weights: Floats | None = None) -> Fit:
+        """A statement classifier fitted on these examples, not yet calibrated. ``weights``, of answers' labels: as in
+        `fit`."""
         rows = self.rows(examples, source)
         if source == "statements":
-            return fit(self.x[rows], self.labels[rows], self.prior_directions, width, prior=prior)
+            return fit(self.x[rows], self.labels[rows], self.prior_directions, width)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
         chosen = None if weights is None else weights[owners]
-        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags, weights=chosen, prior=prior)
+        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags, weights=chosen)
 
     @property
     def prior_directions(self) -> list[float]:
