@@ -60,6 +60,14 @@ def test_an_answer_without_a_score(model):
     assert found["LLM_based_faithfulness_reasoning"].startswith("unscored (abstained)")
 
 
+def test_a_statement_that_could_not_be_judged(replies, dspy_lm):
+    """No share, and as reasoning why, not what was said of another statement."""
+    metric = LLMBasedFaithfulness(dspy_lm(replies({HAMLET: "Yes", BORN: "Perhaps"})), classify_by_statement=True)
+    found = metric.calculate(**DATUM)
+    assert found["LLM_based_faithfulness"] is None
+    assert found["LLM_based_faithfulness_reasoning"].startswith("unscored (parse_failed): 1 of 2 statements")
+
+
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

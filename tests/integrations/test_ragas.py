@@ -108,6 +108,15 @@ def test_reason(recorded):
     assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
 
 
+def test_a_statement_that_could_not_be_judged(replies, dspy_lm):
+    """NaN, and in the traces a reason for that statement, too."""
+    known = {"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "Perhaps"}
+    result = Faithfulness(llm=dspy_lm(replies(known))).score(**ROW)
+    assert math.isnan(result.value)
+    first, second = result.traces["output"]["statements"]
+    assert (first["reason"], bool(second["reason"])) == ("So it is.", True)
+
+
 def test_statements_of_each_sentence(judge_at):
     """Sentences first, so that the answer's words are kept; then statements without pronouns, under their sentence.
 
