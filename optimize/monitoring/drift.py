@@ -38,7 +38,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AnchorVerdict(_Frozen):
+class LabelledVerdict(_Frozen):
     """The judge's verdict on one labelled answer."""
 
     id: str
@@ -118,7 +118,7 @@ class DriftReport(_Frozen):
     """What was paid for judging the labelled answers."""
     replayed: Usage = Usage()
     """Replies taken from the cache, not in `usage`."""
-    verdicts: tuple[AnchorVerdict, ...]
+    verdicts: tuple[LabelledVerdict, ...]
     """Ordered by id."""
     prevalence: Prevalence | None = None
     """Share of faithful answers among the unlabelled ones."""
@@ -194,7 +194,7 @@ def drift_report(
     agreement = measure_agreement(labelled, judgments, seed=seed)
     verdicts = sorted(
         (
-            AnchorVerdict(
+            LabelledVerdict(
                 id=e.id,
                 group=e.group_key,
                 label=e.label,
@@ -243,7 +243,9 @@ def _below_minimum(agreement: Agreement | None, minimum: float | None) -> list[s
     return [below] if accuracy.value < minimum else []
 
 
-def _change(verdicts: Sequence[AnchorVerdict], old: DriftReport, since: Literal["last", "first"], seed: int) -> Change:
+def _change(
+    verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"], seed: int
+) -> Change:
     now, then = (Side([v.predicted for v in side], [v.score for v in side]) for side in (verdicts, old.verdicts))
     here, there = ([s for s in side.scores if s is not None] for side in (now, then))
     test = need("scipy.stats", "Measuring drift").ks_2samp(here, there) if here and there else None
@@ -258,7 +260,7 @@ def _change(verdicts: Sequence[AnchorVerdict], old: DriftReport, since: Literal[
     )
 
 
-def _flips(now: Sequence[AnchorVerdict], before: Sequence[AnchorVerdict]) -> tuple[Flip, ...]:
+def _flips(now: Sequence[LabelledVerdict], before: Sequence[LabelledVerdict]) -> tuple[Flip, ...]:
     flips = (
         Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=n.answer)
         for n, b in zip(now, before, strict=True)

@@ -93,11 +93,11 @@ class DriftRun:
 def _metrics(report: DriftReport) -> dict[str, float | None]:
     scores = [v.score for v in report.verdicts if v.score is not None]
     return {
-        **result_metrics("anchor", report.agreement),
-        "anchor/mean_score": sum(scores) / len(scores) if scores else None,
+        **result_metrics("labelled", report.agreement),
+        "labelled/mean_score": sum(scores) / len(scores) if scores else None,
         "alarms": len(report.alarms),
         "flips": len(report.flips) if report.changes else None,
         "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
         **usage_metrics("cost", report.usage + report.replayed, len(report.verdicts)),
-        **{f"shift/anchor_since_{c.since}": c.distance for c in report.changes},
+        **{f"shift/labelled_since_{c.since}": c.distance for c in report.changes},
     }

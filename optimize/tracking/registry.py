@@ -86,9 +86,12 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
 def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promotion:
     """Whether a study's champion replaces the present one, whose study is ``present`` (None: unknown).
 
-    If both were tested on the same answers, a champion shown better replaces the present one, and one shown worse does
-    not. In every other case it must be shown better than its own untuned judge.
+    One that was only cross-fitted replaces none that was tested, or may have been. If both were tested on the same
+    answers, a champion shown better replaces the present one, and one shown worse does not. In every other case it must
+    be shown better than its own untuned judge.
     """
+    if result.split.get("cross_fitted") and not (present and present.split.get("cross_fitted")):
+        return Promotion(False, "it was only cross-fitted, for want of labels, and replaces none that was tested")
     context = "; the present champion was not tested on the same answers"
     if present is not None and (c := compare_champions(result, present)):
         facts = f"the present champion on the same {c.n} test answers ({points(c.balanced_accuracy)} points)"

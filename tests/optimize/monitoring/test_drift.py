@@ -101,7 +101,7 @@ def test_reports_are_kept_in_one_run(own_store: Path) -> None:
     store = connect()
 
     def run(labels_hash: str = "5ab1") -> DriftRun:
-        return DriftRun(store, "models:/faithfulness@champion", "anchor.jsonl", labels_hash)
+        return DriftRun(store, "models:/faithfulness@champion", "labels.jsonl", labels_hash)
 
     for scores in (GOOD, GOOD, WORSE):
         now = run()
@@ -110,7 +110,7 @@ def test_reports_are_kept_in_one_run(own_store: Path) -> None:
     assert again.run_id == now.run_id
     assert again.steps == 3
     assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier if r.agreement.answers] == [1.0, 0.75]
-    history = store.client.get_metric_history(now.run_id, "anchor/balanced_accuracy")
+    history = store.client.get_metric_history(now.run_id, "labelled/balanced_accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 1.0), (2, 0.75)]
     flips = Path(store.client.download_artifacts(now.run_id, "flips.csv")).read_text().splitlines()
     assert flips[1] == "Answer 0.,faithful,faithful,unfaithful,a00"
@@ -129,7 +129,7 @@ def test_a_report_of_another_version(own_store: Path) -> None:
         DriftRun(store, "a", "b", "c")
 
 
-ANCHOR = [
+LABELS = [
     {"id": f"{word}{i}", "context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}.",
      "faithful": word == "blue"}
     for word in ("blue", "red")
@@ -139,11 +139,11 @@ ANCHOR = [
 
 def test_a_judge_is_measured_in_python(chat_server: Any) -> None:
     """`measure_drift` asks the LM anew each time, and reports that the judge behind the same name has changed."""
-    examples = [parse_example(row) for row in ANCHOR]
-    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in ANCHOR})
+    examples = [parse_example(row) for row in LABELS]
+    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in LABELS})
     judge = Judge("openai/tiny", granularity="sentence", api_base=server.base)
     first = measure_drift(judge, examples)
-    server.says = server._yes({str(r["answer"]): 0.1 for r in ANCHOR})
+    server.says = server._yes({str(r["answer"]): 0.1 for r in LABELS})
     later = measure_drift(judge, examples, earlier=[first])
     assert first.agreement.answers is not None
     assert first.agreement.answers.balanced_accuracy.value == 1
@@ -156,12 +156,12 @@ def test_agree_on_a_schedule(
     own_store: Path, chat_server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`agree --track` asks the LM anew, exits 1 with the reason when it has become worse, and lists the flips."""
-    Path("anchor.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ANCHOR))
-    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in ANCHOR})
+    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in LABELS))
+    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in LABELS})
 
     def agree(*more: str) -> tuple[int, Any, str]:
         at = ("--lm", "openai/tiny", "--api-base", server.base, "--track", "--json")
-        monkeypatch.setattr(sys, "argv", ["faith-dspy", "agree", "anchor.jsonl", *at, *more])
+        monkeypatch.setattr(sys, "argv", ["faith-dspy", "agree", "labels.jsonl", *at, *more])
         code = 0
         try:
             main()
@@ -172,7 +172,7 @@ def test_agree_on_a_schedule(
 
     code, found, _ = agree("--min", "0.9")
     assert (code, found["drift"]["step"], found["alarms"]) == (0, 0, [])
-    server.says = server._yes({str(r["answer"]): 0.1 for r in ANCHOR})  # the LM behind the name has changed
+    server.says = server._yes({str(r["answer"]): 0.1 for r in LABELS})  # the LM behind the name has changed
     code, found, err = agree("--max-drift", "1")
     assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
     assert len(found["drift"]["flips"]) == 12

@@ -44,6 +44,16 @@ def test_who_takes_the_alias(champion: Any, untuned: Any, present: Any, promoted
     assert found.reason.startswith(reason)
 
 
+@pytest.mark.parametrize(("present", "promoted"), [(False, False), (None, False), (True, True)])
+def test_one_without_a_test_replaces_none_that_was_tested(present: bool | None, promoted: bool) -> None:
+    """A champion that was only cross-fitted takes the alias from its like alone, not from one nobody knows (None)."""
+    cross_fitted, tested = {"split": {"cross_fitted": True}}, {"split": {"cross_fitted": False}}
+    there = None if present is None else study(WRONG, **(cross_fitted if present else tested))
+    found = decide_promotion(study(RIGHT, WRONG, **cross_fitted), there)
+    assert found.promoted is promoted
+    assert found.reason.startswith("it is better than the present" if promoted else "it was only cross-fitted, for")
+
+
 @pytest.fixture
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Registers studies in a store that is not the process's own: (sentence, aliases)."""
