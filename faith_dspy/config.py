@@ -89,7 +89,7 @@ class JudgeConfig(BaseModel):
     the endpoint holds replies to a schema. Statements that a joint reply leaves out or garbles are asked one by one."""
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
-    from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the level is the score."""
+    from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the LM's level is the score."""
     instruction: str = Field(
         default_factory=lambda data: "supported" if data.get("verdicts", "binary") == "binary" else data["verdicts"]
     )

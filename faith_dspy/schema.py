@@ -167,7 +167,8 @@ class Judgment(_Frozen):
     fitted_to: Literal["labels", "default"] | None = None
     """What `probability` was fitted to: the user's ``labels``, or other sets' (``default``). None without one."""
     level: str | None = None
-    """The one of the five levels, Not At All … Completely Yes, nearest to the probability, else to the score."""
+    """Not At All, Not Generally, Neutral/Mixed, Generally Yes or Completely Yes: where the probability (else the score)
+    lies on a scale whose middle is the threshold. From Neutral/Mixed up the answer is `faithful`, below it is not."""
     needs_review: bool | None = None
     """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
     is unjudged (option `unjudged`); None if neither is known."""

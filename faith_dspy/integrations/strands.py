@@ -73,11 +73,13 @@ class FaithfulnessEvaluator(Evaluator):
             if judgment.unscored is Unscored.NO_CONTEXT:
                 reason += "; nobody stated anything before it, and no tool was used"
             return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason)
-        score = LEVELS.index(judgment.level) / (len(LEVELS) - 1)
-        passed = bool(judgment.faithful)
-        if self.threshold is not None or judgment.probability is None:
-            passed = score >= (0.5 if self.threshold is None else self.threshold)
-        return EvaluationOutput(score=score, test_pass=passed, label=judgment.level, reason=reason)
+        if self.threshold is None and judgment.probability is not None:  # a tuned judge has its own
+            label, passed = judgment.level, bool(judgment.faithful)
+        else:
+            value = judgment.score if judgment.probability is None else judgment.probability
+            label = LEVELS[round(4 * (value or 0.0))]
+            passed = LEVELS.index(label) / 4 >= (0.5 if self.threshold is None else self.threshold)
+        return EvaluationOutput(score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason)
 
 
 def _asked(case: Any) -> dict[str, Any]:

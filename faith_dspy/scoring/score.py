@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from faith_dspy.text.context import IndexedContext
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
-"""Five-level labels, evenly spaced over [0, 1]."""
+"""Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
 _WORTH = 0.5
 """An answer that asserts nothing passes with this score, if the user's policy gives it one."""
 
@@ -136,7 +136,7 @@ def score_answer(
         threshold=threshold,
         statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
         fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
-        level=level(value if probability is None else probability),
+        level=level(value if probability is None else probability, threshold, passes and reason is None),
         needs_review=undecided or close,
         statements=statements,
         sentences=raw_judgment.sentences,
@@ -192,9 +192,15 @@ def _verdict(raw_verdict: RawVerdict, confidence: float | None, classifier: Clas
     return Verdict.NOT_SUPPORTED if raw_verdict.verdict.is_supported else raw_verdict.verdict
 
 
-def level(value: float) -> str:
-    """The nearest of the five levels."""
-    return LEVELS[round(value * 4)]
+def level(value: float, threshold: float | None, faithful: bool) -> str:
+    """The nearest of the five levels on a scale whose middle is the threshold: from Neutral/Mixed up it is faithful.
+
+    No threshold: every statement had to be fully supported, which is the top of the scale.
+    """
+    top = 1.0 if threshold is None else threshold
+    if faithful:
+        return LEVELS[2 + round(2 * (value - top) / (1 - top)) if top < 1 else 4]
+    return LEVELS[min(1, round(2 * value / top)) if top > 0 else 0]
 
 
 def unscored(
@@ -234,7 +240,7 @@ def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudg
         score=worth,
         faithful=worth >= _WORTH,
         threshold=_WORTH,
-        level=level(worth),
+        level=level(worth, _WORTH, worth >= _WORTH),
         detail=f"{reason.value}: scored {worth:g} by policy",
         sentences=raw_judgment.sentences,
         usage=raw_judgment.paid,

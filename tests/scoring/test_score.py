@@ -10,7 +10,7 @@ from faith_dspy.config import WEIGHTS
 from faith_dspy.errors import ConfigError
 from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.scoring.score import judgment_without_lm, score, score_answer
+from faith_dspy.scoring.score import LEVELS, judgment_without_lm, level, score, score_answer
 
 FULL, PART, NONE, CONTRA = (
     Verdict.FULLY_SUPPORTED,
@@ -209,8 +209,34 @@ def test_head_decides_verdicts_and_pass_mark():
     assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
     assert found.probability == pytest.approx(0.6225, abs=1e-4)
     assert found.faithful is True
-    assert found.level == "Neutral/Mixed"  # .6225 · 4 = 2.49
+    assert found.level == "Neutral/Mixed"  # (.6225 - .6) / .4 · 2 = .11
     assert found.ranking == found.probability
+
+
+@pytest.mark.parametrize(
+    ("threshold", "levels"),
+    [
+        (0.5, {0.1: 0, 0.2: 1, 0.45: 1, 0.5: 2, 0.7: 3, 0.9: 4}),
+        (0.8, {0.1: 0, 0.3: 1, 0.79: 1, 0.8: 2, 0.9: 3, 1.0: 4}),
+        (0.2, {0.04: 0, 0.19: 1, 0.2: 2, 0.5: 3, 0.9: 4}),
+        (0.0, {0.0: 2, 1.0: 4}),
+        (1.0, {0.2: 0, 0.9: 1, 1.0: 4}),
+        (None, {0.0: 0, 0.75: 1, 1.0: 4}),  # every statement has to be supported
+    ],
+)
+def test_level_never_contradicts_the_pass(threshold, levels):
+    """The threshold is the scale's middle: the upper three levels pass, the lower two do not, and none falls as the
+    value rises."""
+    top = 1.0 if threshold is None else threshold
+    assert {v: LEVELS.index(level(v, threshold, v >= top)) for v in levels} == levels
+    many = [(v >= top, LEVELS.index(level(v, threshold, v >= top))) for v in (i / 100 for i in range(101))]
+    assert all((place >= 2) is passes for passes, place in many)
+    assert many == sorted(many)
+
+
+def test_level_of_an_answer_with_an_unjudged_statement():
+    """What is not faithful because the LM failed reads so, wherever its score lies."""
+    assert level(0.9, 0.6, faithful=False) == "Not Generally"
 
 
 def test_too_close_to_call_goes_to_a_person():
