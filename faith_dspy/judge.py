@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from faith_dspy.config import Granularity, JudgeConfig, JudgeOptions
+from faith_dspy.config import JudgeConfig, JudgeOptions
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
 from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, list_inputs
 from faith_dspy.io.labels import read_labels
@@ -72,18 +72,24 @@ class Judge:
         self.config = config or JudgeConfig.make(**options)
         self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
         default = default_classifier(self.lm_name, self.config)
-        self.classifier = given = default if classifier == "default" else classifier
+        self.classifier = fitted = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
         times: dict[str, Any] = {"timeout": timeout, "max_wait": max_wait}
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:
-            if given is None or given.statement is None or "lm" in given.statement.names:
+            given, usual = self.config.program_options, JudgeConfig().program_options
+            if odd := [f"{k}={v!r}" for k, v in given.items() if v != usual[k]]:
                 raise ConfigError(
-                    f"lm={NO_LM!r} needs a classifier without the LM's probability. Leave classifier= out."
+                    f"lm={NO_LM!r} tells supported sentences from others, by lexical features; {odd[0]} takes an LM. "
+                    "Leave out the option, or name an LM."
                 )
-            if self.config.granularity is Granularity.STATEMENT:
-                raise ConfigError(f"lm={NO_LM!r} cannot take statements from an answer; set granularity='sentence'.")
+            if self._default and self.config.threshold is not None:
+                raise ConfigError(f"lm={NO_LM!r} decides by its default classifier's threshold; leave out threshold=.")
+            if fitted is None or fitted.statement is None or "lm" in fitted.statement.names:
+                raise ConfigError(
+                    f"lm={NO_LM!r} needs a classifier without the LM's probability. Leave out classifier= (--untuned)."
+                )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
             escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **times)
         self.escalate_to: Judge | None = escalate_to

@@ -117,14 +117,20 @@ def test_escalate_to_in_both_forms():
 
 
 def test_a_judge_without_an_lm_needs_a_lexical_classifier():
-    """Without one, with one that reads an LM, or with statements that only an LM can take: an error that says so."""
+    """Without one, with one that reads an LM, or with an option that only an LM can follow: an error that says so."""
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none", classifier=None)
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
-    with pytest.raises(ConfigError, match="granularity='sentence'"):
-        Judge("none", classifier=WORDS, granularity="statement")
+    for option in ({"granularity": "statement"}, {"verdicts": "graded"}, {"reasoning": "after"}, {"quote": True}):
+        with pytest.raises(ConfigError, match=f"{next(iter(option))}=.* takes an LM. Leave out the option"):
+            Judge("none", classifier=WORDS, **option)
+    with pytest.raises(ConfigError, match="granularity='answer' takes an LM"):
+        Judge("none", granularity="answer", verdicts="five_level")
+    with pytest.raises(ConfigError, match="leave out threshold="):
+        Judge("none", threshold=0.9)
+    assert Judge("none", classifier=WORDS, threshold=0.9, no_statements=1.0).config.threshold == 0.9
 
 
 @pytest.mark.parametrize("review_range", [(0.8, 0.2), (-0.1, 0.5), (0.5, 1.1)])

@@ -33,7 +33,7 @@ def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     finer than supported or not, or a threshold on the score. Such a judge is untuned.
     """
     whole, finer = config.granularity is Granularity.ANSWER, config.verdicts != "binary"
-    if lm != "none" and (whole or finer or config.threshold is not None):
+    if whole or finer or config.threshold is not None:
         return None
     return default_classifiers().get(lm)
 

@@ -4,6 +4,7 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import ConfigError
 from faith_dspy.scoring.classifier import aggregates, direction
 from faith_dspy.scoring.default import default_classifier, default_classifiers
 
@@ -29,11 +30,12 @@ def test_no_lm_is_needed():
 @pytest.mark.parametrize("options", [{"granularity": "answer"}, {"verdicts": "graded"}, {"threshold": 0.5}])
 def test_options_it_was_not_fitted_to(options):
     """A judge of whole answers, with finer verdicts or a threshold on the score, is untuned; so is one that is told
-    so."""
+    so. Without an LM it is refused."""
     assert Judge("openai/tiny", **options).classifier is None
     assert Judge("openai/tiny", classifier=None).classifier is None
     assert "untuned" in repr(Judge("openai/tiny", classifier=None))
-    assert Judge("none").copy(config=JudgeConfig.make(granularity="answer")).classifier is not None
+    with pytest.raises(ConfigError, match=r"takes an LM|leave out threshold="):
+        Judge("none", **options)
 
 
 def test_another_lm_has_none():
