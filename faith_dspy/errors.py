@@ -91,6 +91,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def counted(n: int, thing: str) -> str:
+    """``1 reply``, ``1,200 replies``."""
+    plural = f"{thing[:-1]}ies" if thing.endswith("ly") else f"{thing}s"
+    return f"{n:,} {thing if n == 1 else plural}"
+
+
 def in_short(error: Exception) -> str:
     """An error's message: ours in full, others as type and first line, since more may hold whole prompts."""
     if isinstance(error, FaithDspyError):

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import FaithDspyError, InputError, fault
+from faith_dspy.errors import FaithDspyError, InputError, counted, fault
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
 from faith_dspy.io.inputs import given
 from faith_dspy.io.names import fields_of
@@ -71,9 +71,9 @@ class Tally:
             f"{self.rows:,} judged: {self.scored:,} scored, {self.rows - self.scored:,} unscored"
             + (f" ({reasons})" if reasons else ""),
             *([f"{self.resumed:,} of them by an earlier run"] if self.resumed else []),
-            f"{u.calls:,} calls, {u.prompt_tokens:,} prompt tokens ({u.cached_tokens:,} cached), "
-            f"{u.output_tokens:,} completion tokens",
-            *([f"{self.replayed.calls:,} replies from the cache"] if self.replayed.calls else []),
+            f"{counted(u.calls, 'call')}, {counted(u.prompt_tokens, 'prompt token')} ({u.cached_tokens:,} cached), "
+            f"{counted(u.output_tokens, 'completion token')}",
+            *([f"{counted(self.replayed.calls, 'reply')} from the cache"] if self.replayed.calls else []),
             f"{self.seconds:.1f} s",
         ]
         return " · ".join(parts)

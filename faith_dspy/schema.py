@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from faith_dspy.errors import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -226,7 +228,7 @@ class Judgment(_Frozen):
             return f"Judgment(unscored: {self.unscored.value})"
         chance = "" if self.probability is None else f", probability={self.probability:.2f}"
         told = f"{'' if self.faithful else 'not '}faithful, score={self.score:.2f}{chance}"
-        return f"Judgment({told}, {self.supported} of {len(self.statements)} statements supported)"
+        return f"Judgment({told}, {self.supported} of {counted(len(self.statements), 'statement')} supported)"
 
     __str__ = __repr__
 

@@ -28,6 +28,7 @@ from faith_dspy.cli.options import (
     print_tables,
     say,
 )
+from faith_dspy.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,7 @@ def agree(
     from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
     from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
     from faith_dspy.optimize.reporting.headline import of_judge
-    from faith_dspy.report.agreement import agreement_tables, counted, disagreements, disagreements_table
+    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
     from faith_dspy.report.html import write_html
     from faith_dspy.report.tables import Table
     from faith_dspy.report.wording import described
@@ -157,8 +158,8 @@ def agree(
         tables.append(Table("Unscored", notes=tuple(f"{n} {reason}" for reason, n in unscored.most_common())))
     if seen:
         warning = (
-            f"{seen} of the {len(examples)} answers were in the study that tuned this judge: this is not its agreement "
-            "with people."
+            f"{seen} of {counted(len(examples), 'answer')} had a part in the study that tuned this judge: this is not "
+            "its agreement with people."
         )
         tables.append(Table("Warning", notes=(warning,)))
     if details:
@@ -176,7 +177,7 @@ def agree(
         print_tables(tables)
     if html is not None:
         records = [{"id": e.id, **_record(e), "faithful": e.label} for e, _ in wrong]
-        title = f"{counted(wrong)} with {labels.name}, worst first"
+        title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
         write_html(zip(records, (j for _, j in wrong), strict=True), html, title=title, judge=who)
     if run is not None:
         run.log(report)

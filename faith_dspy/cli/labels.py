@@ -17,7 +17,7 @@ from faith_dspy.cli.options import (
     print_tables,
     say,
 )
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -137,4 +137,5 @@ def push(
 
     examples = read_labels(labels, require_label=False)
     made, added = run(connect(tracking_uri, experiment), examples, name)
-    typer.echo(f"{made} of {len(examples)} answers are new traces; {added} assessments added.", err=True)
+    found = f"{counted(made, 'new trace')} of {counted(len(examples), 'answer')}"
+    typer.echo(f"{found}; {counted(added, 'assessment')} added.", err=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.io.names import fields_of, value_of
+from faith_dspy.report.wording import supported
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -113,8 +114,7 @@ def explain(judgment: Judgment) -> str:
     """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
-    supported = sum(bool(s.is_supported) for s in judgment.statements)
-    lines = [f"{supported} of {len(judgment.statements)} statements supported"] if judgment.statements else []
+    lines = [supported(judgment)] if judgment.statements else []
     for s in judgment.statements:
         ids = f" {list(s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
         reason = s.reason or s.error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, LabelsError, fault
+from faith_dspy.errors import InputError, LabelsError, counted, fault
 from faith_dspy.io.names import COLUMNS, LABELS, NAMES, columns, document_of, fields_of, say_names, unused
 from faith_dspy.io.records import check_records, is_table_file, open_records
 from faith_dspy.io.tables import rows_of
@@ -130,7 +130,8 @@ def parse_example(row: Mapping[str, Any], *, where: str = "record", lenient: boo
         for i, statement in enumerate(example.statements):
             if bad := [c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)]:
                 raise InputError(
-                    f"statements[{i}] names chunk {bad[0]}, but the context has {len(context)} chunks, counted from 0"
+                    f"statements[{i}] names chunk {bad[0]}, counted from 0, but the context has "
+                    f"{counted(len(context), 'chunk')}"
                 )
         return example
     except InputError as exc:

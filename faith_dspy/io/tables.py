@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
-from faith_dspy.errors import InputError, in_short, need
+from faith_dspy.errors import InputError, counted, in_short, need
 from faith_dspy.io.names import COLUMNS, LABELS, columns
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_csv(handle: IO[bytes], *, tab: bool = False) -> Iterator[dict[str, Any]
         header = next(reader, [])
         for cells in filter(any, reader):
             if len(cells) > len(header):
-                yield f"has {len(cells)} cells, expected {len(header)}"
+                yield f"has {counted(len(cells), 'cell')}, expected {len(header)}"
             else:
                 yield clean(dict(zip(header, cells, strict=False)))
     except csv.Error as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from faith_dspy.errors import counted
 from faith_dspy.report.numbers import NONE, each, estimate, number
 from faith_dspy.report.tables import Table, table_of
 from faith_dspy.report.wording import signed
@@ -66,7 +67,7 @@ def agreement_tables(
         f"{each(whole.computed_tokens, answers)} prompt tokens that were not cached, "
         f"{each(whole.output_tokens, answers)} completion tokens, {each(whole.seconds, answers)} seconds."
     )
-    again = f"{replayed.calls} of {whole.calls} calls were taken from the cache: no seconds, and not paid again."
+    again = f"{replayed.calls:,} of {counted(whole.calls, 'call')} from the cache: no seconds, and not paid again."
     notes = (cost, *([again] if replayed.calls else []))
     return [*tables, Table("Cost of an answer", notes=notes, caption=signed(judge))]
 
@@ -85,11 +86,6 @@ def _sure(judgment: Judgment) -> float:
     return 0.0 if judgment.ranking is None else abs(judgment.ranking - threshold)
 
 
-def counted(found: Sequence[object]) -> str:
-    """How many disagreements, in words."""
-    return f"{len(found)} disagreement{'s' * (len(found) != 1)}"
-
-
 def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10) -> Table:
     """The worst of them, in a line or two each."""
     columns = {
@@ -100,7 +96,9 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
     }
     more = f", the {most} worst" if len(found) > most else ""
     caption = "People’s label; the judge’s probability that the answer is faithful. It says the opposite."
-    return table_of(f"{counted(found)}{more}", columns, found[:most], caption=caption if found else "")
+    return table_of(
+        f"{counted(len(found), 'disagreement')}{more}", columns, found[:most], caption=caption if found else ""
+    )
 
 
 def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:

@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from faith_dspy.errors import counted
 from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, supported
 
 if TYPE_CHECKING:
@@ -83,14 +84,12 @@ def _threshold(value: float | None) -> str:
 
 def _cost(judgment: Judgment) -> str:
     u, again = judgment.usage, judgment.replayed.calls
-    replayed = [f"{again} repl{'ies' if again != 1 else 'y'} from the cache"] if again else []
+    replayed = [f"{counted(again, 'reply')} from the cache"] if again else []
     if not u.calls:
         return " · ".join(["no LM calls", *replayed])
-    calls, tokens = (
-        f"{u.calls} call{'s' * (u.calls != 1)}",
-        f"{u.prompt_tokens} prompt tokens ({u.cached_tokens} cached)",
-    )
-    return " · ".join([calls, f"{tokens}, {u.output_tokens} completion tokens", f"{u.seconds:.1f} s", *replayed])
+    read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
+    tokens = f"{read} ({u.cached_tokens:,} cached), {written}"
+    return " · ".join([counted(u.calls, "call"), tokens, f"{u.seconds:.1f} s", *replayed])
 
 
 def render(judgment: Judgment) -> str:

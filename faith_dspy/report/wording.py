@@ -6,6 +6,7 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
+from faith_dspy.errors import counted
 from faith_dspy.scoring.default import fitted_to
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ WORDING = {
 def supported(judgment: Judgment) -> str:
     """What the score counts: ``1 of 2 statements supported``; nothing without statements."""
     n = len(judgment.statements)
-    return f"{judgment.supported} of {n} statement{'s' * (n != 1)} supported" if n else ""
+    return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
 
 
 def grounds(statement: StatementVerdict) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from faith_dspy.errors import counted
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.text.context import index_context
 from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
@@ -122,7 +123,7 @@ def score_answer(
     detail, undecided, reason = None, False, failure(raw_judgment)
     if reason is not None:
         errors = [v.error for v in verdicts if v.verdict is None]
-        detail = f"{len(errors)} of {len(verdicts)} statements could not be judged; the first: {errors[0]}"
+        detail = f"{len(errors)} of {counted(len(verdicts), 'statement')} could not be judged; the first: {errors[0]}"
         undecided = outcome(Verdict.FULLY_SUPPORTED)[-1]
         if len(errors) == len(verdicts) or (undecided and config.unjudged == "unscored"):
             nothing = unscored(reason, detail, raw_judgment, statements)
@@ -225,7 +226,7 @@ def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConf
     if declines(answer):
         return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     if len(raw.sentences) > config.max_statements:
-        why = f"the answer has {len(raw.sentences)} sentences, max_statements is {config.max_statements}"
+        why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_statements is {config.max_statements}"
         return unscored(Unscored.TOO_LONG, why, raw)
     return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from faith_dspy.errors import ConfigError, InputError
+from faith_dspy.errors import ConfigError, InputError, counted
 from faith_dspy.optimize.results import ThresholdChoice
 from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
@@ -111,7 +111,7 @@ def threshold_for(
         if wanted > n:
             needed = math.ceil(wanted_recall / (1 - wanted_recall) - 1e-9)
             notes.append(
-                f"Recall {wanted_recall:g} cannot be guaranteed with {n} labelled unfaithful answers: "
+                f"Recall {wanted_recall:g} cannot be guaranteed with {counted(n, 'labelled unfaithful answer')}: "
                 f"it takes {needed}."
             )
         t = _threshold_that_stops(min(wanted, n), p, y)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.words import rating, vote
 
@@ -41,7 +41,7 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     @property
     def sentence(self) -> str:
         """What was imported and what was left out."""
-        text = f"{len(self.rows)} labelled answers"
+        text = counted(len(self.rows), "labelled answer")
         if self.split:
             text += f"; {len(self.split)} left out because people are split"
         if self.unreadable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import name_of, read_labels
 from faith_dspy.optimize.data.sources import check_leakage
 from faith_dspy.optimize.data.splits import PARTS, Splits, split, split_train_dev
@@ -47,8 +47,8 @@ class Parts(NamedTuple):
     def sentence(self) -> str:
         """The line a study begins with."""
         text = "Labels: " + " · ".join(
-            f"{name} {len(part)} answers ({sum(bool(e.label) for e in part)} faithful, "
-            f"{len({e.context_key for e in part})} contexts)"
+            f"{name} {counted(len(part), 'answer')} ({sum(bool(e.label) for e in part)} faithful, "
+            f"{counted(len({e.context_key for e in part}), 'context')})"
             for name, part in self.used.items()
             if part
         )

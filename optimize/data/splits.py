@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import InputError, need
+from faith_dspy.errors import InputError, counted, need
 from faith_dspy.optimize.data.sources import check_leakage, group_ids
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
     if not set(PARTS) <= {e.split for e in labelled}:
         return _split_by_group(examples, seed, SHARES)
     if odd := [e for e in labelled if e.split not in PARTS]:
-        got = f"{len(odd)} examples beside fixed train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
+        got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
         raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by group")
     train, dev, test = (tuple(e for e in labelled if e.split == p) for p in PARTS)
     check_leakage(train, dev)
@@ -74,7 +74,7 @@ def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict
     groups = group_ids(labelled)
     y = np.array([bool(e.label) for e in labelled], dtype=bool)
     n_groups, n_good, n_bad = len(set(groups)), int(y.sum()), int((~y).sum())
-    got = f"got {n_groups} groups with {n_good} faithful and {n_bad} unfaithful examples"
+    got = f"got {counted(n_groups, 'group')}, {n_good} faithful and {counted(n_bad, 'unfaithful example')}"
     per_class = [len({g for g, label in zip(groups, y, strict=True) if label == want}) for want in (True, False)]
     if len(y) < MIN_LABELS or min(per_class) < MIN_GROUPS_PER_CLASS:
         raise InputError(

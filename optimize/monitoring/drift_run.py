@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import FaithDspyError, counted
 from faith_dspy.optimize.monitoring.drift import DriftReport
 from faith_dspy.optimize.monitoring.tables import drift_tables, flips_table
 from faith_dspy.optimize.tracking.metrics import result_metrics, usage_metrics
@@ -84,7 +84,9 @@ class DriftRun:
         """The report in Markdown, alarms first."""
         a = report.agreement.answers
         assert a is not None  # else there is no report
-        found = f"Balanced accuracy {estimate(a.balanced_accuracy)} on {a.n} answers, {a.coverage:.0%} scored."
+        found = (
+            f"Balanced accuracy {estimate(a.balanced_accuracy)} on {counted(a.n, 'answer')}, {a.coverage:.0%} scored."
+        )
         alarms = Table("Alarms", notes=report.alarms or ("None.",))
         latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
         return markdown([alarms, latest, *drift_tables(report)], level=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.errors import counted
 from faith_dspy.optimize.reporting.tables import OUTCOME
 from faith_dspy.report.numbers import estimate
 from faith_dspy.report.tables import Table, table_of
@@ -24,11 +25,11 @@ def drift_tables(report: DriftReport) -> list[Table]:
         return [Table("Drift", notes=("This is the first report: there is nothing to compare it with.",))]
     wrong = sum(f.now != f.label for f in report.flips)
     version = "another version of the judge" if report.new_version else "the same judge"
-    flipped = f"{len(report.flips)} verdicts flipped, {wrong} of them to wrong or unscored; {version}."
+    flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
     tables = [Table("Drift", notes=(*(c.sentence for c in report.changes), flipped))]
     if report.flips:
         more = len(report.flips) - _MOST
-        notes = (f"{more} more are in MLflow's flips.csv, and with --json.",) if more > 0 else ()
+        notes = (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
         tables.append(flips_table(report.flips[:_MOST], notes))
     return tables
 
@@ -50,6 +51,6 @@ def traffic_table(share: Prevalence) -> Table:
     s = share.share
     sentence = (
         f"{estimate(s.powered)} of the traffic is faithful ({estimate(s.labels_only)} from the labels alone), "
-        f"estimated from {s.labelled} labels and {s.unlabelled} unlabelled answers."
+        f"estimated from {counted(s.labelled, 'label')} and {counted(s.unlabelled, 'unlabelled answer')}."
     )
     return Table("Traffic", notes=(sentence, share.sentence))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.errors import counted
 from faith_dspy.report.numbers import estimate, number
 from faith_dspy.report.tables import MARK, Table, table_of
 
@@ -23,7 +24,7 @@ def stress_tables(report: StressReport) -> list[Table]:
         "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
         f"often. {MARK.strip()}: the lowest share. In brackets 95 % intervals (Wilson)."
     )
-    tables = [table_of(f"{report.answers} answers under stress", columns, report.perturbed, caption=caption)]
+    tables = [table_of(f"{counted(report.answers, 'answer')} under stress", columns, report.perturbed, caption=caption)]
     worst = next((p for p in report.perturbed if p.name == report.worst), None)
     if worst is not None and worst.misses:
         scores = [[number(s) if s is not None else "unscored" for s in (m.before, m.after)] for m in worst.misses]

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.select.comparison import Side, compare, holm
 from faith_dspy.report.numbers import capitalised, each, estimate, number
 from faith_dspy.report.tables import Table, table_of
@@ -142,7 +142,7 @@ def _spread(studies: Sequence[StudyResult]) -> str:
 def _verdict(i: int, s: StudyResult) -> str:
     verdict, n = s.comparisons["untuned"].verdict, s.tested("champion").agreement.n
     end = "." if s.finished else "; stopped early."
-    return f"Study {i}: {s.champion}, {verdict} than the untuned judge, {n} test answers{end}"
+    return f"Study {i}: {s.champion}, {verdict} than the untuned judge, {counted(n, 'test answer')}{end}"
 
 
 def _accuracy(a: Agreement | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from faith_dspy.errors import counted
 from faith_dspy.optimize.results import TestsetResult
 from faith_dspy.report.agreement import level_tables
 from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
@@ -87,12 +88,8 @@ def testset_table(result: StudyResult) -> Table:
 
 def tested_on(result: StudyResult) -> str:
     """What agreement was measured on, in words."""
-    n = result.test[0].agreement.n
-    return (
-        f"{n} answers, cross-fitted: there is no testset"
-        if result.split.get("cross_fitted")
-        else f"{n} answers of the testset"
-    )
+    n = counted(result.test[0].agreement.n, "answer")
+    return f"{n}, cross-fitted: there is no testset" if result.split.get("cross_fitted") else f"{n} of the testset"
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
@@ -215,8 +212,9 @@ def spent(result: StudyResult) -> Table:
     u = result.usage
     kept = f" ({result.replayed} of them kept from before and not paid again)" if result.replayed else ""
     sentence = (
-        f"{result.seconds / 60:.1f} minutes: {u.calls} calls{kept}, {u.prompt_tokens} prompt tokens, {u.cached_tokens} "
-        f"of them cached, and {u.output_tokens} completion tokens."
+        f"{result.seconds / 60:.1f} minutes: {counted(u.calls, 'call')}{kept}, "
+        f"{counted(u.prompt_tokens, 'prompt token')}, {u.cached_tokens:,} of them cached, and "
+        f"{counted(u.output_tokens, 'completion token')}."
     )
     return Table("What the study spent", notes=(sentence,))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.results import Kind, PredictionRow, TestsetResult
@@ -177,15 +177,15 @@ def _affordable(
     too_few = len({e.group_key for e in tested}) < MIN_GROUPS or len({e.label for e in tested}) < 2
     if too_few and n < len(parts.test):
         raise InputError(
-            f"the limits leave {n} answers to test on, too few to say anything; one costs {price.calls:.0f} calls and "
-            f"{price.tokens:.0f} tokens. Raise the limit."
+            f"the limits leave {counted(n, 'answer')} to test on, too few to say anything; one costs "
+            f"{price.calls:.0f} calls and {price.tokens:.0f} tokens. Raise the limit."
         )
     rest = min(len(train), affords(meter, each.times(MARGIN), reserve=price.times(n * MARGIN)))
     notes: tuple[str, ...] = ()
     if n < len(parts.test) or rest < len(train):
         notes = (
-            f"The limits left {n} of {len(parts.test)} answers to test on and {rest} of {len(train)} of train for the "
-            "classifier.",
+            f"The limits left {n} of {counted(len(parts.test), 'answer')} to test on and {rest} of {len(train)} of "
+            "train for the classifier.",
         )
     return train[:rest], tested, notes
 
@@ -211,7 +211,7 @@ def _open_test(
     if len(by_untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all
         both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
         test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
-        notes = (f"A limit was reached in the test: it was cut to the {len(both)} answers judged by both.",)
+        notes = (f"A limit was reached in the test: it was cut to {counted(len(both), 'answer')} judged by both.",)
     if not test:
         raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
     return test, by_untuned, notes

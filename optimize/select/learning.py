@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.results import CurvePoint
 from faith_dspy.optimize.select.evaluate import classifier_example, fit_examples, scorable
 from faith_dspy.scoring.metrics import metric_values
@@ -148,7 +148,7 @@ def _outlook(total: int, halves: Sequence[dict[str, float]], champion: TestsetRe
     gains = 100 * (reached - np.array([d["balanced_accuracy"] for d in halves]))
     value, low, high = (float(v) for v in (gains.mean(), *np.quantile(gains, [0.025, 0.975])))
     last = f"the last doubling, from {total // 2} to {total} labels, brought {value:+.1f} points of balanced accuracy"
-    spread = f"[{low:+.1f}, {high:+.1f} over {len(halves)} draws]"
+    spread = f"[{low:+.1f}, {high:+.1f} over {counted(len(halves), 'draw')}]"
     if low <= 0:
         return f"Of the next {_NEXT} labels nothing measurable is to be expected: {last} {spread}."
     more = f"{value * doublings:+.1f} points of balanced accuracy [{low * doublings:+.1f}, {high * doublings:+.1f}]"

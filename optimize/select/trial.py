@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.judge import Judge
 from faith_dspy.lm import make_lm, metered
 from faith_dspy.optimize.compile.optimizers import PROPOSING
@@ -146,7 +146,9 @@ def _compile(
     for note in compiled.notes:
         view.say(f"{variant.name}: {note}")
     if compiled.failed:
-        view.say(f"{variant.name}: the LM failed in {compiled.failed} of {compiled.asked} calls of compiling")
+        view.say(
+            f"{variant.name}: the LM failed in {compiled.failed} of {counted(compiled.asked, 'call')} of compiling"
+        )
     found = {"seed_prompts": prompts_of(judge), "compile_usage": meter.usage, "search": compiled.search}
     return compiled.result, found
 
@@ -156,7 +158,7 @@ def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifie
     if not usable:
         why = Counter(e.unscored.unscored for e in dev if e.unscored and e.unscored.unscored)
         reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
-        raise InputError(f"none of the {len(dev)} answers of dev could be scored ({reasons}); nothing can be fitted.")
+        raise InputError(f"dev: {counted(len(dev), 'answer')}, none scored ({reasons}); nothing can be fitted.")
     try:
         return fit(usable, which, seed)
     except InputError as exc:

@@ -291,7 +291,7 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(run, judge_
     assert (found["tuned_on_these_labels"], found["answers_of_its_study"]) == (True, 2)
     out = run(*command)[1]
     assert "1 no_context" in out
-    assert "2 of the 5 answers were in the study that tuned this judge" in out
+    assert "2 of 5 answers had a part in the study that tuned this judge" in out
 
 
 @pytest.mark.parametrize(("bar", "code"), [(0.7, 0), (0.75, 0), (0.8, 1)])

@@ -101,7 +101,7 @@ def test_reason(recorded):
     context = ["Opened software is not refunded."]
     result = asyncio.run(metric.ascore(response="Opened software is refunded in full.", retrieved_contexts=context))
     assert result.value == 0.0
-    assert result.reason == "0 of 1 statements supported\nnot_supported: Opened software is refunded in full."
+    assert result.reason == "0 of 1 statement supported\nnot_supported: Opened software is refunded in full."
     nothing = metric.score(user_input="Why?", response="I don't know.", retrieved_contexts=context)
     assert math.isnan(nothing.value)
     assert nothing.reason == "unscored (abstained): the answer only declines to answer"
