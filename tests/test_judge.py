@@ -118,7 +118,7 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
         Unscored.ABSTAINED,
         None,
     ]
-    assert "it has no answer: got context, expected text under answer, response" in found[1].detail
+    assert "it has no answer: got context, expected answer, response" in found[1].detail
     assert "context is int, expected a list" in found[2].detail
     assert "record is str, expected a mapping" in found[3].detail
 

@@ -388,7 +388,7 @@ def test_standard_input_and_output(command, chat_server):
     told, said = process.communicate(json.dumps({"context": CONTEXT, "answer": answer}).encode(), timeout=300)
     assert process.returncode == 0, said
     assert json.loads(told)["answer"] == answer
-    assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 calls")
+    assert said.decode().splitlines()[-1].startswith("1 judged: 1 scored, 0 unscored · 1 call,")
 
 
 def test_a_closed_pipe_ends_quietly(command, chat_server, tmp_path):

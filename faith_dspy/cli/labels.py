@@ -83,6 +83,7 @@ def import_(
 
     check_writable(out)
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
+    say(found.unused)
     write_labels(found.rows, out)
     typer.echo(f"{out}: {found.sentence}", err=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,20 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, fault
-from faith_dspy.io.names import COLUMNS, LABELS, NAMES, columns, document_of, fields_of, say_names, unused
-from faith_dspy.io.records import check_records, is_table_file, open_records
+from faith_dspy.io.names import (
+    COLUMNS,
+    LABELS,
+    NAMES,
+    columns,
+    document_of,
+    fields_of,
+    meant,
+    missing,
+    say_names,
+    there,
+    unused,
+)
+from faith_dspy.io.records import FIRST, check_records, is_table_file, open_records
 from faith_dspy.io.tables import rows_of
 from faith_dspy.io.words import EXPECTED, truth
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
@@ -42,9 +55,9 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     name = name_of(source)
     out: list[LabelledExample] = []
     seen: dict[str, str] = {}
-    rows = 0
+    rows, first = 0, None
     for place, row in _rows(source):
-        rows += 1
+        rows, first = rows + 1, first or row
         where = f"{name}:{place}" if isinstance(place, int) else f"{name}, {place}"
         if isinstance(row, LabelledExample):
             example = row
@@ -65,7 +78,8 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     if not rows:
         raise LabelsError(f"{name}: is empty. {_FORMAT}")
     if not out:
-        raise LabelsError(f"{name}: none of its {rows} lines has a usable label. {_FORMAT}")
+        found = f"{there(first)}.{meant(first, 'faithful')}"
+        raise LabelsError(f"{name}: {counted(rows, 'line')}, none with a usable label: got {found} {_FORMAT}")
     return out
 
 
@@ -78,8 +92,7 @@ def unused_in_labels(source: Any) -> str:
     """The columns of labels that are not used, in words; nothing where all are."""
     if isinstance(source, str | PathLike):
         return check_records(Path(source), FIELDS)
-    first = next((row for _, row in _rows(source)), None)
-    return "" if first is None or isinstance(first, LabelledExample) else unused(first, FIELDS)
+    return unused([row for _, row in islice(_rows(source), FIRST) if isinstance(row, Mapping)], FIELDS)
 
 
 def _rows(source: Any) -> Iterator[tuple[int | str, Any]]:
@@ -109,13 +122,14 @@ def parse_example(row: Mapping[str, Any], *, where: str = "record", lenient: boo
     With ``lenient`` a word of unknown meaning, in a column that is only taken for the label, is no label.
     """
     try:
-        row = _labelled({k: v for k, v in row.items() if v is not None} | fields_of(row), lenient)
+        given, row = row, _labelled({k: v for k, v in row.items() if v is not None} | fields_of(row), lenient)
         context = as_chunks(row.get("context"))
         if not any(chunk.text.strip() for chunk in context):
-            raise InputError("context is empty: a labelled example needs the text the answer was judged against")
+            empty = "context is empty: a labelled example needs the text the answer was judged against"
+            raise InputError(empty if "context" in row else f"{empty}; {missing(given, 'context')}")
         answer = row.get("answer")
         if not isinstance(answer, str) or not answer.strip():
-            raise InputError(f"answer is {answer!r}, expected text")
+            raise InputError(missing(given) if answer is None else f"answer is {answer!r}, expected text")
         meta: dict[str, Any] = row["meta"] if isinstance(row.get("meta"), dict) else {}
         tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
         fields: dict[str, Any] = {
@@ -130,12 +144,12 @@ def parse_example(row: Mapping[str, Any], *, where: str = "record", lenient: boo
         for i, statement in enumerate(example.statements):
             if bad := [c for c in statement.supporting_chunk_ids or () if not 0 <= c < len(context)]:
                 raise InputError(
-                    f"statements[{i}] names chunk {bad[0]}, counted from 0, but the context has "
-                    f"{counted(len(context), 'chunk')}"
+                    f"statements[{i}] names chunk {bad[0]}, but the context has {counted(len(context), 'chunk')}, "
+                    "counted from 0"
                 )
         return example
     except InputError as exc:
-        raise LabelsError(f"{where}: {exc}. {_FORMAT}") from exc
+        raise LabelsError(f"{where}: {str(exc).rstrip('.')}. {_FORMAT}") from exc
     except ValidationError as exc:
         first = exc.errors()[0]
         raise LabelsError(f"{where}: {fault(first)} (got {repr(first.get('input'))[:200]}). {_FORMAT}") from exc
@@ -173,8 +187,8 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
     for i, item in enumerate(context):
         if isinstance(item, Chunk):
             chunks.append(item.model_copy(update={"id": i}))
-        elif isinstance(item, str):
-            chunks.append(Chunk(id=i, text=item))
+        elif item is None or isinstance(item, str):
+            chunks.append(Chunk(id=i, text=item or ""))
         elif found := document_of(item):
             chunks.append(Chunk(id=i, text=found[0], source=found[1]))
         else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id", "sample_id", "case_id", "uid"),
@@ -41,6 +41,8 @@ LABELS = {
 }
 """Names of the columns with what people said."""
 _OWN = ("answer", "context")
+_IDEAL = {"expected", "reference", "ground", "truth", "gold", "ideal"}
+"""Words in the names of columns that hold what should have been said."""
 _SOURCES = ("source", "url", "file_name", "name", "doc_uri", "id", "id_", "node_id")
 
 log = logging.getLogger(__name__)
@@ -82,35 +84,56 @@ def _spelling(name: object) -> str:
     return "".join(c for c in str(name).casefold() if c.isalnum())
 
 
-def unused(row: Mapping[str, Any], known: Iterable[str] = ()) -> str:
-    """The columns of a row that nothing is read from, in words; nothing where all are used.
+def unused(rows: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> str:
+    """The columns of these rows that hold something and from which nothing is read, in words; nothing where all are.
 
-    ``known``: further fields, which are used under these names; with them the row is one of a labels file.
+    ``known``: further fields, which are used under these names; with them the rows are those of a labels file.
     """
-    taken = {*columns(row, {**COLUMNS, **LABELS} if known else COLUMNS).values(), *known}
-    left = ", ".join(repr(column) for column in row if column not in taken)
+    names = {**COLUMNS, **LABELS} if known else COLUMNS
+    taken = {*known, *(column for row in rows for column in columns(row, names).values())}
+    held = dict.fromkeys(column for row in rows for column, value in row.items() if value is not None)
+    left = ", ".join(repr(column) for column in held if column not in taken)
     return f"Columns that are not used: {left}." if left else ""
 
 
-def missing(record: Any) -> str:
-    """What to say of a record without an answer."""
-    there = [str(k) for k, v in record.items() if v is not None] if isinstance(record, Mapping) else []
-    near = next((hint for column in there if (hint := did_you_mean(column, COLUMNS["answer"]))), "")
-    expected = ", ".join(NAMES["answer"])
-    return f"it has no answer: got {', '.join(there) or 'nothing'}, expected text under {expected}.{near}"
+def missing(record: Any, field: str = "answer") -> str:
+    """What to say of a record without that field: its empty column, or what there is, and which one may be meant."""
+    empty = _columns(tuple(record), tuple(COLUMNS.items()))[field] if isinstance(record, Mapping) else []
+    if empty:
+        return f"it has no {field}: {empty[0]!r} is empty."
+    expected = ", ".join(NAMES[field])
+    return f"it has no {field}: got {there(record)}, expected {expected}.{meant(record, field)}"
+
+
+def there(record: Any) -> str:
+    """The columns of a record, in words."""
+    given = record if isinstance(record, Mapping) else {}
+    return ", ".join(f"{name}{' (empty)' * (value is None)}" for name, value in given.items()) or "nothing"
+
+
+def meant(record: Any, field: str) -> str:
+    """The column of a record that may be meant by a field that it lacks, as a hint to be put after a message."""
+    given = record if isinstance(record, Mapping) else {}
+    names = {**COLUMNS, **LABELS}
+    taken = columns(given, names).values()
+    for column in (c for c in given if c not in taken):
+        words = "".join(c if c.isalnum() else " " for c in str(column).casefold()).split()
+        if not _IDEAL & set(words) and (set(words) & set(names[field]) or did_you_mean(str(column), names[field])):
+            return f" Did you mean {column!r}? Rename it to {field!r}."
+    return ""
+
+
+_said: set[tuple[str, str, str]] = set()
 
 
 def say_names(record: Any, where: str, names: Mapping[str, tuple[str, ...]] = COLUMNS) -> None:
     """Log, once, from which columns a record's fields are taken, where they have not our names."""
     if not isinstance(record, Mapping):
         return  # an object of a known library has no columns
-    if other := {field: name for field, name in columns(record, names).items() if field != name}:
-        _say(f"{where}: " + ", ".join(f"{field} is taken from {name!r}" for field, name in other.items()))
-
-
-@cache
-def _say(text: str) -> None:
-    log.warning(text)
+    other = {f: name for f, name in columns(record, names).items() if f != name and (where, f, name) not in _said}
+    if other:
+        _said.update((where, field, name) for field, name in other.items())
+        log.warning("%s: %s", where, ", ".join(f"{field} is taken from {name!r}" for field, name in other.items()))
 
 
 def document_of(item: Any) -> tuple[str, str | None] | None:

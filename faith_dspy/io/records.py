@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.names import columns, missing, unused
+from faith_dspy.io.names import columns, meant, missing, unused
 from faith_dspy.io.tables import broken, read_csv, read_parquet
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ STANDARD = Path("-")
 MAX_DEPTH, MAX_DIGITS = 100, 300
 """Brackets in each other, and digits of a whole number, in what `read_json` takes."""
 
-_FIRST = 20
+FIRST = 20
 """Records by which a file is known to be one of records."""
 
 
@@ -100,21 +100,25 @@ def _list(text: bytes) -> list[dict[str, Any] | str] | None:
 def check_records(source: Path, known: Iterable[str] = ()) -> str:
     """The columns of a file that are not used, in words (see `faith_dspy.io.names.unused`).
 
-    `InputError` when it is no table and no JSON lines, or has no column for the answer: that is to be known before an
-    LM is started. Nothing is known of what is no file, as a pipe can be read only once.
+    `InputError` when it is no table and no JSON lines, has no column for the answer, or misspells that of the context:
+    that is to be known before an LM is started. Nothing is known of what is no file, as a pipe can be read only once.
     """
     if source == STANDARD or not source.is_file():
         return ""
     with open_records(source) as records:
-        first = list(islice(records, _FIRST))
+        first = list(islice(records, FIRST))
     if not first:
         return ""
     good = [r.row for r in first if r.problem is None]
     if not good:
         raise broken(source, ValueError(f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}"))
-    if not any(row.get("error") or {"answer", "conversation"} & columns(row).keys() for row in good):
+    held = {name for row in good for name in columns(row)}
+    whole = "conversation" in held or any(row.get("error") for row in good)
+    if not whole and "answer" not in held:
         raise InputError(f"{source}: {missing(good[0])}")
-    return unused(good[0], known)
+    if not whole and "context" not in held and meant(good[0], "context"):
+        raise InputError(f"{source}: {missing(good[0], 'context')}")
+    return unused(good, known)
 
 
 def read_records(handle: IO[bytes]) -> Iterator[Record]:

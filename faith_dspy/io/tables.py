@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 TableT = TypeVar("TableT", bound="Table")
 ADDED = ("score", "faithful", "probability", "level", "needs_review", "unscored", "detail")
 """Fields of a judgment that are added to a table, as columns ``judge_score`` …, and ``judge_statements`` as JSON."""
+_EMPTY = {"", "nan", "NaN", "NAN", "<NA>", "NaT", "#N/A", "null", "NULL"}
+"""What pandas and spreadsheets write into a cell of CSV that holds nothing."""
 _PARTS = {"validation": "dev", "valid": "dev", "val": "dev"}
 _LISTS = {**{f: COLUMNS[f] for f in ("context", "conversation")}, "annotators": LABELS["annotators"]}
 _LISTS |= {"statements": ("statements",), "faithful": LABELS["faithful"]}
@@ -51,7 +53,7 @@ def read_csv(handle: IO[bytes], *, tab: bool = False) -> Iterator[dict[str, Any]
             if len(cells) > len(header):
                 yield f"has {counted(len(cells), 'cell')}, expected {len(header)}"
             else:
-                yield clean(dict(zip(header, cells, strict=False)))
+                yield clean({k: None if v.strip() in _EMPTY else v for k, v in zip(header, cells, strict=False)})
     except csv.Error as exc:
         raise ValueError(f"is no table: {exc}") from exc
     except UnicodeDecodeError as exc:
@@ -79,7 +81,7 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # of numpy
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [v if v == "" else _plain(v) for v in value]  # an empty chunk keeps its place
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, str | int):

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.words import rating, vote
+from faith_dspy.io.words import rating, truth, vote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +32,12 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     """Answers left out because they have no answer or no context: id, and what is wrong."""
     unknown: dict[str, int] = {}
     """Label words whose meaning is not known, and how often they were given."""
+    unlabelled: int = 0
+    """Rows left out because nobody labelled them."""
+    top: float | None = None
+    """The rating that alone means faithful, where labels are ratings."""
+    unused: str = ""
+    """The columns that nothing was read from, in words."""
 
     @property
     def n(self) -> int:
@@ -41,12 +47,18 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     @property
     def sentence(self) -> str:
         """What was imported and what was left out."""
-        text = counted(len(self.rows), "labelled answer")
+        text = (
+            f"{counted(len(self.rows), 'labelled answer')}, {sum(bool(r.get('faithful')) for r in self.rows)} faithful"
+        )
+        if self.top is not None:
+            text += f" (rated {self.top:g}, the highest rating; others with --value RATING=true)"
+        if self.unlabelled:
+            text += f"; {self.unlabelled} left out without a label"
         if self.split:
             text += f"; {len(self.split)} left out because people are split"
         if self.unreadable:
             first = next(iter(self.unreadable.values()))
-            text += f"; {len(self.unreadable)} without answer or context, the first: {first}"
+            text += f"; {len(self.unreadable)} without answer or context, the first: {first.rstrip('.')}"
         if self.unknown:
             named = ", ".join(f"{word!r} ({n})" for word, n in self.unknown.items())
             text += f"; of unknown meaning: {named} – say it with --value WORD=true or WORD=false"
@@ -71,14 +83,20 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
     return words
 
 
-def meaning(label: Any, words: Mapping[str, bool], top: float = 1.0) -> bool | None:
-    """Whether a label means faithful: by ``words``, else as `vote` reads it; None if neither knows it."""
-    return words.get(str(label).strip().casefold(), vote(label, top))
+def meaning(label: Any, words: Mapping[str, bool], top: float | None = 1.0) -> bool | None:
+    """Whether a label means faithful: by ``words``, else as `vote` reads it (`truth` where ``top`` is None); None if
+    neither knows it."""
+    return words.get(str(label).strip().casefold(), truth(label) if top is None else vote(label, top))
 
 
-def best_rating(labels: Iterable[Any]) -> float:
-    """The highest rating among labels, at least 1; only that rating means faithful."""
-    return max([1.0, *(r for label in labels if (r := rating(label)) is not None)])
+def best_rating(labels: Iterable[Any]) -> float | None:
+    """The highest rating among labels, at least 1; only that rating means faithful.
+
+    None where words stand among the ratings: then they are no scale, and only 1 and 0 mean anything.
+    """
+    ratings = [rating(label) for label in labels if label is not None and not isinstance(label, bool)]
+    best = max([1.0, *(r for r in ratings if r is not None)])
+    return None if best > 1 and None in ratings else best
 
 
 def majority(votes: Iterable[bool | None]) -> bool | None:

@@ -74,7 +74,7 @@ def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict
     groups = group_ids(labelled)
     y = np.array([bool(e.label) for e in labelled], dtype=bool)
     n_groups, n_good, n_bad = len(set(groups)), int(y.sum()), int((~y).sum())
-    got = f"got {counted(n_groups, 'group')}, {n_good} faithful and {counted(n_bad, 'unfaithful example')}"
+    got = f"got {counted(n_groups, 'group')} with {n_good} faithful and {counted(n_bad, 'unfaithful example')}"
     per_class = [len({g for g, label in zip(groups, y, strict=True) if label == want}) for want in (True, False)]
     if len(y) < MIN_LABELS or min(per_class) < MIN_GROUPS_PER_CLASS:
         raise InputError(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.names import COLUMNS, LABELS
+from faith_dspy.io.names import COLUMNS, LABELS, missing, say_names, there, unused
 from faith_dspy.io.names import columns as columns_of
 from faith_dspy.io.records import open_records
-from faith_dspy.io.tables import parsed
+from faith_dspy.io.tables import clean, parsed
 from faith_dspy.optimize.data.imported import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -57,28 +57,35 @@ def import_labels(
     """
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
-    found = []
-    for i, row in enumerate(_read_rows(path), 1):
+    found, unreadable = {}, {}
+    given, named = _read_rows(path), columns or {}
+    guessed = {f: names for f, names in FIELDS.items() if f not in named} if kind == "table" else {}
+    for i, row in enumerate(given, 1):
+        say_names(row, str(path), guessed)
         try:
-            found.append(KINDS[kind](row, columns or {}))
+            found[i] = KINDS[kind](row, named)
         except InputError as exc:
-            raise LabelsError(f"{path}, row {i}: {exc}") from exc
+            unreadable[f"row {i}"] = f"row {i}: {exc}"
     if not found:
-        raise LabelsError(f"{path}: has no rows.")
-    labels = [row.pop("faithful", None) for row in found]
-    people = [_people(row) for row in found]
+        raise LabelsError(f"{path}, {next(iter(unreadable.values()))}" if unreadable else f"{path}: has no rows.")
+    labels = [row.pop("faithful", None) for row in found.values()]
+    people = [_people(row) for row in found.values()]
     spans = [_spans(label) for label in labels]
     single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
     top = best_rating([*single, *(v for votes in people for v in votes.values())])
+    understood: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
 
     def is_faithful(label: Any) -> bool | None:
         known = meaning(label, words or {}, top)
-        unknown.update([str(label)] if known is None else [])
+        if known is None:
+            unknown[str(label)] += 1
+        else:
+            understood[f"{str(label)!r} as {str(known).lower()}"] += 1
         return known
 
-    rows, split = [], []
-    for i, (row, label, votes, marked) in enumerate(zip(found, labels, people, spans, strict=True), 1):
+    rows, split, unlabelled = [], [], 0
+    for (i, row), label, votes, marked in zip(found.items(), labels, people, spans, strict=True):
         if marked is not None:
             row |= {"faithful": not marked, "statements": _statements(str(row.get("answer", "")), marked)}
         elif label is not None:
@@ -86,13 +93,26 @@ def import_labels(
         elif votes:
             row["faithful"] = majority([is_faithful(v) for v in votes.values()])
             split += [str(row.get("id", i))] if row["faithful"] is None else []
+        else:
+            unlabelled += 1
         if row.get("faithful") is not None:
             parse_example(row, where=f"{path}, row {i}")  # raises, and says what is wrong with it
             rows.append(row)
     if unknown:
         named = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
-        raise LabelsError(f"{path}: labels of unknown meaning: {named}. Say it with --value WORD=true or WORD=false.")
-    return ImportedLabels(rows=rows, split=split)
+        known = ", ".join(f"{word} ({n})" for word, n in understood.most_common(8))
+        raise LabelsError(
+            f"{path}: labels of unknown meaning: {named}. Say it with --value WORD=true or WORD=false."
+            + (f" Understood: {known}." if known else "")
+        )
+    return ImportedLabels(
+        rows=rows,
+        split=split,
+        unreadable=unreadable,
+        unlabelled=unlabelled,
+        top=top if top != 1 else None,
+        unused=unused(given, (*FIELDS, *named.values())) if guessed else "",
+    )
 
 
 def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
@@ -101,10 +121,9 @@ def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
     out = {f: values[f] for f in FIELDS if values.get(f) is not None}
     for field in ("context", "answer"):
         if field not in out:
-            raise InputError(
-                f"no column is taken for {field}, or its cell is empty; there are: {', '.join(map(str, row))}. Fill "
-                f"it, or name the column with --map {field}=COLUMN."
-            )
+            if field in named:
+                raise InputError(f"it has no {field}: got {there(row)}, expected {named[field]!r}, as --map says.")
+            raise InputError(f"{missing(row, field)} --map {field}=COLUMN names another column.")
     out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
     context = parsed(out["context"])
     out["context"] = [context] if isinstance(context, str) else context
@@ -160,7 +179,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         raise LabelsError(str(exc)) from exc
     if bad := next((r for r in found if r.problem is not None), None):
         raise LabelsError(f"{path}, row {bad.line}: {bad.problem}.")
-    return [{k: v for k, v in r.row.items() if v is not None and v != ""} for r in found]
+    return [{k: None if v == "" else v for k, v in r.row.items()} for r in found]
 
 
 def _at(row: Any, column: str) -> Any:
@@ -173,9 +192,8 @@ def _at(row: Any, column: str) -> Any:
 
 def _people(row: Mapping[str, Any]) -> Mapping[str, Any]:
     given = parsed(row.get("annotators"))
-    if isinstance(given, list):
-        return {f"person {i + 1}": label for i, label in enumerate(given)}
-    return given or {}
+    people = {f"person {i + 1}": v for i, v in enumerate(given)} if isinstance(given, list) else given or {}
+    return {who: label for who, label in clean(people).items() if label is not None}
 
 
 def _spans(value: Any) -> list[Mapping[str, Any]] | None:

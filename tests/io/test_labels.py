@@ -56,7 +56,7 @@ FAULTS = [
         "One JSON object a line",
     ),
     ({**GOOD, "answer": "  "}, "answer is '  '", "expected text"),
-    ({**GOOD, "answer": None}, "answer is None", "expected text"),
+    ({**GOOD, "answer": None}, "it has no answer", "'answer' is empty"),
     ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)", "One JSON object a line"),
     (
         '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
@@ -106,8 +106,8 @@ def test_same_example_twice_without_ids(labels):
     [
         ([], "is empty"),
         (["", "  "], "is empty"),
-        ([{"context": ["a"], "answer": "x"}], "none of its 1 lines has a usable label"),
-        ([statement(), statement(verdict=None) | {"answer": "y"}], "none of its 2 lines has a usable label"),
+        ([{"context": ["a"], "answer": "x"}], "1 line, none with a usable label: got context, answer"),
+        ([statement(), statement(verdict=None) | {"answer": "y"}], "2 lines, none with a usable label"),
     ],
 )
 def test_files_without_a_usable_label(labels, lines, message):

@@ -66,7 +66,7 @@ def test_a_row_without_an_answer_and_ids(judge_at):
     ]
     found = judge.batch(rows)
     assert [(j.id, j.unscored) for j in found] == [("a", None), (2, "parse_failed"), ("c", None), (None, None)]
-    assert "it has no answer: got id, user_input, contexts, expected text under answer, response" in found[1].detail
+    assert "it has no answer: got id, user_input, contexts, expected answer, response" in found[1].detail
     assert [(j.id, j.score) for j in asyncio.run(judge.abatch(rows))] == [(j.id, j.score) for j in found]
 
 
@@ -100,7 +100,7 @@ def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
     source, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
     rows = [{"id": i, "user_input": "Which?", "response": BLUE, "retrieved_contexts": [BLUE]} for i in range(3)]
     source.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "user_input": "Which?"}])))
-    names._say.cache_clear()
+    names._said.clear()
     monkeypatch.setattr("sys.argv", ["faith-dspy", "judge", str(source), "--lm", "openai/tiny", "--out", str(out)])
     with pytest.raises(SystemExit) as done:
         main()

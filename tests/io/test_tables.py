@@ -67,8 +67,10 @@ def test_names_are_spelt_in_many_ways():
 
 def test_columns_that_are_not_used(caplog):
     """Which columns nothing is read from is said, and from which ones labels are; nothing where the names are ours."""
-    assert unused({"question": "q", "context": [], "answer": "a", "id": 1}) == ""
-    assert unused({"passage": "p", "reply": "a", "model": "m"}) == "Columns that are not used: 'model'."
+    assert unused([{"question": "q", "context": [], "answer": "a", "id": 1, "cost": None}]) == ""
+    assert unused([{"passage": "p", "reply": "a", "model": "m"}]) == "Columns that are not used: 'model'."
+    empty_at_first = [{"prompt": None, "reply": "a"}, {"prompt": "q", "reply": "a"}]
+    assert unused(empty_at_first) == ""
     frame = pandas.DataFrame(ROWS).rename(columns={"label": "is_faithful"})
     assert unused_in_labels(frame) == "Columns that are not used: 'cost'."
     assert unused_in_labels(read_labels(frame)) == ""
@@ -76,8 +78,40 @@ def test_columns_that_are_not_used(caplog):
 
 
 def test_a_column_that_is_missing():
-    """A row without an answer names its columns, and the one that was perhaps meant."""
-    assert missing({"anser": "a", "context": []}).endswith("Did you mean 'answer'?")
+    """A row without an answer names its columns, and the one that was perhaps meant: not what was expected."""
+    told = missing({"expected_answer": "e", "anser": "a", "context": [], "question": None})
+    assert told.startswith("it has no answer: got expected_answer, anser, context, question (empty), expected answer, ")
+    assert told.endswith("Did you mean 'anser'? Rename it to 'answer'.")
+    assert missing({"Retrieved Passages": "p", "answer": "a"}, "context").endswith(
+        "Did you mean 'Retrieved Passages'? Rename it to 'context'."
+    )
+    assert missing({"response": None, "context": "c"}) == "it has no answer: 'response' is empty."
+
+
+def test_labels_under_other_names(tmp_path):
+    """Labels without a label, or without a context, say which columns there are and which one was perhaps meant."""
+    row = {"context": "A cup.", "answer": "A cup.", "faithful": True}
+    for wrong, field in (("faithfull", "faithful"), ("contxt", "context"), ("anwser", "answer")):
+        path = put(tmp_path / "l.csv", [{wrong if name == field else name: v for name, v in row.items()}])
+        with pytest.raises(LabelsError, match=rf"got .*{wrong}.*Did you mean '{wrong}'\? Rename it to '{field}'\."):
+            read_labels(path)
+    with pytest.raises(InputError, match="it has no context: got contxt, answer"):  # before an LM is started
+        check_records(put(tmp_path / "a.csv", [{"contxt": "A cup.", "answer": "A cup."}]))
+
+
+def test_cells_that_hold_nothing(tmp_path):
+    """What pandas and spreadsheets write for nothing is nothing; in a list of chunks an empty one keeps its place."""
+    path = tmp_path / "t.csv"
+    path.write_text("answer,context,question,label\nA.,c,nan,  \nB.,c,#N/A,NaN\nNone,c,q,yes\n")
+    with open_records(path) as records:
+        rows = [r.row for r in records]
+    assert [(r["answer"], r["question"], r["label"]) for r in rows] == [
+        ("A.", None, None), ("B.", None, None), ("None", "q", "yes"),
+    ]  # fmt: skip
+    assert [e.answer for e in read_labels(path)] == ["None"]
+    pandas.DataFrame({"answer": ["A."], "context": [["", None, "c"]], "label": [1]}).to_parquet(tmp_path / "t.parquet")
+    (example,) = read_labels(tmp_path / "t.parquet")
+    assert [c.text for c in example.context] == ["", "", "c"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +155,7 @@ def test_csv_as_people_write_it(tmp_path):
         (
             "a.csv",
             b"anser,context\nx,y\n",
-            "it has no answer: got anser, context, .* Did you mean 'answer'",
+            "it has no answer: got anser, context, .* Did you mean 'anser'",
         ),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
     ],

@@ -69,6 +69,24 @@ def test_lists_in_cells(tmp_path: Path) -> None:
     assert (row["context"], row["faithful"]) == (["A cup.", "It is red."], True)
 
 
+def test_rows_that_are_left_out(tmp_path: Path) -> None:
+    """A row without an answer, without a label, or with nothing but missing opinions is left out, and counted; of
+    ratings the highest alone means faithful, and that is said."""
+    rows = [
+        {"context": "A cup.", "answer": "A cup.", "label": 5},
+        {"context": "A cup.", "answer": "A mug.", "label": 4},
+    ]
+    left = [{"context": "A cup.", "answer": "", "label": 5}, {"context": "A cup.", "answer": "A.", "label": None}]
+    people = [{"context": "A cup.", "answer": "B.", "annotators": {"a": None, "b": 5}}]
+    found = import_labels(_json(tmp_path / "t.json", *rows, *left, *people))
+    assert [r["faithful"] for r in found.rows] == [True, False, True]
+    assert found.sentence == (
+        "3 labelled answers, 2 faithful (rated 5, the highest rating; others with --value RATING=true); 1 left out "
+        "without a label; 1 without answer or context, the first: row 3: it has no answer: 'answer' is empty. "
+        "--map answer=COLUMN names another column."
+    )
+
+
 def test_label_studio(tmp_path: Path) -> None:
     """Each annotation is one person's; a task on which they are split is left out, one without any is no label."""
 
@@ -109,13 +127,18 @@ def test_argilla(tmp_path: Path) -> None:
         (
             [{**row, "label": word} for row, word in zip(BENCH, ("neutral", "meh"), strict=True)],
             {},
-            r"labels of unknown meaning: 'neutral' \(1\), 'meh' \(1\)\. Say it with --value",
+            r"labels of unknown meaning: 'neutral' \(1\), 'meh' \(1\)\. Say it with --value WORD=true or WORD=false\.$",
         ),
-        (BENCH, {"answer": "reply"}, "row 1: no column is taken for answer, .* there are: id, passage"),
+        (
+            [{**row, "label": word} for row, word in zip([*BENCH, *BENCH], ("yes", "no", "2", 1), strict=True)],
+            {},
+            r"unknown meaning: '2' \(1\)\. .* Understood: 'yes' as true \(1\), 'no' as false \(1\), '1' as true \(1\)",
+        ),
+        (BENCH, {"answer": "reply"}, "row 1: it has no answer: got id, .*, expected 'reply', as --map"),
         (
             [{"said": "A.", "passage": "B.", "label": True}],
             {},
-            "answer, or its cell is empty; .*: said",
+            "row 1: it has no answer: got said, passage, label, expected answer",
         ),
         ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
         ([], {}, "has no rows"),

@@ -118,7 +118,9 @@ def test_what_does_not_become_a_label(own_store: Path) -> None:
     found = labels_of(_traces())
     assert [r["id"] for r in found.rows] == [told]
     assert (found.split, list(found.unreadable), found.unknown) == ([split], [bare], {"plausible": 1})
-    assert found.sentence.startswith("1 labelled answer; 1 left out because people are split; 1 without answer or")
+    assert found.sentence.startswith(
+        "1 labelled answer, 0 faithful; 1 left out because people are split; 1 without answer or"
+    )
     assert "of unknown meaning: 'plausible' (1) – say it with --value" in found.sentence
     rows = labels_of(_traces(), words=parse_words(["plausible=true"])).rows
     assert {r["id"]: r["faithful"] for r in rows} == {unknown: True, told: False}
@@ -158,7 +160,10 @@ def test_on_the_command_line(
     assert run("push", "labels.jsonl", "--experiment", "review") == (
         0, "2 new traces of 2 answers; 5 assessments added.\n",
     )  # fmt: skip
-    assert run("pull", "--experiment", "review", "--out", "pulled.jsonl") == (0, "pulled.jsonl: 2 labelled answers.\n")
+    assert run("pull", "--experiment", "review", "--out", "pulled.jsonl") == (
+        0,
+        "pulled.jsonl: 2 labelled answers, 1 faithful.\n",
+    )
     assert {e.id for e in read_labels("pulled.jsonl")} == {e.id for e in read_labels("labels.jsonl")}
     code, err = run("pull", "--experiment", "reviews")
     assert code == 2
