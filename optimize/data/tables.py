@@ -99,10 +99,10 @@ def import_labels(
             parse_example(row, where=f"{path}, row {i}")  # raises, and says what is wrong with it
             rows.append(row)
     if unknown:
-        named = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
+        strange = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
         known = ", ".join(f"{word} ({n})" for word, n in understood.most_common(8))
         raise LabelsError(
-            f"{path}: labels of unknown meaning: {named}. Say it with --value WORD=true or WORD=false."
+            f"{path}: labels of unknown meaning: {strange}. Say it with --value WORD=true or WORD=false."
             + (f" Understood: {known}." if known else "")
         )
     return ImportedLabels(
