@@ -84,14 +84,13 @@ class Faithfulness:
         threshold: float | None = None,
         llm: Any = None,
     ) -> None:
-        whole = EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC
+        granularity = "answer" if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC else None
         if verdict_scores:  # what we call not supported is its No Evidence
             verdict_scores = {str(getattr(k, "value", k)).lower(): v for k, v in verdict_scores.items()}
             if "no_evidence" in verdict_scores:
                 verdict_scores = {"not_supported": verdict_scores["no_evidence"], **verdict_scores}
-        own: dict[str, Any] = {"verdict_scores": verdict_scores, "strict_mode": strict_mode or None}
-        own |= {"threshold": threshold, "granularity": "answer" if whole else None}
-        self.judge = judge_of("axion", llm, **{k: v for k, v in own.items() if v is not None})
+        options = {"strict_mode": strict_mode or None, "verdict_scores": verdict_scores, "threshold": threshold}
+        self.judge = judge_of("axion", llm, granularity=granularity, **options)
 
     async def execute(self, item: Any) -> MetricResult:
         """Judge one `DatasetItem`, or whatever else has its fields."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Judgment
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "rag_evals": {"granularity": "statement", "cite": True, "no_statements": 0.0, "abstention": 0.0},
+    "rag_evals": {"granularity": "statement", "reasoning": "after", "cite": True, "no_statements": 0, "abstention": 0},
     "strands": {"granularity": "answer", "verdicts": "five_level", "reasoning": "after", "threshold": 0.5},
     "continuous_eval": {"granularity": "answer", "reasoning": "after"},
     "axion": {"granularity": "statement", "verdicts": "graded", "reasoning": "after", "threshold": 0.5},
@@ -26,24 +26,17 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Options that make a judge behave as each system does unless told otherwise."""
 _PROVIDERS = {
-    "bedrock": "bedrock",
+    r"bedrock|^(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
     "azure": "azure",
     "ollama": "ollama_chat",
     "litellm": "",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "genai": "gemini",
+    "anthropic|^claude": "anthropic",
+    "gemini|genai": "gemini",
     "mistral": "mistral",
-    "openai": "openai",
+    r"openai|^(?:gpt|o\d|chatgpt)": "openai",
 }
-"""Words in the name of a client's class or module, and LiteLLM's provider for it; the first that fits counts."""
-_PREFIXES = {
-    r"(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
-    r"gpt|o\d|chatgpt": "openai",
-    "claude": "anthropic",
-    "gemini": "gemini",
-}
-"""How a model's bare name begins, and LiteLLM's provider for it."""
+"""What the class or module of a client has in its name, or begins a model's bare name, and LiteLLM's provider for it.
+The first that fits counts."""
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +46,13 @@ def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
 
     ``model``: nothing (the embedded model), a model's name, the folder or MLflow address of a tuned judge, a `dspy.LM`,
     or an LM or client of the system's own, whose model, address and key are taken. ``options`` of `JudgeConfig` come
-    first, but a judge keeps its granularity.
+    first unless they are None, but a judge keeps its granularity.
     """
     from faith_dspy.artifact import load_judge
     from faith_dspy.config import JudgeConfig
     from faith_dspy.judge import Judge
 
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(model, str) and (model.startswith("models:/") or (Path(model) / "judge.json").is_file()):
         model = load_judge(model)
     if isinstance(model, Judge):
@@ -66,22 +60,20 @@ def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
         dropped = {"verdict_scores"} if "strict_mode" in own else set()
         known = model.config.model_dump(exclude_unset=True, exclude=dropped)
         return model.copy(config=JudgeConfig.make(**known | own)) if own else model
-    made = DEFAULTS[system] | options
     lm, endpoint = _lm_of(model)
-    return Judge(lm, **endpoint, **made)
+    return Judge(lm, **endpoint, **DEFAULTS[system] | options)
 
 
 def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
     """The LM as `Judge` takes it, and its endpoint's address and key."""
     if model is None or isinstance(model, str):
-        return _named(model or "local"), {}
+        return _named(model or "local", model or ""), {}
     if any(c.__module__.startswith("dspy.") for c in type(model).__mro__):
         return model, {}
     inner = next((v for n in ("langchain_llm", "llm", "client") if (v := getattr(model, n, None)) is not None), None)
     client = getattr(inner, "client", None)
     kinds = " ".join(f"{type(m).__module__}.{type(m).__name__}" for m in (model, inner, client)).lower()
-    config = model.get_config() if hasattr(model, "get_config") else None
-    places = [model, inner, client, config, getattr(model, "client_args", None)]
+    places = [model, getattr(model, "kwargs", None), inner, client]  # the second is instructor's
 
     def first(*names: str) -> str | None:
         found = (value_of(p, n) for p in places if p is not None for n in names)
@@ -94,15 +86,13 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
             type(model).__name__,
         )
         return "local", {}
-    provider = next((p for word, p in _PROVIDERS.items() if word in kinds), "")
     endpoint = {"api_base": first("base_url", "openai_api_base", "host"), "api_key": first("api_key")}
-    return (name if "/" in name or not provider else f"{provider}/{name}"), endpoint
+    return _named(name, f" {kinds}"), endpoint
 
 
-def _named(model: str) -> str:
-    if "/" in model or model.startswith("local"):
-        return model
-    return next((f"{p}/{model}" for begins, p in _PREFIXES.items() if re.match(begins, model)), model)
+def _named(model: str, told_by: str) -> str:
+    provider = next((p for words, p in _PROVIDERS.items() if re.search(words, told_by)), "")
+    return f"{provider}/{model}" if provider and "/" not in model and not model.startswith("local") else model
 
 
 def asked(datum: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.integrations.datum import explain, judge_of
 
 if TYPE_CHECKING:
@@ -18,21 +19,24 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Judgment
 
 
-class StatementEvaluation(BaseModel):
-    """One statement of the answer; not supported also if it could not be judged, which ``reasoning`` then says."""
+class StatementEvaluation(BaseModel, use_attribute_docstrings=True):
+    """One statement of the answer."""
 
     statement: str
+    """What it says."""
     is_supported: bool
+    """Whether the context supports it; false also if it could not be judged, which ``reasoning`` then says."""
     supporting_chunk_ids: list[int] | None = None
     """0-based positions in the context; every one exists. None where no chunk supports it, not even partly."""
-    reasoning: str | None = None
-    """Why, where the judge was asked for reasons."""
+    reasoning: str = ""
+    """Why; empty where the judge gave no reason."""
 
 
-class FaithfulnessResult(BaseModel):
+class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
     """The statements of one answer. It can be made by hand."""
 
     statements: list[StatementEvaluation]
+    """All statements of the answer, in its order."""
     unscored: str | None = None
     """Why there is no score, where the LM failed or there is nothing to judge by."""
     refused_chunk_ids: int = 0
@@ -47,7 +51,11 @@ class FaithfulnessResult(BaseModel):
 
 
 class ContextEvaluation:
-    """What grades answers. ``prompt`` replaces ours; ``response_model`` is made from ``statements``."""
+    """What grades answers. ``prompt`` replaces ours.
+
+    ``response_model`` is made of ``statements`` and whatever else of our result it has fields for; without a field
+    ``unscored``, answers and statements that could not be judged raise `FaithDspyError`.
+    """
 
     def __init__(self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult) -> None:
         self._prompt = prompt
@@ -72,24 +80,26 @@ class ContextEvaluation:
     def _judge(self, client: Any) -> Judge:
         key = client if isinstance(client, str | None) else id(client)
         if key not in self._judges:
-            own = {} if self._prompt is None else {"system_prompt": self._prompt}
-            self._judges[key] = client, judge_of("rag_evals", client, **own)
+            self._judges[key] = client, judge_of("rag_evals", client, system_prompt=self._prompt)
         return self._judges[key][1]
 
     def _result(self, judgment: Judgment) -> Any:
+        fields = self.response_model.model_fields
+        unscored = None if judgment.unscored is None else explain(judgment)
+        if "unscored" not in fields and (unscored or any(s.verdict is None for s in judgment.statements)):
+            name = self.response_model.__name__
+            raise FaithDspyError(f"{unscored or explain(judgment)}\n{name} has no field 'unscored' that could say so.")
         statements = [
             {
                 "statement": s.text,
                 "is_supported": bool(s.is_supported),
                 "supporting_chunk_ids": list(s.supporting_chunk_ids) or None,
-                "reasoning": s.reason or s.error,
+                "reasoning": s.reason or s.error or "",
             }
             for s in judgment.statements
         ]
-        unscored = None if judgment.unscored is None else explain(judgment)
-        more = {"unscored": unscored, "refused_chunk_ids": judgment.dropped_chunk_ids}
-        known = {k: v for k, v in more.items() if k in self.response_model.model_fields}
-        return self.response_model.model_validate({"statements": statements, **known})
+        found = {"statements": statements, "unscored": unscored, "refused_chunk_ids": judgment.dropped_chunk_ids}
+        return self.response_model.model_validate({name: found[name] for name in fields if name in found})
 
 
 Faithfulness = ContextEvaluation()

@@ -9,25 +9,39 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from faith_dspy.errors import needs
 from faith_dspy.integrations.datum import explain, judge_of
+from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import digest
 
 with needs("ragas", "ragas", "A judge as a RAGAS metric"):
     from ragas.metrics.base import MetricType, SingleTurnMetric
     from ragas.metrics.result import MetricResult
+    from ragas.prompt import PromptMixin, PydanticPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment
 
 
-class Faithfulness(SingleTurnMetric):
+class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
+    """What the judge is asked. Another ``instruction`` takes the place of ours in all requests; the form of the reply
+    stays ours. Reasons are in ``language``. Its examples are the judge's demos, which come from tuning."""
+
+    instruction = INSTRUCTIONS["supported"].text
+    input_model = output_model = BaseModel
+
+
+class Faithfulness(SingleTurnMetric, PromptMixin):
     """`Judgment.score` as a RAGAS metric, for `ragas.evaluate`, ``single_turn_ascore`` and the newer ``ascore``.
 
     ``llm``: whatever `judge_of` takes, a RAGAS LLM or a judge among it. ``language``: of the reasons; answers and
-    contexts may be in any. It needs ``response`` and ``retrieved_contexts`` and uses ``user_input`` if it is there.
+    contexts may be in any. ``get_prompts`` and ``set_prompts`` have one prompt, `NLIStatementPrompt`. It needs
+    ``response`` and ``retrieved_contexts`` and uses ``user_input`` if it is there.
 
     An unscored answer is NaN, RAGAS's word for it, which its means leave out; the reason is in the `MetricResult`, and
     in ``judgment(sample)`` after `evaluate`, whose results have room for a number only.
@@ -36,19 +50,21 @@ class Faithfulness(SingleTurnMetric):
     def __init__(self, llm: Any = None, name: str = "faithfulness", *, language: str = "english") -> None:
         columns = {"response", "retrieved_contexts", "user_input:optional"}
         super().__init__(_required_columns={MetricType.SINGLE_TURN: columns}, name=name)
-        self.language = language
         self.llm = llm
+        self.nli_statements_prompt = NLIStatementPrompt(language=language)
+        self._made: tuple[Any, Judge] | None = None
         self._judgments: dict[str, Judgment] = {}
 
     @property
-    def llm(self) -> Any:
-        """As given; a new one makes a new judge."""
-        return self._llm
-
-    @llm.setter
-    def llm(self, llm: Any) -> None:
-        own = {} if self.language == "english" else {"criteria": f"Give reasons in {self.language.capitalize()}."}
-        self._llm, self.judge = llm, judge_of("ragas", llm, **own)
+    def judge(self) -> Judge:
+        """Made anew when the LM or the prompt has changed."""
+        prompt = self.nli_statements_prompt
+        wanted = self.llm, prompt.instruction, prompt.language
+        if self._made is None or self._made[0] != wanted:
+            own = None if prompt.instruction == NLIStatementPrompt.instruction else prompt.instruction
+            reasons = None if prompt.language == "english" else f"Give reasons in {prompt.language.capitalize()}."
+            self._made = wanted, judge_of("ragas", self.llm, system_prompt=own, criteria=reasons)
+        return self._made[1]
 
     def init(self, run_config: Any) -> None:
         """Nothing to set up: waiting and trying again are the judge's own business."""

@@ -6,8 +6,11 @@ Experiment(cases=cases, evaluators=[FaithfulnessEvaluator()]).run_evaluations(ta
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import dspy
 
 from faith_dspy.errors import InputError, needs
 from faith_dspy.integrations.datum import asked, explain, judge_of
@@ -18,23 +21,27 @@ from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
 
 with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
+    from strands.models.model import Model
     from strands_evals.evaluators import Evaluator
     from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
 
 if TYPE_CHECKING:
+    from dspy.lm15 import Request, Response
+
     from faith_dspy.schema import Judgment
 
 
 class FaithfulnessEvaluator(Evaluator):
     """The last turn of a case, judged against everything before it, tool results included.
 
-    ``model``: whatever `judge_of` takes. ``system_prompt`` replaces the judge's own. ``version`` is accepted.
+    ``model``: whatever `judge_of` takes, or a `Model` of Strands or one's own, which is asked itself.
+    ``system_prompt`` replaces the judge's own. ``version`` is accepted.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
-    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. A
-    history in which nobody states anything, as of an agent without tools, is no context, and the reason says so.
+    ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. Where
+    nobody stated anything before the answer, as with an agent without tools, the reason says so.
 
     Score and label are one of five levels, always with a reason. An answer passes from ``threshold`` on, 0.5 unless
     given; without it a tuned judge decides as it was tuned. An unscored answer has the label ``not_applicable``, a
@@ -54,24 +61,30 @@ class FaithfulnessEvaluator(Evaluator):
         threshold: float | None = None,
     ) -> None:
         super().__init__(name=name)
-        own = {} if system_prompt is None else {"system_prompt": system_prompt}
-        self._judge = judge_of("strands", model, **own)  # private: Strands writes the public attributes into files
+        asked_lm = model
+        if isinstance(model, Model):  # DSPy's cache would not tell models of one name apart
+            asked_lm = dspy.LM(f"strands/{type(model).__name__}", engine=_Engine(model), cache=False)
+        # Private, as Strands writes public attributes into files.
+        self._judge = judge_of("strands", asked_lm, system_prompt=system_prompt)
         self.model, self.system_prompt, self.version, self.threshold = model, system_prompt, version, threshold
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""
-        return [self._output(self._judge(**_asked(evaluation_case)))]
+        fields = _asked(evaluation_case)
+        return [self._output(self._judge(**fields), fields)]
 
     async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """As `evaluate`, without blocking the event loop."""
-        return [self._output(await self._judge.acall(**_asked(evaluation_case)))]
+        fields = _asked(evaluation_case)
+        return [self._output(await self._judge.acall(**fields), fields)]
 
-    def _output(self, judgment: Judgment) -> EvaluationOutput:
+    def _output(self, judgment: Judgment, fields: dict[str, Any]) -> EvaluationOutput:
         reason = explain(judgment)
+        before = (s.text for chunk in as_chunks(fields.get("context")) for s in sentences(chunk.text))
+        if not any(map(carries_statement, before)):
+            reason += "; nobody stated anything before it, and no tool was used"
         if judgment.level is None:
             nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
-            if judgment.unscored is Unscored.NO_CONTEXT:
-                reason += "; nobody stated anything before it, and no tool was used"
             return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason)
         if self.threshold is None and judgment.probability is not None:  # a tuned judge has its own
             label, passed = judgment.level, bool(judgment.faithful)
@@ -88,15 +101,30 @@ def _asked(case: Any) -> dict[str, Any]:
         turns = records(trajectory)
         if not turns:
             raise InputError("the Session has no agent's answer; expected at least one AgentInvocationSpan")
-        fields = asked(turns[-1])
-    elif trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
-        fields = dict(zip(("question", "context", "answer"), from_conversation(trajectory), strict=True))
-    else:
-        context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
-        texts = {"question": case.input, "answer": case.actual_output}
-        return asked({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
-    stated = (carries_statement(s.text) for c in as_chunks(fields.get("context")) for s in sentences(c.text))
-    return fields if any(stated) else {**fields, "context": []}
+        return asked(turns[-1])
+    if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
+        return dict(zip(("question", "context", "answer"), from_conversation(trajectory), strict=True))
+    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+    texts = {"question": case.input, "answer": case.actual_output}
+    return asked({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
+
+
+class _Engine:
+    """Lets DSPy ask a Strands model, which keeps its own settings and tells no token probabilities."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def complete(self, request: Request) -> Response:
+        """What the model streams."""
+        from dspy.lm15 import Message, Response, Usage
+
+        return Response(None, request.model, Message.assistant(asyncio.run(self._said(request))), "stop", Usage())
+
+    async def _said(self, request: Request) -> str:
+        messages = [{"role": m.role, "content": [{"text": m.text or ""}]} for m in request.messages]
+        events = [e async for e in self.model.stream(messages, system_prompt=request.system)]
+        return "".join(e.get("contentBlockDelta", {}).get("delta", {}).get("text", "") for e in events)
 
 
 def records(session: Session) -> list[dict[str, Any]]:

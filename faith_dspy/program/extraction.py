@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from faith_dspy.text.context import IndexedContext
 
 _NAMED = ("novel_name_count", "novel_number_count")
-MAX_MISSING_WORDS = 1 / 3
-"""Share of a sentence's content words that its statements may leave out."""
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")
 _TEXTS = ("simpler_statements", "statements", "statement", "claims", "claim", "text")
@@ -78,9 +76,9 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
     So a statement may have no name, number or negation that answer and question lack. Other new words may stand in
     place of the sentence's own, as synonyms do: no more of them than words of the sentence are left out, and no more
-    than two thirds of the statement. A sentence whose statements leave out more than a third of its content words
-    stands as written; words that are replaced count only if a name or a number is left out. It is skipped only if the
-    LM writes "none" after its number, and only if it holds no number and no name.
+    than two thirds of the statement. What no statement says would go unjudged, so a sentence stands as written if its
+    statements leave out any content word that is not replaced, or any name or number. It is skipped only if the LM
+    writes "none" after its number, and only if it holds no number and no name.
     """
     by_number: dict[int, list[str]] = {}
     alone = [_indexed([p.text]) for p in carrying]
@@ -104,8 +102,8 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
 
 
 def _faithful(candidates: Sequence[str], sentence: str, known: IndexedContext) -> list[str]:
-    """Those that say what the sentence says; none if they leave out too much of it."""
-    room = sum(not key.startswith("#") for key in _left_out(sentence, candidates)[0])
+    """Those that say what the sentence says; none if they leave out a part of it."""
+    room = sum(not key.startswith("#") for key in _left_out(sentence, candidates))
     negated = any(t.negates for s in known.sentences for t in s.tokens)
     texts: list[str] = []
     replaced = 0
@@ -117,16 +115,14 @@ def _faithful(candidates: Sequence[str], sentence: str, known: IndexedContext) -
         if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not negates and not any(named.values()):
             texts.append(text)
             replaced += new
-    missing, words = _left_out(sentence, texts)
     if any(lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED).values()):
-        replaced = 0  # no synonym stands for a name or a number that is left out
-    return texts if len(missing) - replaced <= MAX_MISSING_WORDS * words else []
+        return []  # no synonym stands for a name or a number that is left out
+    return texts if len(_left_out(sentence, texts)) <= replaced else []
 
 
-def _left_out(sentence: str, texts: Sequence[str]) -> tuple[set[str], int]:
-    """Content words of a sentence that the texts lack, and how many it has."""
-    compared = Comparison(sentence, _indexed(texts))
-    return compared.novel, len(compared.keys)
+def _left_out(sentence: str, texts: Sequence[str]) -> set[str]:
+    """Content words of a sentence that the texts lack."""
+    return Comparison(sentence, _indexed(texts)).novel
 
 
 def _closest(text: str, alone: Sequence[IndexedContext]) -> int:

@@ -52,6 +52,26 @@ def test_basic_usage(llm):
     }
 
 
+def test_what_a_claim_leaves_out_counts(judge_at):
+    """An LM that drops a clause of the only sentence: the sentence is the claim, and the rest of it makes no 1.0."""
+    rest = "The offside rule keeps attackers from waiting near the goal"
+    answer = f"{rest} to receive an easy pass."
+
+    def say(asked):
+        prompt = asked["messages"][-1]["content"]
+        return f"1. {rest}." if "Sentences:" in prompt else "partly" if "pass" in server.statement(asked) else "fully"
+
+    judge, server = judge_at(says=say, granularity="statement", verdicts="graded")
+    given = DatasetItem(
+        query="What is the offside rule for?",
+        actual_output=answer,
+        retrieved_content=[f"{rest}.", "It applies in the other half."],
+    )
+    result = asyncio.run(Faithfulness(llm=judge).execute(given))
+    assert (result.score, [c.text for c in result.data.judged_claims]) == (0.5, [answer])
+    assert result.judgment.stand_ins == 1
+
+
 def test_cases(recorded, case):
     """Four verdicts weigh 1, .5, 0 and −1; their mean is clamped to [0, 1], and .5 passes."""
     judge, _ = recorded(verdicts="graded", threshold=0.5)

@@ -89,6 +89,10 @@ def test_clients(caplog):
     openai = pytest.importorskip("openai")
     instructor = pytest.importorskip("instructor")
     client = openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="k")
+    create = client.chat.completions.create
+    judge = judge_of("rag_evals", instructor.Instructor(client=client, create=create, model="tiny"))
+    assert (judge.lm_name, judge.lm.kwargs["api_base"]) == ("openai/tiny", "http://127.0.0.1:9/v1/")
+    assert not caplog.text
     assert judge_of("rag_evals", instructor.from_openai(client)).lm_name == "local"
     assert "names no model" in caplog.text
     llms = pytest.importorskip("ragas.llms")

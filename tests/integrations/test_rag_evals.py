@@ -5,7 +5,9 @@ import threading
 
 import pytest
 from cases import SUBJECTS
+from pydantic import BaseModel
 
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.integrations.rag_evals import Faithfulness, FaithfulnessResult, StatementEvaluation, base
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.threads import wait_for_calls
@@ -94,6 +96,51 @@ def test_a_statement_that_could_not_be_judged(judge_at):
     assert (found.score, "lm_failed" in found.unscored) == (None, True)
     found = Faithfulness.grade(None, "It is blue. It is red. It holds 2 litres.", ["It is blue."], judge)
     assert found.score == pytest.approx(1 / 3)
+
+
+class Statement(BaseModel):
+    """As a user of instructor writes it."""
+
+    statement: str
+    is_supported: bool
+    reasoning: str
+
+
+class Result(BaseModel):
+    """With a score of its own, and no field that could say why there is none."""
+
+    statements: list[Statement]
+
+    @property
+    def score(self):
+        """A share, 0.0 without statements."""
+        return sum(s.is_supported for s in self.statements) / max(1, len(self.statements))
+
+
+def test_response_model_of_ones_own(client, judge_at):
+    """It gets the reason of each statement, empty where a judge gives none; our own says what its fields mean."""
+    own = base.ContextEvaluation(response_model=Result)
+    found = own.grade(None, f"{BLUE} {LITRES}", CONTEXT, client)
+    assert (found.score, [s.reasoning for s in found.statements]) == (0.5, ["So it is."] * 2)
+    assert own.grade(None, BLUE, CONTEXT, judge_at()[0]).statements[0].reasoning == ""
+    for model in (StatementEvaluation, FaithfulnessResult):
+        assert all(field.description for field in model.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("answer", "context", "why"),
+    [
+        (BLUE, CONTEXT, "lm_failed"),
+        ("It is red. It is light.", CONTEXT, "nothing recorded for 'It is light.'"),
+        (BLUE, [], "no_context"),
+    ],
+    ids=["outage", "one statement", "nothing to judge by"],
+)
+def test_no_silent_zero(judge_at, answer, context, why):
+    """Where a response model cannot say that something was not judged, it is an error with the reason, and no 0."""
+    judge, _ = judge_at(yes={"It is red.": 0.1})
+    with pytest.raises(FaithDspyError, match=f"(?s){why}.*Result has no field 'unscored'"):
+        base.ContextEvaluation(response_model=Result).grade(None, answer, context, judge)
 
 
 def test_prompt_of_ones_own(replies, dspy_lm):

@@ -9,7 +9,8 @@ pytest.importorskip("ragas", reason="the adapter is tested against the real libr
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 
-from faith_dspy.integrations.ragas import Faithfulness
+from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
+from faith_dspy.program.signatures import INSTRUCTIONS
 
 
 def sample(case):
@@ -92,6 +93,25 @@ def test_defaults(llm):
     metric.llm = llm
     assert metric.score(**ROW).value == 0.5
     assert Faithfulness(llm=llm, language="german").judge.config.criteria == "Give reasons in German."
+
+
+def test_prompts(replies, dspy_lm, tmp_path):
+    """The prompt can be read, changed where it stands, replaced, saved; its words are those of every request."""
+    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
+    metric = Faithfulness(llm=dspy_lm(server))
+    (prompt,) = metric.get_prompts().values()
+    assert (prompt.name, prompt.instruction) == ("n_l_i_statement_prompt", INSTRUCTIONS["supported"].text)
+    prompt.instruction = "You check lives of scientists."
+    assert metric.score(**ROW).value == 0.5
+    other = NLIStatementPrompt(language="german")
+    other.instruction = "Du prüfst Lebensläufe."
+    metric.set_prompts(n_l_i_statement_prompt=other)
+    assert metric.score(**ROW).value == 0.5
+    tops = [asked["messages"][0]["content"] for asked in server.requests]
+    german = "Du prüfst Lebensläufe.\nGive reasons in German."
+    assert tops == ["You check lives of scientists."] * 3 + [german] * 3
+    metric.save_prompts(str(tmp_path))
+    assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
 
 
 def test_reason(recorded):

@@ -144,21 +144,46 @@ def test_defaults():
     assert judge.lm_name == "local"
     assert (judge.config.verdicts, judge.config.reasoning, judge.config.threshold) == ("five_level", "after", 0.5)
     assert FaithfulnessEvaluator(model="us.amazon.nova-lite-v1:0")._judge.lm_name == "bedrock/us.amazon.nova-lite-v1:0"
-    assert FaithfulnessEvaluator(model=Recorded())._judge.lm_name == "recorded"
 
 
-def test_an_agent_without_tools(judge_at):
-    """Nobody stated anything before its answer: there is no context, which the reason says, and no LM is asked."""
-    judge, server = judge_at()
+class Judging(Recorded):
+    """A model of one's own that judges, and remembers what it was asked."""
+
+    async def stream(self, messages, tool_specs=None, system_prompt=None, **kwargs):
+        """A level and a reason, in two pieces."""
+        self.asked = system_prompt, messages
+        for text in ("hardly", "\nWhy: Nobody said so."):
+            yield {"contentBlockDelta": {"delta": {"text": text}}}
+
+
+def test_a_model_of_ones_own():
+    """Strands' way to bring a model: a subclass of its `Model` is asked itself."""
+    model = Judging()
+    evaluator = FaithfulnessEvaluator(model=model, system_prompt="You check a shop's clerk.")
+    case = EvaluationData(input="Which colour?", actual_output="It is blue.", metadata={"context": ["It is light."]})
+    for (found,) in (evaluator.evaluate(case), asyncio.run(evaluator.evaluate_async(case))):
+        assert (found.score, found.label, found.test_pass) == (0.25, "Not Generally", False)
+        assert "Nobody said so." in found.reason
+        system, messages = model.asked
+        assert system == "You check a shop's clerk."
+        assert [m["role"] for m in messages] == ["user"]
+        assert "[0] It is light." in messages[0]["content"][0]["text"]
+
+
+def test_an_agent_without_tools(replies, dspy_lm):
+    """It is judged by what was said before; where that states nothing, the reason says so."""
+    said = "Paris is the capital of France."
     messages = [
         {"role": "user", "content": [{"text": "What is the capital of France?"}]},
-        {"role": "assistant", "content": [{"text": "Paris is the capital of France."}]},
+        {"role": "assistant", "content": [{"text": said}]},
     ]
-    case = EvaluationData(input="?", actual_output="Paris.", actual_trajectory=messages)
-    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
-    assert (found.label, found.test_pass) == ("not_applicable", False)
-    assert "nobody stated anything before it, and no tool was used" in found.reason
-    assert server.requests == []
+    server = replies({said: "hardly"})
+    case = EvaluationData(input="?", actual_output=said, actual_trajectory=messages)
+    (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
+    assert (found.score, found.label, found.test_pass) == (0.25, "Not Generally", False)
+    assert "So it is." in found.reason
+    assert found.reason.endswith("; nobody stated anything before it, and no tool was used")
+    assert "[0] What is the capital of France?" in server.requests[0]["messages"][-1]["content"]
 
 
 def test_experiment(recorded, ran):

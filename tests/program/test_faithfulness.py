@@ -199,6 +199,23 @@ def test_forms_of_a_reply(reply):
     assert found.stand_ins == 0
 
 
+OFFSIDE = "The offside rule keeps attackers from waiting near the goal to receive an easy pass."
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (OFFSIDE, "The offside rule keeps attackers from waiting near the goal."),
+        (OFFSIDE, "The offside rule stops attackers from waiting near the goal."),
+        ("The car is red.", "The car is."),
+    ],
+)
+def test_what_a_statement_leaves_out_is_judged(sentence, said):
+    """A clause or a word that no statement has would go unjudged, so the sentence stands as written, and is counted."""
+    found = assign_statements([f"1. {said}"], carrying(sentence))
+    assert (texts(found.statements), found.stand_ins) == ([(0, sentence)], 1)
+
+
 def test_a_name_left_out_is_not_replaced():
     """New words stand for words, not for a name or a number: a sentence that loses one stands as written."""
     parts = carrying("Alice was born in Rome and died in Paris in 1990.")
