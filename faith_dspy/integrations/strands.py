@@ -82,7 +82,7 @@ class FaithfulnessEvaluator(Evaluator):
         reason = explain(judgment)
         before = (s.text for chunk in as_chunks(fields.get("context")) for s in sentences(chunk.text))
         if not any(map(carries_statement, before)):
-            reason += "; nobody stated anything before it, and no tool was used"
+            reason += "\nNobody stated anything before it, and no tool was used."
         if judgment.level is None:
             nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
             return EvaluationOutput(score=0.0, test_pass=nothing, label=NOT_APPLICABLE, reason=reason)

@@ -182,7 +182,7 @@ def test_an_agent_without_tools(replies, dspy_lm):
     (found,) = FaithfulnessEvaluator(dspy_lm(server)).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (0.25, "Not Generally", False)
     assert "So it is." in found.reason
-    assert found.reason.endswith("; nobody stated anything before it, and no tool was used")
+    assert found.reason.endswith("\nNobody stated anything before it, and no tool was used.")
     assert "[0] What is the capital of France?" in server.requests[0]["messages"][-1]["content"]
 
 
