@@ -70,20 +70,14 @@ class Faithfulness(SingleTurnMetric, PromptMixin):
         """Nothing to set up: waiting and trying again are the judge's own business."""
 
     async def ascore(
-        self,
-        user_input: str | None = None,
-        response: str | None = None,
-        retrieved_contexts: Sequence[Any] | None = None,
+        self, user_input: str | None = None, response: str | None = None, retrieved_contexts: Sequence[Any] = ()
     ) -> MetricResult:
         """Score (NaN if unscored) with the reason; ``traces`` have each statement with its sentence's index."""
         given = user_input, list(retrieved_contexts or ()), response or ""
         return self._result(await self.judge.acall(*given), given)
 
     def score(
-        self,
-        user_input: str | None = None,
-        response: str | None = None,
-        retrieved_contexts: Sequence[Any] | None = None,
+        self, user_input: str | None = None, response: str | None = None, retrieved_contexts: Sequence[Any] = ()
     ) -> MetricResult:
         """As `ascore`, also where an event loop runs."""
         given = user_input, list(retrieved_contexts or ()), response or ""
