@@ -21,11 +21,12 @@ from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
 
 with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
-    from strands.models.model import Model
     from strands_evals.evaluators import Evaluator
     from strands_evals.extractors import TraceExtractor
     from strands_evals.types.evaluation import NOT_APPLICABLE, EvaluationOutput
     from strands_evals.types.trace import EvaluationLevel, Session
+with needs("strands", "strands", "A judge as a Strands evaluator"):
+    from strands.models.model import Model
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
