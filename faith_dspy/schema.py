@@ -185,7 +185,7 @@ class Judgment(_Frozen):
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
     stand_ins: int = 0
-    """Sentences judged as written, where statements that the LM should have given are missing or useless."""
+    """Sentences judged as written, where the LM's statements are missing, useless or leave something out."""
     escalated: int = 0
     """How often the answer was escalated to the next judge (`escalate_to`)."""
     detail: str | None = None
