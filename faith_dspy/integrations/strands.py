@@ -123,7 +123,7 @@ class _Engine:
         return Response(None, request.model, Message.assistant(asyncio.run(self._said(request))), "stop", Usage())
 
     async def _said(self, request: Request) -> str:
-        messages = [{"role": m.role, "content": [{"text": m.text or ""}]} for m in request.messages]
+        messages: Any = [{"role": m.role, "content": [{"text": m.text or ""}]} for m in request.messages]
         events = [e async for e in self.model.stream(messages, system_prompt=request.system)]
         return "".join(e.get("contentBlockDelta", {}).get("delta", {}).get("text", "") for e in events)
 
