@@ -62,13 +62,15 @@ def run(
     )  # a stem of dots is another folder
     if there := next((p for p in (out, *out.parents) if p.is_file()), None):
         raise InputError(f"--out {out}: {there} is a file; expected a folder, or a place where one can be made.")
-    check_folder(out)
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
+        check_folder(out)
         with owned(out):
             return _run(labels, out, options, view, test, tracker)
     finally:
-        with suppress(OSError):  # there is something in it
-            out.rmdir()
+        for folder in made:
+            with suppress(OSError):  # there is something in it
+                folder.rmdir()
 
 
 def _run(

@@ -103,6 +103,7 @@ def agree(
     labels_hash = label_set_hash(examples)
     say(unused_in_labels(labels))
     the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+    the_judge.preflight()
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.monitoring.drift_run import DriftRun
@@ -110,7 +111,6 @@ def agree(
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
         run = DriftRun(store, judge or the_judge.lm_name, labels.name, labels_hash)
-    the_judge.preflight()
     from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
     from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
     from faith_dspy.optimize.reporting.headline import of_judge

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 @app.command("audit")
 def audit(labels: Labels, as_json: Json = False) -> None:
-    """Check a labels file: how many labels of which kind, how they would be split, how far annotators agree."""
+    """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
     from faith_dspy.io.labels import unused_in_labels
     from faith_dspy.optimize.data.audit import audit as check
     from faith_dspy.report.tables import Table
@@ -38,8 +38,10 @@ def audit(labels: Labels, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
     else:
-        rows = [(name.replace("_", " "), _in_words(value)) for name, value in found.items()]
-        print_tables([Table(f"Labels in {labels}", ("", ""), tuple(rows))])
+        enough = found.pop("enough")
+        rows = [(name.replace("_", " "), _in_words(value)) for name, value in found.items() if value != ""]
+        notes = tuple(f"Enough {what}: {told}" for what, told in enough.items())
+        print_tables([Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), tuple(rows))])
 
 
 def _in_words(value: Any) -> str:

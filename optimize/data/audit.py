@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError
+from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.optimize.data.splits import split
+from faith_dspy.optimize.data.splits import MIN_GROUPS, MIN_PER_CLASS, split
+from faith_dspy.report.numbers import roughly
 from faith_dspy.scoring.annotators import annotator_agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from faith_dspy.schema import LabelledExample
+
+_DIFFER = 1 / 3
+"""Share of the answers that a tuned and an untuned judge call differently, as `shown` expects it."""
+_AIM = 0.10
+"""The difference in balanced accuracy that labels should be enough to show."""
 
 
 def audit(path: Any) -> dict[str, Any]:
-    """Counts, contradictions inside the labels, the split they would get, and how far their annotators agree.
+    """Whether there are enough labels, counts, contradictions inside the labels, the split they would get, and how far
+    their annotators agree.
 
     Raises `InputError` when the file cannot be read or holds no label.
     """
@@ -49,9 +62,34 @@ def audit(path: Any) -> dict[str, Any]:
         found["split"] = {name: part["n"] for name, part in splits.report["parts"].items()}
         if not splits.test:
             found["split"] = f"too few for a test part: all {len(examples)} are cross-fitted"
+        found["enough"] = _enough(splits.test, examples)
     except InputError as exc:
         found["split"] = f"cannot be tuned on: {exc}"
+        found["enough"] = {"to tune": f"no: {exc}."}
     people = annotator_agreement(examples)
     if people is not None and people.balanced_accuracy.value is not None:
         found["annotators_balanced_accuracy"] = round(people.balanced_accuracy.value, 3)
     return found
+
+
+def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]) -> dict[str, str]:
+    """What the labels are enough for, in words."""
+    least = f"a test takes {MIN_PER_CLASS} answers of each label and {MIN_GROUPS} contexts, a fair one a hundred"
+    points = shown(test or examples)
+    more = len(examples) * ((points / _AIM) ** 2 - 1)
+    label = f"; label {roughly(math.ceil(more))} more to show {100 * _AIM:.0f}" if more > 0 else ""
+    return {
+        "to tune": "yes",
+        "to test": f"yes, {counted(len(test), 'answer')} that tuning does not see" if test else f"no: {least}",
+        "to show": f"a gain of about {100 * points:.0f} points of balanced accuracy, at even odds{label}",
+    }
+
+
+def shown(tested: Sequence[LabelledExample]) -> float:
+    """The difference in balanced accuracy that has even odds to be shown on these answers (paired, 95 %).
+
+    Half the interval of a paired difference, 1.96 · √(d/4 · (1/n₊ + 1/n₋)), where the judges differ on a share d of the
+    answers (`_DIFFER`) and answers over one context tell as much as others: an estimate on the bold side.
+    """
+    faithful = sum(bool(e.label) for e in tested)
+    return 1.96 * math.sqrt(_DIFFER / 4 * (1 / faithful + 1 / (len(tested) - faithful)))

@@ -39,8 +39,8 @@ class Measured(NamedTuple):
     """Where it was compared, if elsewhere."""
     cheapest: str | None = None
     """The cheapest judge that is shown to agree nearly as well, where it is another one."""
-    keep: str = "the untuned judge"
-    """The cheaper of the untuned judge and this one."""
+    keep: str = "this judge or the untuned one"
+    """The cheaper of the untuned judge and this one, where it is known which."""
     seen: bool = False
     """Whether it was tuned on these labels."""
 
@@ -60,7 +60,7 @@ def of_study(result: StudyResult) -> Table:
             result.judge_dir,
             "cross-fitted answers (no test)" if result.split.get("cross_fitted") else "test answers",
             cheapest=next((p.name for p in result.costs if p.cheapest and not p.exported), None),
-            keep="this judge, which costs no more" if _cost(champion) <= _cost(untuned) else "the untuned judge",
+            keep="this judge" if _cost(champion) <= _cost(untuned) else "the untuned judge",
         )
     )
 
@@ -104,26 +104,26 @@ def _gained(m: Measured) -> str:
 
 
 def _next(m: Measured) -> str:
+    """One of three: use it, label more, or keep the cheaper one."""
     accuracy, untuned = m.agreement.balanced_accuracy, m.comparisons.get("untuned")
     if m.seen:
-        return "measure it on other labels. It was tuned on these: this is no agreement with people."
+        return "label other answers to measure it on. It was tuned on these: this is no agreement with people."
     if accuracy.value is None or accuracy.low is None or accuracy.high is None:
-        return "label answers of both kinds, over more contexts."
+        return "label more answers of both kinds, over more contexts."
     if accuracy.value <= _CHANCE:
-        return "do not use it on answers like these; label such answers and tune on them."
+        return "label more answers like these and tune on them; until then do not use it."
     if accuracy.low <= _CHANCE:
         half = (accuracy.high - accuracy.low) / 2
         more = m.agreement.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1)
-        return f"label {roughly(max(1, round(more)))} more answers: it is not shown to be better than chance."
+        return f"label {roughly(max(1, round(more)))} more answers to test on: it is not shown better than chance."
     if untuned is None:
-        return "tune it on labels of your own: faith-dspy tune LABELS.jsonl"
+        return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
     if untuned.verdict == "worse":
-        return "keep the untuned judge; label more answers to tune on."
+        return "label more answers to tune on; until then keep the untuned judge."
+    cheaper = f"keep the cheaper one, {m.keep}."
+    if m.cheapest:
+        cheaper = f"keep the cheaper one, {m.cheapest}, which agrees nearly as well: tune with --prefer cheapest."
     if untuned.verdict != "better":
         n = untuned.more_labels
-        label = f"label {roughly(n)} more answers to test on; until then " if n else ""
-        cheaper = f"tune with --prefer cheapest, which exports {m.cheapest}"
-        return f"{label}{cheaper if m.cheapest else f'keep {m.keep}'}."
-    if m.cheapest:
-        return f"tune with --prefer cheapest: {m.cheapest} costs less and agrees nearly as well."
-    return f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"
+        return f"label {roughly(n)} more answers to test on; until then {cheaper}" if n else cheaper
+    return cheaper if m.cheapest else f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"

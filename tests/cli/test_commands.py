@@ -321,6 +321,7 @@ def test_labels_audit(run, tmp_path):
     assert "cannot be tuned on" in found["split"]
     code, out, _ = run("labels", "audit", source)
     assert code == 0
+    assert out.startswith("In three lines\n• Enough to tune: no: got 2 groups")
     assert "labels at odds" in out
 
 
@@ -466,14 +467,18 @@ def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
 
 
 def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
-    """A champion's folder that is a file, or labels that are none, end a study before it makes a store."""
+    """A champion's folder that is a file, or labels that are none, end a study before it makes a store; no folder that
+    it made stays behind, and no other goes."""
     (tmp_path / "taken").write_text("x")
     (tmp_path / "labels.jsonl").write_text("{oops\n")
-    for out, told in (("taken", "taken is a file"), ("taken/judge", "is a file"), ("free", "labels.jsonl:1: not JSON")):
+    (tmp_path / "mine").mkdir()
+    unread = "labels.jsonl:1: not JSON"
+    for out, told in (("taken", "taken is a file"), ("taken/judge", "is a file"), ("a/b/c", unread), ("mine", unread)):
         code, _, err = run("tune", "labels.jsonl", "--out", out)
         assert code == 2
         assert told in err
-    assert not (tmp_path / "mlflow.db").exists()
+    assert run("tune", "labels.jsonl")[0] == 2
+    assert {p.name for p in tmp_path.iterdir()} == {"taken", "mine", "labels.jsonl"}
 
 
 def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):

@@ -15,6 +15,24 @@ def test_an_audit_counts_and_shows_the_split():
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
     assert found["split"] == {"train": 44, "dev": 44, "test": 44}
     assert found["labels_at_odds"] == 0
+    # 1.96 · √(1/12 · (1/22 + 1/22)) = .171; 132 · ((.171/.1)² − 1) = 252
+    assert found["enough"] == {
+        "to tune": "yes",
+        "to test": "yes, 44 answers that tuning does not see",
+        "to show": "a gain of about 17 points of balanced accuracy, at even odds; label about 250 more to show 10",
+    }
+
+
+def test_too_few_to_test_or_to_tune(tmp_path):
+    """Six answers of each label are cross-fitted, and what a test takes is said; four cannot be tuned on."""
+    path = tmp_path / "l.jsonl"
+    rows = [{"context": [f"{i} cups of {'tea' * i}."], "answer": f"{i}.", "faithful": i % 2 == 0} for i in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = audit(path)
+    assert found["enough"]["to test"].startswith("no: a test takes 8 answers of each label and 6 contexts")
+    assert "about 33 points" in found["enough"]["to show"]  # 1.96 · √(1/12 · (1/6 + 1/6))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+    assert audit(path)["enough"]["to tune"].startswith("no: got 4 groups")
 
 
 def test_labels_at_odds_with_their_statements_are_named(tmp_path):

@@ -45,23 +45,33 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"comparisons": {"untuned": compared("worse", -0.1)}}, "keep the untuned judge; label more"),
+        (
+            {"comparisons": {"untuned": compared("worse", -0.1)}},
+            "label more answers to tune on; until then keep",
+        ),
         (
             {"comparisons": {"untuned": compared("not shown better", 0.02, 133)}},
-            "label about 130 more answers to test on; until then keep the untuned judge.",
+            "label about 130 more answers to test on; until then keep the cheaper one, this judge or the untuned one.",
         ),
-        ({"comparisons": {"untuned": compared("not shown better", 0.0)}}, "Next: keep the untuned judge."),
-        ({"cheapest": "lexical features alone"}, "tune with --prefer cheapest: lexical features alone costs less"),
-        ({"comparisons": {}}, "tune it on labels of your own: faith-dspy tune"),
-        ({"seen": True}, "measure it on other labels"),
-        ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label answers of both kinds"),
+        (
+            {"comparisons": {"untuned": compared("not shown better", 0.0)}},
+            "Next: keep the cheaper one, this judge or the unt",
+        ),
+        (
+            {"cheapest": "lexical features alone"},
+            "lexical features alone, which agrees nearly as well: tune with --prefer",
+        ),
+        ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune"),
+        ({"seen": True}, "label other answers to measure it on"),
+        ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label more answers of both kinds"),
         ({"agreement": agreement(right(8))}, "do not use it"),
-        ({"agreement": agreement(right(11))}, "not shown to be better than chance"),
+        ({"agreement": agreement(right(11))}, "not shown better than chance"),
     ],
 )
 def test_the_next_step_follows_from_what_is_shown(changes: dict[str, object], said: str) -> None:
-    """Use it, label more, or keep the cheaper one."""
+    """Use it, label more, or keep the cheaper one: nothing else."""
     assert said in told(**changes)[2]
+    assert told(**changes)[2].startswith(("Next: use it", "Next: label ", "Next: keep the cheaper one, "))
 
 
 def test_a_gain_that_is_not_shown_is_said_so() -> None:
@@ -78,7 +88,7 @@ def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
     good, bad = right(18), right(8)
     cheap = point("lexical features alone", cheapest=True)
     assert (
-        "tune with --prefer cheapest: lexical features alone costs less"
+        "keep the cheaper one, lexical features alone, which agrees nearly"
         in of_study(study(good, bad, costs=(cheap,))).notes[2]
     )
     exported = cheap.model_copy(update={"exported": True})
