@@ -88,7 +88,7 @@ class Judge:
                 raise ConfigError(f"lm={NO_LM!r} decides by its default classifier's threshold; leave out threshold=.")
             if fitted is None or fitted.statement is None or "lm" in fitted.statement.names:
                 raise ConfigError(
-                    f"lm={NO_LM!r} needs a classifier without the LM's probability. Leave out classifier= (--untuned)."
+                    f"lm={NO_LM!r} needs a classifier of lexical features alone: leave out classifier= (--untuned)."
                 )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
             escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **times)

@@ -155,7 +155,9 @@ def agree(
     }
     tables = [three, disagreements_table(wrong)]
     if unscored:
-        tables.append(Table("Unscored", notes=tuple(f"{n} {reason}" for reason, n in unscored.most_common())))
+        tables.append(
+            Table("Unscored", notes=tuple(f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.most_common()))
+        )
     if seen:
         warning = (
             f"{seen} of {counted(len(examples), 'answer')} had a part in the study that tuned this judge: this is not "

@@ -173,6 +173,7 @@ def judge(
 
 def _judge_one(record: dict[str, Any], judge: Judge, html: Path | None, as_json: bool) -> None:
     from faith_dspy.report.html import write_html
+    from faith_dspy.report.wording import described
 
     judge.preflight()
     judgment = judge(**record)
@@ -181,6 +182,6 @@ def _judge_one(record: dict[str, Any], judge: Judge, html: Path | None, as_json:
     else:
         typer.echo(judgment.pretty().rstrip())
     if html is not None:
-        write_html([(record, judgment)], html)
+        write_html([(record, judgment)], html, judge=described(judge))
     if judgment.unscored is not None:
         fail([f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"])

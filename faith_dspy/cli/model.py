@@ -34,7 +34,8 @@ def info(as_json: Json = False) -> None:
         print_json(found)
         return
     for key, value in found.items():
-        typer.echo(f"{key:12} {value}")
+        if value is not None:
+            typer.echo(f"{key:12} {value}")
 
 
 @app.command("serve")

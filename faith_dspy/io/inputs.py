@@ -11,8 +11,8 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.names import fields_of, missing, say_names, value_of
-from faith_dspy.io.records import check_records, open_records
-from faith_dspy.io.tables import rows_of
+from faith_dspy.io.records import FIRST, check_columns, check_records, open_records
+from faith_dspy.io.tables import is_table, rows_of
 
 if TYPE_CHECKING:
     from faith_dspy.io.records import Record
@@ -64,7 +64,10 @@ def check_record(record: Any) -> AnswerInput:
 def list_inputs(records: Any) -> list[Any]:
     """The records of an iterable, a table in memory, or a file; an `InputError` for each line that holds none."""
     if not isinstance(records, str | PathLike):
-        return list(rows_of(records))
+        rows = list(rows_of(records))
+        if is_table(records):
+            check_columns(rows[:FIRST], "records")
+        return rows
     check_records(Path(records))
     with open_records(Path(records)) as found:
         return [given(record) for record in found]

@@ -129,7 +129,8 @@ def parse_example(row: Mapping[str, Any], *, where: str = "record", lenient: boo
             raise InputError(empty if "context" in row else f"{empty}; {missing(given, 'context')}")
         answer = row.get("answer")
         if not isinstance(answer, str) or not answer.strip():
-            raise InputError(missing(given) if answer is None else f"answer is {answer!r}, expected text")
+            fill = f"{missing(given)} Fill it, or take out the row, as `faith-dspy labels import` does"
+            raise InputError(fill if answer is None else f"answer is {answer!r}, expected text")
         meta: dict[str, Any] = row["meta"] if isinstance(row.get("meta"), dict) else {}
         tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
         fields: dict[str, Any] = {

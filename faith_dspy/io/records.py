@@ -17,7 +17,7 @@ from faith_dspy.io.names import columns, meant, missing, unused
 from faith_dspy.io.tables import broken, read_csv, read_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 STANDARD = Path("-")
 """Standard input or output."""
@@ -100,10 +100,10 @@ def _list(text: bytes) -> list[dict[str, Any] | str] | None:
 def check_records(source: Path, known: Iterable[str] = ()) -> str:
     """The columns of a file that are not used, in words (see `faith_dspy.io.names.unused`).
 
-    `InputError` when it is no table and no JSON lines, has no column for the answer, or misspells that of the context:
-    that is to be known before an LM is started. Nothing is known of what is no file, as a pipe can be read only once.
+    `InputError` when it is no table and no JSON lines, and as `check_columns`: that is to be known before an LM is
+    started. Nothing is known of what is no file, as a pipe can be read only once.
     """
-    if source == STANDARD or not source.is_file():
+    if source == STANDARD or (source.exists() and not source.is_file() and not source.is_dir()):
         return ""
     with open_records(source) as records:
         first = list(islice(records, FIRST))
@@ -112,13 +112,19 @@ def check_records(source: Path, known: Iterable[str] = ()) -> str:
     good = [r.row for r in first if r.problem is None]
     if not good:
         raise broken(source, ValueError(f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}"))
-    held = {name for row in good for name in columns(row)}
-    whole = "conversation" in held or any(row.get("error") for row in good)
-    if not whole and "answer" not in held:
-        raise InputError(f"{source}: {missing(good[0])}")
-    if not whole and "context" not in held and meant(good[0], "context"):
-        raise InputError(f"{source}: {missing(good[0], 'context')}")
+    check_columns(good, str(source))
     return unused(good, known)
+
+
+def check_columns(rows: Sequence[Mapping[str, Any]], where: str) -> None:
+    """`InputError` when the first rows of a table have no column for the answer, or misspell that of the context."""
+    held = {name for row in rows for name in columns(row)}
+    if not rows or "conversation" in held or any(row.get("error") for row in rows):
+        return
+    if "answer" not in held:
+        raise InputError(f"{where}: {missing(rows[0])}")
+    if "context" not in held and meant(rows[0], "context"):
+        raise InputError(f"{where}: {missing(rows[0], 'context')}")
 
 
 def read_records(handle: IO[bytes]) -> Iterator[Record]:

@@ -65,8 +65,9 @@
       const level = el("i"), pass = item.threshold != null && el("u");
       level.style.width = `${100 * decides}%`;
       if (pass) pass.style.left = `${100 * item.threshold}%`;
-      line.append(el("span", {}, item.probability != null ? "probability " : "score ", el("b", {}, decides.toFixed(2)),
-        limit(item.threshold), el("span", { class: "meter", "aria-hidden": "true" }, level, pass)));
+      const digits = apart(decides, item.threshold);
+      line.append(el("span", {}, item.probability != null ? "probability " : "score ", el("b", {}, decides.toFixed(digits)),
+        limit(item.threshold, digits), el("span", { class: "meter", "aria-hidden": "true" }, level, pass)));
       const score = item.probability != null && `score ${item.score.toFixed(2)}`;
       const counted = [item.supported, score].filter(Boolean).join(", ");
       if (counted) line.append(el("span", {}, counted));
@@ -78,12 +79,17 @@
     return line;
   };
 
-  const limit = (threshold) => threshold != null && ` (threshold ${threshold.toFixed(2)})`;
+  const limit = (threshold, digits) => threshold != null && ` (threshold ${threshold.toFixed(digits)})`;
+  const apart = (value, threshold) => // digits that tell a number from its threshold
+    [2, 3].find((n) => threshold == null || value === threshold || value.toFixed(n) !== threshold.toFixed(n)) ?? 4;
   const statement = (item, index, written) => {
     const found = item.statements[index];
     const [symbol, name] = VERDICTS[found.verdict];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    if (found.confidence != null) line.append(el("span", {}, `probability of support ${found.confidence.toFixed(2)}`, limit(item.statement_threshold)));
+    if (found.confidence != null) {
+      const digits = apart(found.confidence, item.statement_threshold);
+      line.append(el("span", {}, `probability of support ${found.confidence.toFixed(digits)}`, limit(item.statement_threshold, digits)));
+    }
     if (found.supporting_chunk_ids.length) {
       const chips = found.supporting_chunk_ids.map((id) => {
         const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);

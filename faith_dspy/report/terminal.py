@@ -47,17 +47,18 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         head = Text()
         head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
         if judgment.probability is not None:
-            head.append(f"   probability {judgment.probability:.2f}{_threshold(judgment.threshold)}", style="bold")
+            head.append(f"   probability {_against(judgment.probability, judgment.threshold)}", style="bold")
         if judgment.level is not None:
             head.append(f"   {judgment.level}", style="dim")
         by_score = judgment.threshold if judgment.probability is None else None
-        counted = f"{supported(judgment)}{_threshold(judgment.statement_threshold)}"
-        head.append(f"\n{counted}   " if judgment.statements else "   ")
-        head.append(f"score {judgment.score:.2f}{_threshold(by_score)}")
-        if judgment.fitted_to == "default":
-            head.append("   not fitted to your labels", style="dim")
+        head.append(
+            f"\n{supported(judgment)}{_threshold(judgment.statement_threshold)}   " if judgment.statements else "   "
+        )
+        head.append(f"score {_against(judgment.score, by_score)}")
     if judgment.detail:
         head.append(f" – {judgment.detail}", style="dim")
+    if judgment.fitted_to == "default":
+        head.append("\nnot fitted to your labels", style="dim")
     table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
     table.add_column(width=1)
     table.add_column(justify="right", style="dim")
@@ -69,7 +70,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         words = "" if verdict in _PLAIN else words
         ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
-        confidence = "" if s.confidence is None else f"{s.confidence:.2f}"
+        confidence = "" if s.confidence is None else _against(s.confidence, judgment.statement_threshold).split()[0]
         table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
         if said := grounds(s):
             table.add_row("", "", Text(said, style="italic dim"), "")
@@ -78,8 +79,16 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     return Panel(Group(*parts, cost), expand=False)
 
 
-def _threshold(value: float | None) -> str:
-    return "" if value is None else f" (threshold {value:.2f})"
+def _against(value: float | None, threshold: float | None) -> str:
+    """A number and its threshold, with as many digits as tell them apart."""
+    if value is None or threshold is None:
+        return "" if value is None else f"{value:.2f}"
+    digits = next((d for d in (2, 3) if value == threshold or f"{value:.{d}f}" != f"{threshold:.{d}f}"), 4)
+    return f"{value:.{digits}f}{_threshold(threshold, digits)}"
+
+
+def _threshold(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f" (threshold {value:.{digits}f})"
 
 
 def _cost(judgment: Judgment) -> str:
@@ -131,6 +140,7 @@ class TerminalView:
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
+            disable=not (self.console.is_terminal or self.console.is_jupyter),
         )
         with progress:
             bar = progress.add_task(what, total=total)

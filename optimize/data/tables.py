@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.errors import InputError, LabelsError, did_you_mean
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.names import COLUMNS, LABELS, missing, say_names, there, unused
 from faith_dspy.io.names import columns as columns_of
@@ -38,7 +38,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
         if not equals or field not in FIELDS or not column:
             raise InputError(
                 f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
-                f"{', '.join(FIELDS)}."
+                f"{', '.join(FIELDS)}.{did_you_mean(field, FIELDS)}"
             )
         columns[field] = column
     return columns
@@ -122,7 +122,10 @@ def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
     for field in ("context", "answer"):
         if field not in out:
             if field in named:
-                raise InputError(f"it has no {field}: got {there(row)}, expected {named[field]!r}, as --map says.")
+                near = did_you_mean(named[field], map(str, row))
+                raise InputError(
+                    f"it has no {field}: got {there(row)}, expected {named[field]!r}, as --map says.{near}"
+                )
             raise InputError(f"{missing(row, field)} --map {field}=COLUMN names another column.")
     out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
     context = parsed(out["context"])

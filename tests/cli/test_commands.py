@@ -154,7 +154,7 @@ def test_what_is_no_table_is_refused_before_an_lm_is_asked(run, at, server, tmp_
     """A table without an answer names the column that was perhaps meant, and costs no call."""
     (tmp_path / "in.csv").write_text("anser,context\nIt is blue.,The kettle is blue.\n")
     code, _, err = run("judge", tmp_path / "in.csv", *at)
-    assert (code, "Did you mean 'answer'?" in err, server.requests) == (2, True, [])
+    assert (code, "Did you mean 'anser'? Rename it to 'answer'." in err, server.requests) == (2, True, [])
 
 
 def test_judge_one_answer(run, at):
@@ -290,7 +290,7 @@ def test_agree_names_what_it_could_not_score_and_what_the_study_knew(run, judge_
     assert found["unscored"] == {"no_context": 1}
     assert (found["tuned_on_these_labels"], found["answers_of_its_study"]) == (True, 2)
     out = run(*command)[1]
-    assert "1 no_context" in out
+    assert "1 no context" in out
     assert "2 of 5 answers had a part in the study that tuned this judge" in out
 
 

@@ -5,6 +5,7 @@ import json
 import pandas
 import pytest
 
+from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import read_labels, unused_in_labels
 from faith_dspy.io.names import columns, fields_of, missing, unused
@@ -95,8 +96,12 @@ def test_labels_under_other_names(tmp_path):
         path = put(tmp_path / "l.csv", [{wrong if name == field else name: v for name, v in row.items()}])
         with pytest.raises(LabelsError, match=rf"got .*{wrong}.*Did you mean '{wrong}'\? Rename it to '{field}'\."):
             read_labels(path)
-    with pytest.raises(InputError, match="it has no context: got contxt, answer"):  # before an LM is started
-        check_records(put(tmp_path / "a.csv", [{"contxt": "A cup.", "answer": "A cup."}]))
+    wrong = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup."}])
+    for judged in (put(tmp_path / "a.csv", wrong), wrong):  # before an LM is started
+        with pytest.raises(InputError, match="it has no context: got contxt, answer"):
+            Judge("openai/none").batch(judged)
+    with pytest.raises(InputError, match="cannot be read \\(no such file"):
+        check_records(tmp_path / "none.jsonl")
 
 
 def test_cells_that_hold_nothing(tmp_path):

@@ -111,6 +111,14 @@ def test_one_judgment_tells_one_story() -> None:
         assert said in view
 
 
+@pytest.mark.parametrize(
+    ("probability", "said"), [(0.756, "0.756 (threshold 0.764)"), (0.7639, "0.7639 (threshold 0.7640)"), (0.5, "0.50")]
+)
+def test_a_probability_is_told_from_its_threshold(probability: float, said: str) -> None:
+    """.756 below a threshold of .764 is not shown as .76 below .76."""
+    assert f"probability {said}" in judged({}, probability=probability, threshold=0.764).pretty()
+
+
 def test_a_report_is_signed(judge_at: Callable[..., Any]) -> None:
     """Judge, version and date stand under every report."""
     judge, _ = judge_at()
