@@ -186,8 +186,10 @@ class JudgeConfig(BaseModel):
                 for e in exc.errors()
                 if e["type"] != "default_factory_not_called"  # only follows from another error
             )
-            near = "".join(did_you_mean(name, cls.model_fields) for name in options if name not in cls.model_fields)
-            raise ConfigError(f"{problems}. Options are: {', '.join(sorted(cls.model_fields))}.{near}") from exc
+            unknown = [name for name in options if name not in cls.model_fields]
+            known = f" Options are: {', '.join(sorted(cls.model_fields))}." if unknown else ""
+            near = "".join(did_you_mean(name, cls.model_fields) for name in unknown)
+            raise ConfigError(f"{problems}.{known}{near}") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:

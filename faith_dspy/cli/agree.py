@@ -138,7 +138,7 @@ def agree(
     )
     wrong, who = disagreements(examples, judged), described(the_judge)
     assert report.agreement.answers is not None  # else there is no report
-    three = of_judge(the_judge, judge, report.agreement.answers, seen=seen > 0)
+    three = of_judge(the_judge, judge, report.agreement.answers, seen=seen)
     document = report.agreement.to_json() | {
         "in_three_lines": three.notes,
         "disagreements": [{"id": e.id, "faithful": e.label, "probability": j.ranking} for e, j in wrong],
@@ -158,12 +158,6 @@ def agree(
         tables.append(
             Table("Unscored", notes=tuple(f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.most_common()))
         )
-    if seen:
-        warning = (
-            f"{seen} of {counted(len(examples), 'answer')} had a part in the study that tuned this judge: this is not "
-            "its agreement with people."
-        )
-        tables.append(Table("Warning", notes=(warning,)))
     if details:
         tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), who)
     if report.prevalence is not None:

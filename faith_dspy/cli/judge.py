@@ -97,9 +97,13 @@ def judge(
 
     Example: faith-dspy judge --answer "Returns are free." --context "Returns cost 5 euros."
     """
+    from faith_dspy.io.files import check_writable
+
     if answer is not None:
         if records is not None or out is not None:
             raise InputError("--answer is one answer, shown here: give no INPUT and no --out with it.")
+        if html is not None:
+            check_writable(html)
         the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
         _judge_one({"question": question, "context": context, "answer": answer}, the_judge, html, as_json)
         return
@@ -133,7 +137,6 @@ def judge(
         return
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
-    from faith_dspy.io.files import check_writable
     from faith_dspy.io.records import check_records, count_lines
     from faith_dspy.report.html import write_html
     from faith_dspy.report.terminal import TerminalView

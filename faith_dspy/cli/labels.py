@@ -75,7 +75,9 @@ def import_(
     """Import labels from a table, Label Studio or Argilla into a labels file.
 
     Columns with the usual names (context, passage, retrieved_contexts …; answer, response …; label) are found; name
-    others with --map. A label may be a word, a rating, or a list of spans that are not supported.
+    others with --map. A label may be a word, a rating (only the highest means faithful), or a list of spans that are
+    not supported; numbers beside words are refused until --value says what they mean. Rows without answer, context or
+    label are left out, and counted.
 
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
@@ -84,6 +86,8 @@ def import_(
     from faith_dspy.optimize.data.tables import import_labels, parse_columns
 
     check_writable(out)
+    if out.exists() and out.samefile(file):
+        raise InputError(f"--out {out}: is the file that is imported; name another.")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
     say(found.unused)
     write_labels(found.rows, out)

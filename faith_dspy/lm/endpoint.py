@@ -130,7 +130,7 @@ def _why(exc: Exception, lm: MeteredLM, listed: set[str]) -> tuple[str, str]:
         return f"needs a key, and {' or '.join(keys)} is not set in the environment", ""
     if "LLM Provider NOT provided" in said:
         why = "has no known provider: expected provider/model, such as openai/gpt-4o-mini"
-        return why, did_you_mean(provider, [str(getattr(p, "value", p)) for p in litellm.provider_list])
+        return why, did_you_mean(provider, ["local", *(str(getattr(p, "value", p)) for p in litellm.provider_list)])
     if isinstance(exc, dspy.LMAuthError):
         return f"does not answer: its key is wrong, expired or not set ({redact(said, lm)})", ""
     if isinstance(exc, dspy.LMUnsupportedModelError):

@@ -51,12 +51,14 @@ def import_labels(
 
     ``columns``: field → column. ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a
     rating. A label that is a list of spans (objects with ``start`` and ``end``, as in RAGTruth) marks unsupported
-    text: an answer without a span is faithful, and a sentence that overlaps one is labelled not supported.
+    text: an answer without a span is faithful, and a sentence that overlaps one is labelled not supported. Rows without
+    an answer, a context or a label are left out, and counted.
 
-    `InputError` names the row and what is wrong with it, or the label words of unknown meaning.
+    `InputError` names the row and what is wrong with it, or the labels of unknown meaning, as numbers beside words are,
+    and those that were understood.
     """
     if kind not in KINDS:
-        raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
+        raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
     found, unreadable = {}, {}
     given, named = _read_rows(path), columns or {}
     guessed = {f: names for f, names in FIELDS.items() if f not in named} if kind == "table" else {}

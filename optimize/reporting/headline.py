@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
+from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison
 from faith_dspy.report.numbers import estimate, points, roughly
 from faith_dspy.report.tables import Table
@@ -36,13 +37,13 @@ class Measured(NamedTuple):
     answers: str = "test answers"
     """What it was measured on."""
     compared: str = ""
-    """Where it was compared, if elsewhere."""
+    """Where it was compared, if elsewhere: words before the gain."""
     cheapest: str | None = None
     """The cheapest judge that is shown to agree nearly as well, where it is another one."""
     keep: str = "this judge or the untuned one"
     """The cheaper of the untuned judge and this one, where it is known which."""
-    seen: bool = False
-    """Whether it was tuned on these labels."""
+    seen: int = 0
+    """How many of these answers had a part in the study that tuned it."""
 
 
 def three_lines(m: Measured) -> Table:
@@ -65,16 +66,16 @@ def of_study(result: StudyResult) -> Table:
     )
 
 
-def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = None, *, seen: bool = False) -> Table:
+def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = None, *, seen: int = 0) -> Table:
     """The three lines of a judge: what its export says of its study, or ``agreement`` on other labels.
 
-    ``source``: where it was loaded from. ``seen``: whether these are the labels it was tuned on.
+    ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
     """
     exported = judge.manifest.get("comparison", {})
     made = {name: _known(Comparison, exported[name]) for name in _OVER if name in exported}
     if agreement is None:
         return three_lines(Measured(_known(Agreement, judge.manifest["agreement"]), made, source or ""))
-    return three_lines(Measured(agreement, made, source or "", "labelled answers", " in its study", seen=seen))
+    return three_lines(Measured(agreement, made, source or "", "labelled answers", "in its study ", seen=seen))
 
 
 def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
@@ -88,7 +89,7 @@ def _cost(tested: TestsetResult) -> int:
 
 def _agrees(m: Measured) -> str:
     a = m.agreement
-    on = f"{a.n} {m.answers}" + (f", {a.scored} of them scored" if a.scored < a.n else "")
+    on = f"{a.n:,} {m.answers}" + (f", {a.scored:,} of them scored" if a.scored < a.n else "")
     if a.balanced_accuracy.value is None:
         return f"unknown on {on}: {a.balanced_accuracy.why}."
     few = " Few answers: read the interval, not the figure." if a.n < _FEW else ""
@@ -100,14 +101,15 @@ def _gained(m: Measured) -> str:
     if not known:
         return "none yet; this judge was not tuned on labels."
     parts = [f"{points(c.balanced_accuracy)} points over {words}{_SHOWN[c.verdict]}" for c, words in known]
-    return f"{'; '.join(parts)}{m.compared}."
+    return f"{m.compared}{'; '.join(parts)}."
 
 
 def _next(m: Measured) -> str:
     """One of three: use it, label more, or keep the cheaper one."""
     accuracy, untuned = m.agreement.balanced_accuracy, m.comparisons.get("untuned")
     if m.seen:
-        return "label other answers to measure it on. It was tuned on these: this is no agreement with people."
+        seen = f"{m.seen} of {counted(m.agreement.n, 'answer')} had a part in the study that tuned this judge"
+        return f"label other answers to measure it on: {seen}. This is no agreement with people."
     if accuracy.value is None or accuracy.low is None or accuracy.high is None:
         return "label more answers of both kinds, over more contexts."
     if accuracy.value <= _CHANCE:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, InputError, fault
+from faith_dspy.errors import ConfigError, InputError, did_you_mean, fault
 from faith_dspy.lm import Limits
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
 from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
@@ -140,7 +140,8 @@ def plan(budget_name: str, variants: Sequence[str] | Path = (), limits: Limits |
     unknown = [n for n in names if n not in VARIANTS]
     if unknown:
         raise ConfigError(
-            f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)"
+            f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
+            + did_you_mean(unknown[0], VARIANTS)
         )
     return Plan(base, _untuned_first(VARIANTS[n] for n in names), given)
 

@@ -157,7 +157,7 @@ def test_what_is_no_table_is_refused_before_an_lm_is_asked(run, at, server, tmp_
     assert (code, "Did you mean 'anser'? Rename it to 'answer'." in err, server.requests) == (2, True, [])
 
 
-def test_judge_one_answer(run, at):
+def test_judge_one_answer(run, at, tmp_path):
     """An answer and its context are judged without a file, as text or JSON; one without a score exits 1."""
     given = ["judge", "--answer", "It is blue.", "--context", "The kettle is blue.", "--context", "It is old."]
     code, out, _ = run(*given, *at)
@@ -167,6 +167,10 @@ def test_judge_one_answer(run, at):
     code, _, err = run("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
     assert run("judge", *at)[0] == run("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
+    assert run(*given, *at, "--html", "no/page.html")[0] == 2
+    assert run(*given, *at, "--html", "page.html")[0] == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_ui_needs_a_store(run, tmp_path):

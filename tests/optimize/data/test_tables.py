@@ -178,4 +178,8 @@ def test_on_the_command_line(
         main()
     assert not caught.value.code
     assert "2 labelled answers" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "import", str(out), "--out", str(out)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code, "is the file that is imported" in capsys.readouterr().err) == (2, True)
     assert [e.label for e in read_labels(out)] == [True, False]

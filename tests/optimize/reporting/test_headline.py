@@ -62,7 +62,7 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
             "lexical features alone, which agrees nearly as well: tune with --prefer",
         ),
         ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune"),
-        ({"seen": True}, "label other answers to measure it on"),
+        ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
         ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label more answers of both kinds"),
         ({"agreement": agreement(right(8))}, "do not use it"),
         ({"agreement": agreement(right(11))}, "not shown better than chance"),
