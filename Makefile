@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Exact versions, for Python 3.11 to 3.13. `make LOCK= ...` takes the newest that pyproject.toml allows.
+LOCK := --constraint constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --quiet $(LOCK) --editable
 # Set before anything imports mlflow or litellm: with it, both start without a network.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -24,22 +27,22 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-fast benchmark tree check format ui clean
+.PHONY: help quickstart test test-fast benchmark tree check lock format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "faith_dspy needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --quiet --editable '.[local,tune,dev]'
+	@$(INSTALL) '.[local,tune,dev]'
 	@touch $@
 
 # The libraries a judge can be used from, for the tests of the adapters only.
 $(VENV)/.peers: $(VENV)/.ready
 	@echo "Adding the libraries the adapters are tested against (a minute, once) ..."
-	@$(BIN)/python -m pip install --quiet --quiet --editable '.[peers]'
+	@$(INSTALL) '.[peers]'
 	@touch $@
 
 quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
@@ -52,6 +55,7 @@ WITHOUT_LM := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not lm' -n 2 --di
 
 test: check $(VENV)/.peers ## all tests, the embedded model included
 	@$(WITHOUT_LM)
+	-@$(BIN)/faith-dspy model fetch >/dev/null  # without it these tests are skipped
 	@$(BIN)/python -m pytest -q -m lm
 
 test-fast: $(VENV)/.ready ## tests that need no language model
@@ -70,6 +74,12 @@ check: tree ## lint, types, import contracts
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
 	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
 	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache | tail -n 3
+
+# To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
+lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)
+	@$(PYTHON) -m venv --clear build/lock
+	@build/lock/bin/python -m pip install --quiet '.[local,tune,dev,peers]'
+	@build/lock/bin/python -m pip freeze --exclude faith_dspy > constraints.txt
 
 format: $(VENV)/.ready ## format the code
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
