@@ -320,7 +320,6 @@ def test_nothing_is_no_judge_and_no_lm(exported):
 
 def test_looking_for_a_judge_makes_no_database(tmp_path, monkeypatch):
     """MLflow makes its SQLite file when it is read; a judge that is not there leaves the working folder as it was."""
-    pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     with pytest.raises(ArtifactError, match="set MLFLOW_TRACKING_URI"):

@@ -61,7 +61,6 @@ def judge(lm, case, **options):
 @pytest.fixture(scope="module")
 def lm():
     """The embedded model, when it was fetched before; without a cache of replies."""
-    pytest.importorskip("xllamacpp")
     if not (models_dir() / EMBEDDED.filename).is_file():
         pytest.skip("the embedded model is not here: faith-dspy model fetch")
     yield make_lm("local", cache=False)

@@ -268,7 +268,8 @@ def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
 def test_a_frame_comes_back_with_judgments(judge_at):
     """The rows of a pandas frame are judged, and come back in their order and index with columns of their judgments;
     labels that stand there stay, and what was not scored is missing."""
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
     answers = ["It is blue.", "It is red.", None]
     frame = pandas.DataFrame({"response": answers, "contexts": [CONTEXT] * 3, "faithful": [0, 1, 1]}, index=[7, 8, 9])
@@ -283,7 +284,8 @@ def test_a_frame_comes_back_with_judgments(judge_at):
 
 def test_a_data_set_comes_back_with_judgments(judge_at):
     """The same of a Hugging Face `Dataset`, also when it was judged before."""
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     judge, _ = judge_at()
     data = datasets.Dataset.from_dict({"response": ["It is blue.", "I don't know."], "contexts": [CONTEXT] * 2})
     found = judge.batch(judge.batch(data))

@@ -79,8 +79,6 @@ def test_entry_point():
     (entry,) = metadata.entry_points(group="console_scripts", name="faith-dspy")
     assert entry.value == "faith_dspy.cli:main"
     script = Path(sys.executable).with_name("faith-dspy")
-    if not script.exists():
-        pytest.skip("the scripts of this environment are elsewhere")
     done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0
     for command in ("tune", "judge", "agree", "model", "study", "labels"):

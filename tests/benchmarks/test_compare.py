@@ -122,7 +122,7 @@ def test_timeout(run):
 )
 def test_peers(run, library, system):
     """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
-    pytest.importorskip(library, reason="the peers come with: pip install 'faith_dspy[peers]'")
+    pytest.importorskip(library, reason="the peers come with: pip install '.[peers]'")
     book, _ = run(system, until=0.0, worker=Worker)
     assert book.run["sets"]["quickstart"]["absent"] == {}
     for row in book.judged("quickstart")[system]:

@@ -38,7 +38,6 @@ def recorded(chat_server, judge_at):
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory):
     """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
-    pytest.importorskip("mlflow", reason="MLflow is not installed (extra tune)")
     from made import rows, study
 
     from faith_dspy import Judge

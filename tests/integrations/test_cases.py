@@ -22,7 +22,6 @@ def test_cases_are_complete():
 @pytest.fixture(scope="module")
 def judged():
     """The clear answers, judged by the embedded model sentence by sentence."""
-    pytest.importorskip("xllamacpp")
     if not (models_dir() / EMBEDDED.filename).is_file():
         pytest.skip("the embedded model is not here: faith-dspy model fetch")
     judge = Judge("local", granularity="sentence")

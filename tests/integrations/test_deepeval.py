@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip(
-    "deepeval", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'"
-)
+pytest.importorskip("deepeval", reason="the adapter is tested against the real library: pip install '.[peers]'")
 
 from deepeval import assert_test, evaluate
 from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig

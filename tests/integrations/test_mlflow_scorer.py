@@ -5,11 +5,8 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-pytest.importorskip("mlflow", reason="scorers are called by the real library: pip install 'faith_dspy[tune]'")
-
 import mlflow
+import pytest
 from mlflow.entities import Document, SpanType
 
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("mlflow", reason="traces are those of the real library: pip install 'faith_dspy[tune]'")
-
 import mlflow
+import pytest
 from mlflow.entities import Document, SpanType
 
 from faith_dspy.errors import InputError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("openinference.semconv", reason="tested against the real names: pip install 'faith_dspy[peers]'")
+pytest.importorskip("openinference.semconv", reason="tested against the real names: pip install '.[peers]'")
 
 from openinference.semconv.trace import (
     DocumentAttributes,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-pytest.importorskip("ragas", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'")
+pytest.importorskip("ragas", reason="the adapter is tested against the real library: pip install '.[peers]'")
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 

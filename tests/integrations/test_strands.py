@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-pytest.importorskip(
-    "strands_evals", reason="the adapter is tested against the real library: pip install 'faith_dspy[peers]'"
-)
+pytest.importorskip("strands_evals", reason="the adapter is tested against the real library: pip install '.[peers]'")
 
 from cases import LEVEL
 from opentelemetry.sdk.trace import TracerProvider

@@ -47,7 +47,8 @@ def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
 
 def test_hugging_face_data_sets():
     """A `Dataset` is labels; the parts of a `DatasetDict` are their split, validation that of dev."""
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     data = datasets.Dataset.from_list(ROWS)
     assert read_labels(data) == read_labels(ROWS)
     parts = datasets.DatasetDict({"train": data.select([0]), "validation": data.select([1])})

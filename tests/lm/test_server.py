@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from functools import partial
@@ -12,7 +11,7 @@ import httpx
 import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
 
-from faith_dspy.errors import ConfigError, MissingExtraError, ModelFileError
+from faith_dspy.errors import ConfigError, ModelFileError
 from faith_dspy.lm import identity, make_lm, metered, preflight, server
 from faith_dspy.lm.files import EMBEDDED, ModelFile, models_dir
 from faith_dspy.threads import within
@@ -25,17 +24,9 @@ def question(text: str) -> str:
     return f"{DOCUMENT}\n\nIs this so? {text} Answer Yes or No."
 
 
-def test_missing_extra(monkeypatch, tmp_path):
-    """Without xllamacpp the error names the extra to install."""
-    monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(MissingExtraError, match=r"faith_dspy\[local\]"):
-        server.serve(ModelFile(tmp_path / "x.gguf", "0" * 64))
-
-
 @pytest.mark.parametrize("content", [b"not a model", b"GGUF\x03\x00\x00\x00" + bytes(range(200)) * 9])
 def test_damaged_model_does_not_end_the_process(tmp_path, content):
     """A file that is no model, or starts like one and is garbage, is an error with what to do."""
-    pytest.importorskip("xllamacpp")
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match="fetch the file again"):
@@ -44,7 +35,6 @@ def test_damaged_model_does_not_end_the_process(tmp_path, content):
 
 def test_port_in_use(tmp_path):
     """A port that is taken is refused with its number."""
-    pytest.importorskip("xllamacpp")
     path = tmp_path / "x.gguf"
     path.write_bytes(b"GGUF")
     with socket.socket() as taken:
@@ -101,7 +91,6 @@ def test_a_call_that_hangs_does_not_keep_its_server(monkeypatch):
 @pytest.fixture(scope="module")
 def lm():
     """The real embedded model, when it was fetched before."""
-    pytest.importorskip("xllamacpp")
     if not (models_dir() / EMBEDDED.filename).is_file():
         pytest.skip("the embedded model is not here: faith-dspy model fetch")
     yield make_lm("local", cache=False)

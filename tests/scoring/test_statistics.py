@@ -12,7 +12,8 @@ from faith_dspy.scoring.statistics import ppi_mean, resample_weights, wilson
 
 def test_weighted_auroc_is_that_of_repeated_answers() -> None:
     """A resample's AUROC is the AUROC of the answers written out as often as they were drawn."""
-    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn import metrics
+
     y = np.array([True] * 6 + [False] * 4)
     s = np.array([0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1])
     for w in next(resample_weights(10, None, 20, 0)):
@@ -80,7 +81,8 @@ def test_weighted_kappa_by_hand() -> None:
     # shares (1/4, 1/2, 1/4): (0·1/16 + 1·1/8 + 2·1/16) + (1/16 + 0 + 1/16) + (2·1/8 + 1/4 + 0) = 1/4 + 1/8 + 1/2.
     a, b = np.array([2, 2, 1, 0]), np.array([2, 1, 1, 0])
     assert weighted_kappa(np.ones((1, 4)), a, b, 3)[0] == pytest.approx(1 - 0.25 / 0.875)
-    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn import metrics
+
     for w in next(resample_weights(4, None, 20, 0)):
         again = w.astype(int)
         one, other = np.repeat(a, again), np.repeat(b, again)

@@ -5,11 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mlflow", reason="judges are aligned by the real library: pip install 'faith_dspy[tune]'")
-
 import mlflow
+import pytest
 from mlflow.genai.judges import make_judge
 
 from faith_dspy import load_judge

@@ -5,11 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mlflow", reason="traces are those of the real library: pip install 'faith_dspy[tune]'")
-
 import mlflow
+import pytest
 from mlflow.entities import Document, Feedback, SpanType
 from mlflow.entities.assessment_source import AssessmentSource
 
