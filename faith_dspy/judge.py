@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from faith_dspy.config import JudgeConfig, JudgeOptions
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short, need
 from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, list_inputs
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.tables import is_table, with_judgments
@@ -240,26 +240,33 @@ class Judge:
         )
 
     @overload
-    def batch(self, records: TableT, num_threads: int | None = None) -> TableT: ...
+    def batch(self, records: TableT, num_threads: int | None = None, *, progress: bool = False) -> TableT: ...
     @overload
-    def batch(self, records: Iterable[Any] | str | Path, num_threads: int | None = None) -> list[Judgment]: ...
-    def batch(self, records: Any, num_threads: int | None = None) -> Any:
+    def batch(
+        self, records: Iterable[Any] | str | Path, num_threads: int | None = None, *, progress: bool = False
+    ) -> list[Judgment]: ...
+    def batch(self, records: Any, num_threads: int | None = None, *, progress: bool = False) -> Any:
         """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
         ``judge_score`` …. ``records`` may also be a file.
 
         Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
-        the endpoint dies, those not judged by then come back unscored.
+        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar, also in a notebook.
         """
         order = by_context(rows := list_inputs(records))
+        found: Iterable[Judgment] = self.stream((rows[i] for i in order), num_threads)
+        if progress:
+            from tqdm import tqdm
+
+            found = tqdm(found, "judging", len(rows), leave=False, mininterval=1)
         judged: dict[int, Judgment] = {}
         try:
-            for i, judgment in zip(order, self.stream((rows[i] for i in order), num_threads), strict=True):
+            for i, judgment in zip(order, found, strict=True):
                 judged[i] = judgment
         except LMUnavailableError as exc:
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
             judged = {i: dead.model_copy(update={"id": id_of(rows[i])}) for i in order} | judged
-        found = [judged[i] for i in range(len(rows))]
-        return with_judgments(records, found) if is_table(records) else found
+        ordered = [judged[i] for i in range(len(rows))]
+        return with_judgments(records, ordered) if is_table(records) else ordered
 
     async def abatch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
         """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
@@ -286,6 +293,7 @@ class Judge:
         """
         from faith_dspy.scoring.agreement import measure_agreement
 
+        need("numpy", "Measuring agreement")  # before anything is judged
         examples = read_labels(labelled)
         records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
         return measure_agreement(examples, self.batch(records, num_threads))

@@ -82,6 +82,16 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
     assert 2 <= most <= 8
 
 
+def test_a_batch_shows_its_progress_when_asked(judge_at, capsys):
+    """A bar on standard error, and nothing without `progress`."""
+    judge, _ = judge_at()
+    records = [{"context": CONTEXT, "answer": "It is blue."}] * 2
+    judged = judge.batch(records)
+    assert capsys.readouterr().err == ""
+    assert [j.score for j in judge.batch(records, progress=True)] == [j.score for j in judged]
+    assert "judging:   0%|" in capsys.readouterr().err
+
+
 def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
     judge, server = judge_at()

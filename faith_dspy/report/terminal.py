@@ -130,6 +130,12 @@ class TerminalView:
     @contextmanager
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
+        if self.console.is_jupyter:  # rich needs ipywidgets for a bar there
+            from tqdm import tqdm
+
+            with tqdm(total=total, desc=what, leave=False, mininterval=1, file=self.console.file) as line:
+                yield line.update
+            return
         progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -140,7 +146,7 @@ class TerminalView:
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
-            disable=not (self.console.is_terminal or self.console.is_jupyter),
+            disable=not self.console.is_terminal,
         )
         with progress:
             bar = progress.add_task(what, total=total)

@@ -23,6 +23,16 @@ def judged(*found: dict[str, Any], **fields: Any) -> Judgment:
     return Judgment(statements=statements, **{**scored, **fields})
 
 
+def test_a_bar_in_a_notebook() -> None:
+    """It is one line of text, written over and cleared at the end; no library of widgets is needed."""
+    out = io.StringIO()
+    with TerminalView(Console(file=out, force_jupyter=True)).bar("judging", 2) as advance:
+        advance(2)
+    assert "\rjudging:   0%|" in out.getvalue()
+    assert "\n" not in out.getvalue()
+    assert out.getvalue().split("\r")[-2].isspace()
+
+
 def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
     monkeypatch.setenv("COLUMNS", "100")
