@@ -95,6 +95,13 @@ def agree(
     """
     from faith_dspy.io.files import check_writable
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
+    from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
+    from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
+    from faith_dspy.optimize.reporting.headline import of_judge
+    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
+    from faith_dspy.report.html import write_html
+    from faith_dspy.report.tables import Table
+    from faith_dspy.report.wording import described
 
     if html is not None:
         check_writable(html)
@@ -111,14 +118,6 @@ def agree(
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
         run = DriftRun(store, judge or the_judge.lm_name, labels.name, labels_hash)
-    from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
-    from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
-    from faith_dspy.optimize.reporting.headline import of_judge
-    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
-    from faith_dspy.report.html import write_html
-    from faith_dspy.report.tables import Table
-    from faith_dspy.report.wording import described
-
     if run is not None:
         ignore_cache(the_judge)
     judged = _judged(the_judge, examples, "judging")

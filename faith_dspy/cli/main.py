@@ -7,6 +7,7 @@ Everything heavy is imported inside the commands, so that ``--help`` is instant.
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -31,6 +32,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from faith_dspy import __version__
+
+        typer.echo(f"faith-dspy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What is asked of no command."""
+
+
 for command in (demo, tune, judge, agree, stress, ui):
     app.command()(command)
 app.add_typer(labels.app, name="labels")

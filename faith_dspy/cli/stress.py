@@ -53,14 +53,13 @@ def stress(
     """
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm import metered
+    from faith_dspy.optimize.diagnostics.stress import stress as run
+    from faith_dspy.optimize.reporting.stress import stress_tables
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)
     the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
     the_judge.preflight()
-    from faith_dspy.optimize.diagnostics.stress import stress as run
-    from faith_dspy.optimize.reporting.stress import stress_tables
-
     with TerminalView().bar("judging", None) as advance, metered():
         report = run(the_judge, examples, answers=answers, seed=seed, advance=advance)
     if as_json:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -23,12 +24,15 @@ def ui(
 
     Example: faith-dspy ui --port 5001
     """
+    from faith_dspy.errors import MissingExtraError
     from faith_dspy.optimize.tracking.store import ENVIRONMENT, nearest_store, redacted
 
     uri = nearest_store(tracking_uri)
     if uri.startswith(("http://", "https://")):
         say(f"This store is a server, with pages of its own: {redacted(uri)}")
         return
+    if find_spec("mlflow") is None:  # it takes seconds to import
+        raise MissingExtraError("mlflow", "tune", "faith-dspy ui")
     say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import ConfigError, ModelFileError, need
+from faith_dspy.errors import ConfigError, ModelFileError, needs
 from faith_dspy.lm.download import resolve
 from faith_dspy.threads import wait_for_calls
+
+with needs("xllamacpp", "local", "The embedded model"):  # before the model is fetched
+    import xllamacpp
 
 if TYPE_CHECKING:
     from faith_dspy.lm.files import ModelFile
@@ -58,7 +61,7 @@ def serve(file: ModelFile, num_ctx: int | None = None) -> EmbeddedServer:
     """The server of this file in this process, started when there is none.
 
     `num_ctx` is the context window in tokens; None takes whatever runs already, else 8192. Raises ModelFileError
-    when the file is no usable model, MissingExtraError without xllamacpp.
+    when the file is no usable model.
     """
     if num_ctx is not None and num_ctx < 1:
         raise ConfigError(f"num_ctx is {num_ctx}; expected a positive number of tokens, such as {DEFAULT_CONTEXT}.")
@@ -74,7 +77,6 @@ def serve(file: ModelFile, num_ctx: int | None = None) -> EmbeddedServer:
 
 def start(file: ModelFile, *, num_ctx: int = DEFAULT_CONTEXT, port: int = 0) -> EmbeddedServer:
     """Start a server of its own on a loopback port (0: the system picks one). Errors as in `serve`."""
-    xllamacpp = need("xllamacpp", "The embedded model", "local")
     params = xllamacpp.CommonParams()
     params.verbosity = -1  # llama.cpp writes to standard error from its own threads
     params.model.path = str(file.path)

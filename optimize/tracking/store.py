@@ -81,7 +81,7 @@ def client_of(uri: str | None = None, *, create: bool = True) -> Any:
         raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
-    mlflow = need("mlflow", "Tracking a study")  # it sets up its logging when it is imported
+    mlflow = need("mlflow", "A tracking store")  # it sets up its logging when it is imported
     with mlflow_errors(uri), _alone(uri):
         return mlflow.MlflowClient(tracking_uri=uri)
 

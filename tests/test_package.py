@@ -1,0 +1,162 @@
+"""What users install: wheel and source distribution, and what the wheel does with the base dependencies alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from faith_dspy import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {"faith_dspy": "faith_dspy", "optimize": "faith_dspy/optimize", "eval_sets": "faith_dspy/eval_sets"}
+NOT_INSTALLED = "optimize/LOG.md"
+JUDGE_ONE = ["judge", "--answer", "It is blue. It is new.", "--context", "The kettle is blue."]
+
+
+def files(folder):
+    """What is in a folder of the package, as paths from the root."""
+    found = (p for p in (ROOT / folder).rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return {str(p.relative_to(ROOT)) for p in found} - {NOT_INSTALLED}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder with wheel and source distribution, made of a copy of the sources."""
+    folder = tmp_path_factory.mktemp("built")
+    source = folder / "source"
+    for name in (*FOLDERS, "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results", "golden"))
+    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "LICENSE", ROOT / "MANIFEST.in"):
+        shutil.copy(path, source)
+    build = "from setuptools.build_meta import *; build_sdist('..'); build_wheel('..')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "absent from the `packages`" not in done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(built):
+    """Runs Python where the wheel is installed with what it requires and nothing else: (exit code, what it printed)."""
+    site = built / "site"
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (found,) = metadata.distributions(name="faith_dspy", path=[str(site)])
+    for name in required(found.requires):
+        for path in metadata.files(name):
+            top = path.parts[0]
+            if top not in ("..", "__pycache__") and not (site / top).exists():
+                (site / top).symlink_to(metadata.distribution(name).locate_file(top))
+    work = built / "work"
+    work.mkdir()
+
+    def run(*args, **environment):
+        settings = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1", "COLUMNS": "100", "HOME": str(work), **environment}
+        command = [sys.executable, "-S", *args]
+        done = subprocess.run(command, cwd=work, env=settings, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def required(requirements, extras=(), found=frozenset()):
+    """Names of the distributions that requirements bring along, with these extras of whoever requires them."""
+    for r in map(Requirement, requirements or ()):
+        if r.name not in found and (not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *extras))):
+            found = required(metadata.requires(r.name), r.extras, found | {r.name})
+    return found
+
+
+def test_wheel(built):
+    """It holds the licence and every file of the package but the log of experiments, and nothing else."""
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    about = {name for name in names if ".dist-info/" in name}
+    assert names - about == {into + name.removeprefix(f) for f, into in FOLDERS.items() for name in files(f)}
+    assert f"faith_dspy-{__version__}.dist-info/licenses/LICENSE" in about
+
+
+def test_source_distribution(built):
+    """It holds what the wheel is made of, without tests."""
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {m.name.partition("/")[2] for m in tar.getmembers() if m.isfile()}
+    made = {name for name in names if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
+    beside = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}
+    assert names - made == beside.union(*map(files, FOLDERS))
+
+
+def test_nothing_of_an_extra_is_there(base):
+    """The base install is one: the libraries of the extras cannot be imported."""
+    code = "from importlib.util import find_spec as f; print([m for m in ('mlflow', 'numpy', 'pandas') if f(m)])"
+    assert base("-c", code) == (0, "[]\n")
+
+
+def test_version(base):
+    """`--version` says it."""
+    assert base("-m", "faith_dspy", "--version") == (0, f"faith-dspy {__version__}\n")
+
+
+def test_demo(base):
+    """The demo runs."""
+    code, said = base("-m", "faith_dspy", "demo")
+    assert (code, "The same as a page: demo.html" in said) == (0, True), said
+
+
+def test_without_a_model(base):
+    """`none` judges."""
+    code, said = base("-m", "faith_dspy", *JUDGE_ONE, "--lm", "none")
+    assert (code, "1 of 2 statements supported" in said) == (0, True), said
+
+
+def test_hosted_lm(base, chat_server):
+    """A hosted LM judges."""
+    server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
+    lm = ["--lm", "openai/tiny", "--api-base", server.base]
+    code, said = base("-m", "faith_dspy", *JUDGE_ONE, *lm, OPENAI_API_KEY="x")
+    assert (code, "1 of 2 statements supported" in said) == (0, True), said
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (["tune", "quickstart"], "tune"),
+        (["agree", "quickstart", "--lm", "none"], "tune"),
+        (["stress", "quickstart", "--lm", "none"], "tune"),
+        (["labels", "audit", "quickstart"], "tune"),
+        (["ui", "--tracking-uri", "sqlite:///there.db"], "tune"),
+        ([*JUDGE_ONE, "--judge", "models:/faithfulness@champion"], "tune"),
+        ([*JUDGE_ONE, "--lm", "local"], "local"),
+        (["judge", "there.parquet", "--lm", "none"], "tune"),
+        (["judge", "there.csv", "--lm", "none", "--engine", "spark"], "spark"),
+    ],
+)
+def test_what_an_extra_brings(base, command, extra):
+    """What needs an extra names it in one sentence, before it does anything."""
+    base("-c", "for kind in ('db', 'csv', 'parquet'): open(f'there.{kind}', 'w').write('answer,context\\nx,y\\n')")
+    code, said = base("-m", "faith_dspy", *command)
+    assert code == 2, said
+    assert re.fullmatch(
+        rf"error: .+ needs the package '[\w-]+', which is not installed\. Install it with: "
+        rf"pip install 'faith_dspy\[{extra}\]'\n",
+        said,
+    ), said
+
+
+def test_an_extra_can_be_installed():
+    """What the sentence says works for a package that no index has: pip finds it installed, and takes the extra's own
+    requirements only."""
+    command = ["pip", "install", "--dry-run", "--no-index", "--no-deps", "faith_dspy[tune]"]
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "already satisfied" in done.stdout) == (0, True), done.stderr
