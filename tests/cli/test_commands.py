@@ -264,6 +264,14 @@ def test_agree_as_json(run, at, tmp_path):
     assert found["tuned_on_these_labels"] is False
 
 
+def test_agree_makes_no_store_before_the_lm_answers(run, tmp_path, monkeypatch):
+    """With --track, labels and an LM that is not there leave nothing behind."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    source = jsonl(tmp_path / "labels.jsonl", *LABELS)
+    assert run("agree", source, "--track", "--lm", "openai/tiny", "--api-base", "http://127.0.0.1:9/v1")[0] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["labels.jsonl"]
+
+
 def test_agree_lists_the_disagreements(run, at, tmp_path):
     """Three lines, then what people and judge call differently; the same as a page; the metrics with --details."""
     source, page = jsonl(tmp_path / "labels.jsonl", *LABELS), tmp_path / "wrong.html"

@@ -96,6 +96,10 @@ def test_a_bar_without_a_total() -> None:
     with TerminalView(Console(file=out, force_terminal=True, width=100)).bar("judging", None) as advance:
         advance(7)
     assert "7/?" in out.getvalue()
+    out = io.StringIO()
+    with TerminalView(Console(file=out)).bar("judging", 7) as advance:
+        advance(7)
+    assert out.getvalue() == ""  # in a file no bar, and no empty line
 
 
 def test_one_judgment_tells_one_story() -> None:
