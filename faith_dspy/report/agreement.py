@@ -95,7 +95,9 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
         "id": lambda d: d[0].id,
     }
     more = f", the {most} worst" if len(found) > most else ""
-    caption = "People’s label; the judge’s probability that the answer is faithful. It says the opposite."
+    caption = (
+        "people: their label; judge: its probability that the answer is faithful, on the other side of the threshold."
+    )
     return table_of(
         f"{counted(len(found), 'disagreement')}{more}", columns, found[:most], caption=caption if found else ""
     )

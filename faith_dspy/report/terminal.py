@@ -70,7 +70,8 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         words = "" if verdict in _PLAIN else words
         ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
-        confidence = "" if s.confidence is None else _against(s.confidence, judgment.statement_threshold).split()[0]
+        digits = _digits(s.confidence, judgment.statement_threshold)
+        confidence = "" if s.confidence is None else f"{s.confidence:.{digits}f}"
         table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
         if said := grounds(s):
             table.add_row("", "", Text(said, style="italic dim"), "")
@@ -80,11 +81,16 @@ def judgment_view(judgment: Judgment) -> RenderableType:
 
 
 def _against(value: float | None, threshold: float | None) -> str:
-    """A number and its threshold, with as many digits as tell them apart."""
-    if value is None or threshold is None:
-        return "" if value is None else f"{value:.2f}"
-    digits = next((d for d in (2, 3) if value == threshold or f"{value:.{d}f}" != f"{threshold:.{d}f}"), 4)
+    """A number and its threshold."""
+    digits = _digits(value, threshold)
     return f"{value:.{digits}f}{_threshold(threshold, digits)}"
+
+
+def _digits(value: float | None, threshold: float | None) -> int:
+    """As many as tell a number from its threshold."""
+    if value is None or threshold is None or value == threshold:
+        return 2
+    return next((d for d in (2, 3) if f"{value:.{d}f}" != f"{threshold:.{d}f}"), 4)
 
 
 def _threshold(value: float | None, digits: int = 2) -> str:
