@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from faith_dspy.errors import ConfigError, did_you_mean, fault
 from faith_dspy.schema import Verdict
@@ -78,10 +78,8 @@ class JudgeOptions(TypedDict, total=False):
     max_statements: int
 
 
-class JudgeConfig(BaseModel):
+class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Options of a judge. They combine freely unless a message says otherwise."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     granularity: Granularity = Granularity.SENTENCE
     verification: Literal["each", "joint"] = "each"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, StatementAgreement
@@ -18,8 +18,8 @@ from faith_dspy.scoring.statistics import Estimate
 Kind = Literal["untuned", "lm", "baseline"]
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Result(BaseModel, extra="forbid", frozen=True):
+    """Takes no other fields, and does not change."""
 
 
 class StatementRow(_Result):
@@ -67,11 +67,23 @@ class PredictionRow(_Result):
     """The share of ``usage`` spent on extracting statements."""
 
 
-class VariantResult(_Result):
-    """One variant – program shape × optimizer × LM × seed – and its agreement on the devset."""
+class _Measured(_Result):
+    """What was measured of one judge on one part."""
 
     name: str
     kind: Kind
+    statements: StatementAgreement | None = None
+    """On statements, of a variant by the LM's verdicts, before any classifier; None without labelled statements."""
+    evidence: EvidenceAgreement | None = None
+    """On the chunk ids the judge names; None where no label names any."""
+    usage: Usage = Usage()
+    """Of judging the part."""
+    predictions: tuple[PredictionRow, ...] = ()
+
+
+class VariantResult(_Measured):
+    """One variant – program shape × optimizer × LM × seed – and its agreement on the devset."""
+
     description: str
     """One line: what the LM is asked, and how replies become verdicts."""
     params: dict[str, str | int] = Field(default_factory=dict)
@@ -85,14 +97,8 @@ class VariantResult(_Result):
     """The same with a classifier on the LM's probabilities alone, without lexical features."""
     untuned: Agreement | None = None
     """The LM's verdicts as they are, threshold .5; only for the untuned judge."""
-    statements: StatementAgreement | None = None
-    """The LM's verdicts on statements, before any classifier; None without labelled statements."""
-    evidence: EvidenceAgreement | None = None
-    """On the chunk ids the judge names; None where no label names any."""
     selection_score: float | None = None
     """What the champion is chosen by: mean of balanced accuracy and AUROC on the devset, times coverage."""
-    usage: Usage = Usage()
-    """Of judging the devset."""
     judged: int = 0
     """Number of answers that ``usage`` covers."""
     compile_usage: Usage = Usage()
@@ -102,8 +108,6 @@ class VariantResult(_Result):
     """The same before compiling; empty where nothing was compiled."""
     search: tuple[dict[str, Any], ...] = ()
     """Of each instruction of the bank, where it was searched: ``name, auroc, balanced_accuracy, n``."""
-    predictions: tuple[PredictionRow, ...] = ()
-    """On the devset."""
 
     @property
     def cost(self) -> float:
@@ -111,21 +115,13 @@ class VariantResult(_Result):
         return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
 
 
-class TestsetResult(_Result):
+class TestsetResult(_Measured):
     """One judge on the testset."""
 
-    name: str
-    kind: Kind
     agreement: Agreement
     """On answers."""
-    statements: StatementAgreement | None = None
-    """On statements; None without labelled statements."""
-    evidence: EvidenceAgreement | None = None
-    """On the chunk ids the judge names; None where no label names any."""
     extraction: ExtractionAgreement | None = None
     """On the statements themselves; None where the judge takes none from the answer, or people did not."""
-    usage: Usage = Usage()
-    predictions: tuple[PredictionRow, ...] = ()
 
     @property
     def levels(self) -> JudgeAgreement:
@@ -134,17 +130,12 @@ class TestsetResult(_Result):
         return JudgeAgreement(answers=self.agreement, **below)
 
 
-class Difference(_Result):
-    """A minus B, with its interval."""
+class Difference(Estimate):
+    """A minus B."""
 
-    value: float | None = Field(default=None, allow_inf_nan=False)
-    low: float | None = Field(default=None, allow_inf_nan=False)
-    high: float | None = Field(default=None, allow_inf_nan=False)
     p_value: float | None = Field(default=None, ge=0, le=1)
     """Two-sided, from the same resamples."""
     standard_error: float | None = Field(default=None, ge=0)
-    why: str | None = None
-    """Why the value or its interval is None."""
 
 
 class Comparison(_Result):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from faith_dspy.errors import ConfigError, LMUnavailableError, did_you_mean, redact
 
@@ -27,10 +27,8 @@ _PAUSE = 0.5
 """Seconds before an endpoint that did not answer is asked once more."""
 
 
-class LMIdentity(BaseModel):
+class LMIdentity(BaseModel, extra="forbid", frozen=True):
     """Which LM gave the verdicts; stored in exported judges. Holds no key and no address."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     """The model string DSPy uses."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from faith_dspy.errors import InputError, need
 from faith_dspy.schema import Verdict
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 
-class Agreement(BaseModel):
+class Agreement(BaseModel, extra="forbid", frozen=True):
     """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers.
 
     For statements read *supported* for faithful, and *statement* for answer.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
     """Labelled answers."""
@@ -86,10 +84,8 @@ _NEEDS = {
 """The levels of agreement, and why each cannot be measured."""
 
 
-class JudgeAgreement(BaseModel):
+class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     """Agreement on all that a judge says; each part is None where the labels do not say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answers: Agreement | None
     statements: StatementAgreement | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from faith_dspy.scoring.matching import match_statements
 from faith_dspy.scoring.statistics import Estimate, bootstrap
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 
-class EvidenceAgreement(BaseModel):
+class EvidenceAgreement(BaseModel, extra="forbid", frozen=True):
     """How far the chunks a judge names are those that people named; ids are summed over statements (micro average)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
     """Statements for which people named their chunks, even if none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from faith_dspy.scoring.matching import word_share
 from faith_dspy.scoring.statistics import Estimate, bootstrap
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 
-class ExtractionAgreement(BaseModel):
+class ExtractionAgreement(BaseModel, extra="forbid", frozen=True):
     """How far a judge takes an answer apart as people did."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
     """People's statements."""

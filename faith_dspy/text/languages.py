@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import snowballstemmer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +40,8 @@ _BY_SCRIPT = {
 """Names as the Snowball stemmers have them."""
 
 
-class WordLists(BaseModel):
+class WordLists(BaseModel, extra="forbid", frozen=True):
     """One language's file; the module says what each list is for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     function_words: frozenset[str] = frozenset()
     light_words: frozenset[str] = frozenset()

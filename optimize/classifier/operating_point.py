@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, model_validator
 
 from faith_dspy.errors import ConfigError, InputError, counted
 from faith_dspy.optimize.results import ThresholdChoice
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Bools, Floats
 
 
-class OperatingPoint(BaseModel):
+class OperatingPoint(BaseModel, extra="forbid", frozen=True):
     """What the threshold is chosen for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["balanced", "recall", "cost"] = "balanced"
     value: float | None = None

@@ -11,16 +11,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, need
 from faith_dspy.io.labels import label_set_hash
-from faith_dspy.optimize.monitoring.prevalence import Prevalence, faithful_share
 from faith_dspy.optimize.results import Comparison
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.report.numbers import points
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
+from faith_dspy.scoring.statistics import FaithfulShare, ppi_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 MAX_SHIFT = 0.2
 """The largest shift of scores or coverage that raises no alarm."""
+SIGNIFICANT = 0.01
+"""p-value below which labelled and unlabelled answers are taken to have different scores."""
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Frozen(BaseModel, extra="forbid", frozen=True):
+    """Takes no other fields, and does not change."""
 
 
 class LabelledVerdict(_Frozen):
@@ -103,6 +105,16 @@ class Change(_Frozen):
         if abs(self.coverage) > max_shift:
             out.append(f"the coverage has changed by {self.coverage:+.2f} {since}, more than {max_shift:g}.")
         return out
+
+
+class Prevalence(_Frozen):
+    """The share of faithful answers among those that nobody labelled, and whether the labels still fit them."""
+
+    share: FaithfulShare
+    drift_p_value: float | None
+    """Two-sample Kolmogorov–Smirnov test of the scores of labelled and of unlabelled answers."""
+    labels_fit: bool
+    sentence: str
 
 
 class DriftReport(_Frozen):
@@ -247,16 +259,45 @@ def _change(
     verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"], seed: int
 ) -> Change:
     now, then = (Side([v.predicted for v in side], [v.score for v in side]) for side in (verdicts, old.verdicts))
-    here, there = ([s for s in side.scores if s is not None] for side in (now, then))
-    test = need("scipy.stats", "Measuring drift").ks_2samp(here, there) if here and there else None
+    distance, p_value = _distance(now.scores, then.scores)
+    scored = [sum(s is not None for s in side.scores) for side in (now, then)]
     labels, groups = [v.label for v in verdicts], [v.group for v in verdicts]
     return Change(
         since=since,
         at=old.at,
         comparison=compare(labels, now, then, groups, names=("the judge now", f"the {since} report"), seed=seed),
-        distance=float(test.statistic) if test else None,
-        p_value=float(test.pvalue) if test else None,
-        coverage=(len(here) - len(there)) / len(verdicts),
+        distance=distance,
+        p_value=p_value,
+        coverage=(scored[0] - scored[1]) / len(verdicts),
+    )
+
+
+def _distance(*sides: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Statistic and p-value of the two-sample Kolmogorov–Smirnov test of the scores; None if a side has none."""
+    known = [[s for s in side if s is not None] for side in sides]
+    if not all(known):
+        return None, None
+    test = need("scipy.stats", "Comparing scores").ks_2samp(*known)
+    return float(test.statistic), float(test.pvalue)
+
+
+def faithful_share(
+    labels: Sequence[bool], scores: Sequence[float | None], unlabelled: Sequence[float | None]
+) -> Prevalence:
+    """Estimate the share by prediction-powered inference (`ppi_mean`), and check that the labels fit the traffic.
+
+    ``labels`` and ``scores``: one per labelled answer; ``unlabelled``: scores of the others. None: unscored.
+    """
+    p = _distance(scores, unlabelled)[1]
+    fit = p is None or p >= SIGNIFICANT
+    return Prevalence(
+        share=ppi_mean(scores, labels, unlabelled),
+        drift_p_value=p,
+        labels_fit=fit,
+        sentence="The judge's scores do not suggest that the labels are unlike the traffic."
+        if fit
+        else f"The judge scores traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
+        "the estimate may be off. Label a random sample of the new traffic.",
     )
 
 

@@ -12,8 +12,7 @@ from faith_dspy.report.tables import Table, table_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.monitoring.drift import DriftReport, Flip
-    from faith_dspy.optimize.monitoring.prevalence import Prevalence
+    from faith_dspy.optimize.monitoring.drift import DriftReport, Flip, Prevalence
 
 _MOST = 20
 """Flips that are shown."""

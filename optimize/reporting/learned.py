@@ -12,7 +12,7 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting import classifier_tables, headline, tables
+from faith_dspy.optimize.reporting import headline, tables
 from faith_dspy.optimize.reporting.markdown import as_text
 from faith_dspy.optimize.reporting.plots import learning_curve
 from faith_dspy.report.html import csp_hash
@@ -51,7 +51,7 @@ def write_learned(result: StudyResult) -> str:
         learning_curve=_png(learning_curve(result)),
         notes=result.notes,
         prompts=_prompts(variant),
-        instructions=classifier_tables.instructions_table(variant),
+        instructions=tables.instructions_table(variant),
         flips=flips(untuned, champion),
         mistakes=[r for r in tables.worst_first(champion) if r.predicted != r.label],
         most=_MOST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting import classifier_tables, headline, tables
+from faith_dspy.optimize.reporting import headline, tables
 from faith_dspy.optimize.reporting.plots import LEARNING_CURVE
 from faith_dspy.report.numbers import each, estimate
 from faith_dspy.report.tables import Table, markdown
@@ -33,8 +33,8 @@ def card(result: StudyResult) -> str:
         *tables.levels_tables(result),
         tables.verdict(result),
         tables.learning_table(result),
-        classifier_tables.classifier_table(result, _WEIGHTS),
-        classifier_tables.ablation_table(result),
+        tables.classifier_table(result, _WEIGHTS),
+        tables.ablation_table(result),
         tables.costs_table(result),
         limits,
     )

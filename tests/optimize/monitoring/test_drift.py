@@ -11,7 +11,7 @@ from faith_dspy import Judge
 from faith_dspy.cli import main
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.monitoring.drift import DriftReport, drift_report, measure_drift
+from faith_dspy.optimize.monitoring.drift import DriftReport, drift_report, faithful_share, measure_drift
 from faith_dspy.optimize.monitoring.drift_run import DriftRun
 from faith_dspy.optimize.monitoring.tables import drift_tables
 from faith_dspy.optimize.tracking.store import connect
@@ -178,3 +178,20 @@ def test_agree_on_a_schedule(
     assert len(found["drift"]["flips"]) == 12
     assert not found["drift"]["new_version"]
     assert "worse than the last report" in err
+
+
+def test_traffic_like_the_labels_fits():
+    """The same scores on both sides: the share is that of the labels, and no alarm."""
+    labels = [i % 4 != 0 for i in range(80)]
+    scores = [0.8 if ok else 0.3 for ok in labels]
+    found = faithful_share(labels, scores, scores * 5)
+    assert found.labels_fit
+    assert abs(found.share.powered.value - 0.75) < 0.01
+
+
+def test_other_traffic_is_told():
+    """Scores that the labelled answers never had: the labels no longer fit, and the sentence says what to do."""
+    labels = [i % 2 == 0 for i in range(60)]
+    found = faithful_share(labels, [0.8 if ok else 0.6 for ok in labels], [0.1] * 200)
+    assert not found.labels_fit
+    assert "Label a random sample" in found.sentence
