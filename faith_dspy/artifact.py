@@ -273,7 +273,7 @@ def _dump(judge: Judge) -> bytes:
 
 def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM; if it was not made yet, what the export it was loaded from says."""
-    from faith_dspy.lm import identity
+    from faith_dspy.lm.endpoint import identity
 
     if "lm" not in vars(judge):
         known: dict[str, Any] = judge.manifest.get("lm") or {}

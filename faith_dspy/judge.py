@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
     from faith_dspy.io.inputs import AnswerInput
     from faith_dspy.io.tables import TableT
-    from faith_dspy.lm import MeteredLM
+    from faith_dspy.lm.metered_lm import MeteredLM
     from faith_dspy.program.faithfulness import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
     from faith_dspy.scoring.agreement import JudgeAgreement
     from faith_dspy.scoring.classifier import Classifier
 
-_In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
@@ -109,7 +108,9 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        from faith_dspy.lm import MeteredLM, make_lm, need_address
+        from faith_dspy.lm.endpoint import need_address
+        from faith_dspy.lm.make import make_lm
+        from faith_dspy.lm.metered_lm import MeteredLM
 
         if isinstance(self._given, str):
             need_address(self.manifest.get("lm"), self._given, self._endpoint["api_base"])
@@ -169,7 +170,7 @@ class Judge:
 
     def preflight(self) -> None:
         """`LMUnavailableError` unless every LM of the chain answers."""
-        from faith_dspy.lm import preflight
+        from faith_dspy.lm.endpoint import preflight
 
         for lm in self.lms:
             preflight(lm)
@@ -218,26 +219,18 @@ class Judge:
         if self.escalate_to is None or not self.should_escalate(judgment):
             return raw, judgment
         next_raw, next_judgment = self.escalate_to.verify(question, chunks, answer)
-        raw = raw.model_copy(update={"escalated": next_raw, "usage": raw.usage + next_raw.usage})
-        raw = raw.model_copy(update={"replayed": raw.replayed + next_raw.replayed})
+        spent = {"usage": raw.usage + next_raw.usage, "replayed": raw.replayed + next_raw.replayed}
+        raw = raw.model_copy(update={"escalated": next_raw, **spent})
         return raw, _of_next(next_judgment, raw)
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
-        from faith_dspy.lm import metered
+        from faith_dspy.lm.meter import metered
 
         if self.program.window is None:
             self.program.window = self.window
         with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
             prediction = self.program(context=chunks, answer=answer, question=question, ask_about=self.config.ask_about)
-        return RawJudgment(
-            sentences=tuple(prediction.sentences),
-            raw_verdicts=tuple(prediction.raw_verdicts),
-            fallbacks=prediction.fallbacks,
-            stand_ins=prediction.stand_ins,
-            extraction=prediction.extraction,
-            usage=meter.usage,
-            replayed=meter.usage - meter.paid,
-        )
+        return RawJudgment(**prediction, usage=meter.usage, replayed=meter.usage - meter.paid)
 
     @overload
     def batch(self, records: TableT, num_threads: int | None = None, *, progress: bool = False) -> TableT: ...
@@ -298,9 +291,7 @@ class Judge:
         records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
         return measure_agreement(examples, self.batch(records, num_threads))
 
-    def verify_all(
-        self, examples: Iterable[LabelledExample], num_threads: int | None = None
-    ) -> Iterator[tuple[RawJudgment, Judgment | None]]:
+    def verify_all(self, examples: Iterable[LabelledExample]) -> Iterator[tuple[RawJudgment, Judgment | None]]:
         """`verify` for labelled answers, in order; with the judgment where nothing had to be asked, else None."""
 
         def verify(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
@@ -308,9 +299,11 @@ class Judge:
                 return RawJudgment(sentences=early.sentences), early
             return self.verify(example.question, example.context, example.answer)[0], None
 
-        return self._in_order(verify, examples, num_threads)
+        return self._in_order(verify, examples)
 
-    def _in_order(self, work: Callable[[_In], _Out], items: Iterable[_In], num_threads: int | None) -> Iterator[_Out]:
+    def _in_order(
+        self, work: Callable[[Any], _Out], items: Iterable[Any], num_threads: int | None = None
+    ) -> Iterator[_Out]:
         from faith_dspy.lm.meter import MAX_FAILURES, Meter, metered
 
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
@@ -318,7 +311,7 @@ class Judge:
         self.ready()  # before any thread; an option that it refuses is no fault of a record
         meter = Meter(max_failures=MAX_FAILURES)
 
-        def metered_work(item: _In) -> _Out:
+        def metered_work(item: Any) -> _Out:
             with metered(meter=meter):
                 return work(item)
 

@@ -39,6 +39,7 @@ def upgraded_manifest(manifest: dict[str, Any], folder: Path) -> dict[str, Any]:
     config = upgraded["config"]
     instruction, *others = config.pop("instructions", None) or ["supported"]
     answer = (upgraded.get("classifier") or {}).get("answer") or {}
+    answer.pop("unjudged", None)  # a probability that is no longer used
     gone = [
         *["it asks several instructions"] * bool(others),
         *["it calibrates by isotonic regression"] * bool(answer.pop("isotonic", None)),

@@ -63,7 +63,7 @@ def tune(
     """
     from faith_dspy.errors import ConfigError
     from faith_dspy.eval_sets.catalog import source_of
-    from faith_dspy.lm import Limits
+    from faith_dspy.lm.meter import Limits
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
     from faith_dspy.optimize.options import Options
     from faith_dspy.optimize.select.plan import named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from faith_dspy.lm import Limits
+from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from faith_dspy.artifact import save_judge
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LimitReachedError
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
-from faith_dspy.lm import identity, make_lm, metered, preflight
-from faith_dspy.lm.meter import MAX_FAILURES
+from faith_dspy.lm.endpoint import identity, preflight
+from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.meter import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.parts import Parts, read_parts
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
 from faith_dspy.optimize.diagnostics.stress import stress
-from faith_dspy.optimize.options import Options, Tracker, View
 from faith_dspy.optimize.reporting.markdown import card
 from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup, VariantResult
 from faith_dspy.optimize.select.champion import MARGIN, Promotion, choose, promote, test_price
@@ -41,11 +41,10 @@ from faith_dspy.scoring.annotators import annotator_agreement
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from faith_dspy.lm import Meter
     from faith_dspy.lm.endpoint import LMIdentity
+    from faith_dspy.lm.meter import Meter
+    from faith_dspy.optimize.options import Options, Tracker, View
     from faith_dspy.schema import LabelledExample
-
-__all__ = ["Options", "Tracker", "View", "run", "study_id"]
 
 
 def run(
@@ -92,8 +91,9 @@ def _run(
         promotion = promote(tried.trials, baselines, parts, options, meter, view)
         flip_rate, held_back = _flips(promotion, parts, options, view)
         usage, replayed = meter.usage, meter.replayed
+    used = setup.split["used"] | ({} if parts.cross_fitted else {"test": len(promotion.test)})
     result = StudyResult(
-        **dict(setup) | ({} if parts.cross_fitted else {"split": _with_test(setup.split, len(promotion.test))}),
+        **dict(setup) | {"split": setup.split | {"used": used}},
         variants=(*baselines, *tried.results),
         champion=promotion.name,
         test=promotion.tested,
@@ -119,11 +119,6 @@ def _run(
     )
     _export(promotion, tried.trials[promotion.name], result, options, parts, out)
     return result.model_copy(update={"registered": track.finish(result), "page": track.page})
-
-
-def _with_test(split: dict[str, Any], n: int) -> dict[str, Any]:
-    """The report of a split with the number of answers that were tested."""
-    return split | {"used": split["used"] | {"test": n}}
 
 
 class _Tried(NamedTuple):
@@ -198,15 +193,7 @@ def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> 
 def _diagnose(promotion: Promotion, seed: int, view: View) -> Diagnosis:
     statement = promotion.fitted.classifier.statement
     with view.task(f"{promotion.name}: diagnosis", len(statement.names if statement else ()) + 2) as advance:
-        return diagnose(
-            promotion.fitted,
-            promotion.fitted_on,
-            promotion.test,
-            promotion.tested[0].predictions,
-            cascade=promotion.judge.escalate_to is not None,
-            seed=seed,
-            advance=advance,
-        )
+        return diagnose(promotion, seed, advance)
 
 
 def _notes(promotion: Promotion, options: Options) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def lasting_server():
 def judge_at(chat_server):
     """Makes a judge that asks an endpoint: (judge, endpoint)."""
     from faith_dspy import Judge
-    from faith_dspy.lm import make_lm
+    from faith_dspy.lm.make import make_lm
 
     def make(server: ChatServer | None = None, *, says: Any = "Yes", yes: Any = None, **options: Any) -> Any:
         server = server or chat_server(says=says, yes=yes)

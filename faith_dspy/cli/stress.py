@@ -52,7 +52,7 @@ def stress(
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.lm import metered
+    from faith_dspy.lm.meter import metered
     from faith_dspy.optimize.diagnostics.stress import stress as run
     from faith_dspy.optimize.reporting.stress import stress_tables
     from faith_dspy.report.terminal import TerminalView

@@ -38,12 +38,9 @@ class LMIdentity(BaseModel, extra="forbid", frozen=True):
     """Twelve hex digits for the endpoint's address, if one was given: equal means same endpoint."""
 
 
-def identity(lm: Any) -> LMIdentity:
-    """The identity of any `dspy.LM`; only a MeteredLM knows its file and endpoint."""
-    endpoint = getattr(lm, "endpoint", None)
-    return LMIdentity(
-        name=str(lm.model), sha256=getattr(endpoint, "sha256", None), api_base_hash=getattr(endpoint, "salt", None)
-    )
+def identity(lm: MeteredLM) -> LMIdentity:
+    """The identity of an LM."""
+    return LMIdentity(name=lm.model, sha256=lm.endpoint.sha256, api_base_hash=lm.endpoint.salt)
 
 
 def need_address(tuned: Mapping[str, Any] | None, model: str, api_base: str | None) -> None:

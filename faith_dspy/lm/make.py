@@ -73,7 +73,7 @@ def make_lm(
 
 
 def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> MeteredLM:
-    from faith_dspy.lm.download import resolve
+    from faith_dspy.lm.files import resolve
     from faith_dspy.lm.server import serve
 
     server = serve(resolve(model), num_ctx)

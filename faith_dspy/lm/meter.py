@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dspy
 from dspy.utils.exceptions import LMAuthError, LMBillingError, is_retryable_lm_error
 
-from faith_dspy.errors import (
-    ConfigError,
-    FaithDspyError,
-    LimitReachedError,
-    LMUnavailableError,
-    in_short,
-    redact,
-)
+from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short, redact
 from faith_dspy.schema import Usage
 from faith_dspy.threads import run_in_thread
 
@@ -48,9 +41,6 @@ class Limits:
     dollars: float | None = None
     seconds: float | None = None
     """By the clock, from when the meter is opened."""
-
-    def __bool__(self) -> bool:
-        return any(v is not None for v in vars(self).values())
 
     def describe(self, name: str) -> str:
         """One limit in words: ``3 calls``, ``1.5 dollars``."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import ConfigError, ModelFileError, needs
-from faith_dspy.lm.download import resolve
+from faith_dspy.lm.files import resolve
 from faith_dspy.threads import wait_for_calls
 
 with needs("xllamacpp", "local", "The embedded model"):  # before the model is fetched

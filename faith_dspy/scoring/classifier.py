@@ -6,7 +6,7 @@ Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -95,12 +95,6 @@ class AnswerClassifier(_Linear):
 
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_unjudged(cls, given: Any) -> Any:
-        """Exports made before the option `unjudged` hold a probability for such statements, which is no longer used."""
-        return {k: v for k, v in given.items() if k != "unjudged"} if isinstance(given, dict) else given
 
     def probability(
         self,

@@ -130,7 +130,8 @@ def score_answer(
             return nothing.model_copy(update={"needs_review": True if config.unjudged == "review" else None})
     value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
     close = None if classifier is None or probability is None else classifier.needs_review(probability)
-    return Judgment(
+    return _judgment(
+        raw_judgment,
         score=value,
         faithful=passes and reason is None,
         probability=probability,
@@ -140,14 +141,11 @@ def score_answer(
         level=level(value if probability is None else probability, threshold, passes and reason is None),
         needs_review=undecided or close,
         statements=statements,
-        sentences=raw_judgment.sentences,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
         stand_ins=raw_judgment.stand_ins,
         detail=detail,
-        usage=raw_judgment.paid,
-        replayed=raw_judgment.replayed,
     )
 
 
@@ -208,14 +206,12 @@ def unscored(
     reason: Unscored, detail: str, raw_judgment: RawJudgment, statements: tuple[StatementVerdict, ...] = ()
 ) -> Judgment:
     """A judgment without a score; ``statements`` keep the verdicts they have."""
-    return Judgment(
-        unscored=reason,
-        detail=detail,
-        sentences=raw_judgment.sentences,
-        statements=statements,
-        usage=raw_judgment.paid,
-        replayed=raw_judgment.replayed,
-    )
+    return _judgment(raw_judgment, unscored=reason, detail=detail, statements=statements)
+
+
+def _judgment(raw_judgment: RawJudgment, **fields: Any) -> Judgment:
+    spent = {"usage": raw_judgment.paid, "replayed": raw_judgment.replayed}
+    return Judgment(sentences=raw_judgment.sentences, **spent, **fields)
 
 
 def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:
@@ -237,13 +233,11 @@ def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudg
         declined = reason is Unscored.ABSTAINED
         why = "the answer only declines to answer" if declined else "the answer has no sentence that states anything"
         return unscored(reason, why, raw_judgment)
-    return Judgment(
+    return _judgment(
+        raw_judgment,
         score=worth,
         faithful=worth >= _WORTH,
         threshold=_WORTH,
         level=level(worth, _WORTH, worth >= _WORTH),
         detail=f"{reason.value}: scored {worth:g} by policy",
-        sentences=raw_judgment.sentences,
-        usage=raw_judgment.paid,
-        replayed=raw_judgment.replayed,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.classifier.arrays import ClassifierExample
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.optimize.select.champion import Promotion
     from faith_dspy.optimize.select.evaluate import JudgedExample
     from faith_dspy.scoring.statistics import Floats
 
@@ -33,24 +34,16 @@ _READ = 2_000
 """Characters from which a language is guessed."""
 
 
-def diagnose(
-    fitted: FittedClassifier,
-    fitted_on: Sequence[JudgedExample],
-    test: Sequence[JudgedExample],
-    rows: Sequence[PredictionRow],
-    *,
-    cascade: bool = False,
-    seed: int = 0,
-    advance: Callable[[int], None] = lambda _: None,
-) -> Diagnosis:
+def diagnose(promotion: Promotion, seed: int, advance: Callable[[int], None]) -> Diagnosis:
     """Threshold, review range, calibration, length shortcut, ablation and groups of the champion.
 
-    ``fitted_on``: the answers its classifier was fitted on; ``test`` and ``rows``: the test answers and the champion's
-    predictions of them, in the same order. In a ``cascade``, calibration and review range on test are about the answers
-    that were escalated to this classifier. ``advance`` is called once per ablation.
+    In a cascade, calibration and review range on test are about the answers that were escalated to the champion's
+    classifier. ``advance`` is called once per ablation.
     """
-    examples = [classifier_example(e) for e in fitted_on]
-    own = [lm_probability(e) for e in fitted_on]
+    fitted, rows = promotion.fitted, promotion.tested[0].predictions
+    cascade = promotion.judge.escalate_to is not None
+    examples = [classifier_example(e) for e in promotion.fitted_on]
+    own = [lm_probability(e) for e in promotion.fitted_on]
     parts = {
         "cross-fitted": [
             (before, after, e.label, e.group)
@@ -58,7 +51,7 @@ def diagnose(
         ],
         "test": [
             (lm_probability(e._replace(raw_judgment=e.raw_judgment.last)), r.probability, r.label, r.group)
-            for e, r in zip(test, rows, strict=True)
+            for e, r in zip(promotion.test, rows, strict=True)
             if not cascade or e.raw_judgment.escalated is not None
         ],
     }

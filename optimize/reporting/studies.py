@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.optimize.select.comparison import Side, compare, holm
+from faith_dspy.optimize.select.comparison import compare_rows, holm
 from faith_dspy.report.numbers import capitalised, each, estimate, number
 from faith_dspy.report.tables import Table, table_of
 
@@ -65,9 +65,7 @@ def compare_champions(a: StudyResult, b: StudyResult, name_a: str = "A", name_b:
     """Study a's champion against study b's, paired; None where they were tested on different answers."""
     if _answers(a) != _answers(b):
         return None
-    rows, others = _rows(a), _rows(b)
-    labels, groups = [r.label for r in rows], [r.group for r in rows]
-    return compare(labels, Side.of(rows), Side.of(others), groups, names=(name_a, name_b))
+    return compare_rows(_rows(a), _rows(b), (name_a, name_b))
 
 
 def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) -> list[Table]:

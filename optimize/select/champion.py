@@ -8,7 +8,7 @@ from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.results import Kind, PredictionRow, TestsetResult
-from faith_dspy.optimize.select.comparison import Side, compare, holm
+from faith_dspy.optimize.select.comparison import compare_rows, holm
 from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.lm import Meter
+    from faith_dspy.lm.meter import Meter
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
@@ -154,7 +154,9 @@ def promote(
         fitted_on=scorable(modes.of(mode).judged),
         test=test,
         tested=found,
-        comparisons=holm({t.name: _compare(found[0], t) for t in found[1:]}),
+        comparisons=holm(
+            {t.name: compare_rows(found[0].predictions, t.predictions, ("the champion", t.name)) for t in found[1:]}
+        ),
         costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
         learning=learning,
         notes=notes,
@@ -266,14 +268,3 @@ def _test_baselines(folds: Sequence[_Fold], seed: int) -> list[TestsetResult]:
 
 def _of_test(rows: Iterable[PredictionRow]) -> tuple[PredictionRow, ...]:
     return tuple(r.model_copy(update={"part": "test"}) for r in rows)
-
-
-def _compare(champion: TestsetResult, other: TestsetResult) -> Comparison:
-    rows = champion.predictions
-    return compare(
-        [r.label for r in rows],
-        Side.of(rows),
-        Side.of(other.predictions),
-        [r.group for r in rows],
-        names=("the champion", other.name),
-    )

@@ -62,6 +62,12 @@ def compare(
     )
 
 
+def compare_rows(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], names: tuple[str, str]) -> Comparison:
+    """`compare` for predictions of the same answers, in the same order."""
+    labels, groups = [r.label for r in rows], [r.group for r in rows]
+    return compare(labels, Side.of(rows), Side.of(others), groups, names=names)
+
+
 def differences(
     labels: Sequence[bool],
     a: Side,

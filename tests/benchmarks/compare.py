@@ -54,7 +54,7 @@ def main() -> int:
 
 def measure(asked: argparse.Namespace) -> None:
     """Every set in turn, the minutes shared among them."""
-    from faith_dspy.lm.download import resolve
+    from faith_dspy.lm.files import resolve
     from faith_dspy.lm.server import start
 
     end = None if asked.minutes is None else time.monotonic() + asked.minutes * 60

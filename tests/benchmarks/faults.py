@@ -115,7 +115,7 @@ class Endpoint:
     def judge(self) -> Any:
         """A judge that asks it, and keeps no replies of another's."""
         from faith_dspy import Judge
-        from faith_dspy.lm import make_lm
+        from faith_dspy.lm.make import make_lm
 
         lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES, max_wait=0.05)
         return Judge(lm, granularity="sentence", cite=True)

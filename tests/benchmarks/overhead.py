@@ -58,7 +58,7 @@ def records(first: bool = False) -> Iterator[dict[str, Any]]:
 def judge_at(port: int) -> Judge:
     """A judge of sentences at the endpoint."""
     from faith_dspy import Judge
-    from faith_dspy.lm import make_lm
+    from faith_dspy.lm.make import make_lm
 
     lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1")
     return Judge(lm, granularity="sentence", classifier=None)

@@ -132,7 +132,7 @@ class Scripted(ChatServer):
 def ours(at: Endpoint, cite: bool = False) -> Callable[[Record], str]:
     """Our judge as it comes, in words; with ``cite`` the LM is asked for chunk ids, which otherwise come from words."""
     from faith_dspy import Judge
-    from faith_dspy.lm import make_lm
+    from faith_dspy.lm.make import make_lm
 
     judge = Judge(make_lm(f"openai/{at.model}", api_base=at.base, cache=False), **({"cite": True} if cite else {}))
 

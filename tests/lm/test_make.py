@@ -11,7 +11,8 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.lm import LMIdentity, identity, make_lm, preflight
+from faith_dspy.lm.endpoint import LMIdentity, identity, preflight
+from faith_dspy.lm.make import make_lm
 
 KEY = "sk-verysecret-0123456789"
 
@@ -38,7 +39,7 @@ def test_endpoint_from_the_environment(chat_server, monkeypatch):
 THREADS = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 lm = make_lm("openai/tiny", api_base=sys.argv[1], headers={"left": "to LiteLLM"}, num_retries=0)
 with ThreadPoolExecutor(8) as pool:
     print(sum(pool.map(lambda i: lm(i) == ["Yes"], sys.argv[2])))
@@ -47,7 +48,7 @@ with ThreadPoolExecutor(8) as pool:
 
 WARNS = """
 import sys
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 try:
     make_lm("openai/tiny", api_base=sys.argv[1], num_retries=0)("hello")
 except Exception:
@@ -258,8 +259,10 @@ def test_preflight_password_in_the_address():
 
 
 def test_importing_the_package_is_light():
-    """`import faith_dspy.lm` loads neither dspy nor an HTTP client."""
-    code = "import sys, faith_dspy.lm; print([m for m in ('dspy', 'httpx', 'xllamacpp', 'rich') if m in sys.modules])"
+    """`import faith_dspy.lm.make` loads neither dspy nor an HTTP client."""
+    code = (
+        "import sys, faith_dspy.lm.make; print([m for m in ('dspy', 'httpx', 'xllamacpp', 'rich') if m in sys.modules])"
+    )
     assert python(code).stdout.strip() == "[]"
 
 

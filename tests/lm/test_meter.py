@@ -13,7 +13,9 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
-from faith_dspy.lm import Limits, MeteredLM, make_lm, metered
+from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.meter import Limits, metered
+from faith_dspy.lm.metered_lm import MeteredLM
 from faith_dspy.schema import Usage
 
 ONE = {"calls": 1, "prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5}

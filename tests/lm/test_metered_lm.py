@@ -12,7 +12,7 @@ from pathlib import Path
 import dspy
 import pytest
 
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,7 +116,7 @@ def test_awaited_calls_share_the_cache_with_others(chat_server):
 SOCKETS = """
 import asyncio, os, sys
 from faith_dspy import Judge
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 from tests.golden.endpoint import Endpoint
 
 def sockets():

@@ -12,8 +12,11 @@ import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ConfigError, ModelFileError
-from faith_dspy.lm import identity, make_lm, metered, preflight, server
+from faith_dspy.lm import server
+from faith_dspy.lm.endpoint import identity, preflight
 from faith_dspy.lm.files import EMBEDDED, ModelFile, models_dir
+from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.meter import metered
 from faith_dspy.threads import within
 
 DOCUMENT = "The bridge was opened in 1932 and is 503 metres long. It has eight lanes. " * 6

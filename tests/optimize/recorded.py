@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from test_study import Quiet, Record, knowing, labels
 
-from faith_dspy.optimize.study import Options, run
+from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 

@@ -17,12 +17,13 @@ from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.lm import Limits
+from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize import study
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.parts import read_parts, sample
 from faith_dspy.optimize.diagnostics.stress import StressReport
-from faith_dspy.optimize.study import Options, run
+from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.study import run
 from faith_dspy.schema import Chunk, LabelledExample
 from faith_dspy.scoring.statistics import wilson
 

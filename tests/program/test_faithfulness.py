@@ -408,7 +408,7 @@ def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
 def test_window_follows_the_lms(judge_at):
     """An LM of 100 tokens gets windows of 100 · 0.7 · 2.5 = 175 bytes."""
     from faith_dspy import Judge
-    from faith_dspy.lm import make_lm
+    from faith_dspy.lm.make import make_lm
 
     _, server = judge_at()
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_ctx=100))

@@ -8,7 +8,7 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import parse_example
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.compile.extraction import extraction_examples, extraction_metric
 from faith_dspy.optimize.compile.stages import compiled_judge, demo_ids
 from faith_dspy.optimize.compile.task import Compiled, Effort

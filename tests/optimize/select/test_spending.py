@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from faith_dspy.errors import LimitReachedError
-from faith_dspy.lm import Limits, make_lm, metered
+from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.meter import Limits, metered
 from faith_dspy.optimize.select.spending import NOTHING, PLENTY, Cost, affords, left, reserving
 from faith_dspy.schema import Usage
 
