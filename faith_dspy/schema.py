@@ -8,7 +8,7 @@ from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.errors import counted
 
@@ -49,8 +49,8 @@ class Unscored(StrEnum):
     """It has more sentences than `max_statements`."""
 
 
-class _Frozen(BaseModel, extra="forbid", frozen=True):
-    """Takes no other fields, and does not change."""
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Chunk(_Frozen):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, StatementAgreement
@@ -18,8 +18,8 @@ from faith_dspy.scoring.statistics import Estimate
 Kind = Literal["untuned", "lm", "baseline"]
 
 
-class _Result(BaseModel, extra="forbid", frozen=True):
-    """Takes no other fields, and does not change."""
+class _Result(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class StatementRow(_Result):

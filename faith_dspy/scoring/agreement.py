@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError, need
 from faith_dspy.schema import Verdict
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Floats
 
 
-class Agreement(BaseModel, extra="forbid", frozen=True):
+class Agreement(BaseModel):
     """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers.
 
     For statements read *supported* for faithful, and *statement* for answer.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
     """Labelled answers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.text.features import DIRECTIONS
 
@@ -51,8 +51,10 @@ def to_probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
-class _Linear(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+class _Linear(BaseModel):
     """A logistic regression over named features: ``intercept + Σ weight · (feature − mean) / scale``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     names: tuple[str, ...]
     means: tuple[float, ...]

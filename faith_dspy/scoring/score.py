@@ -209,9 +209,8 @@ def unscored(
     return _judgment(raw_judgment, unscored=reason, detail=detail, statements=statements)
 
 
-def _judgment(raw_judgment: RawJudgment, **fields: Any) -> Judgment:
-    spent = {"usage": raw_judgment.paid, "replayed": raw_judgment.replayed}
-    return Judgment(sentences=raw_judgment.sentences, **spent, **fields)
+def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
+    return Judgment(sentences=raw.sentences, usage=raw.paid, replayed=raw.replayed, **fields)
 
 
 def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:

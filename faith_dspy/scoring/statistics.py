@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.errors import InputError, need
 
@@ -24,8 +24,10 @@ _BLOCK = 2_000_000
 """Weights that the bootstrap holds at once: 16 MB."""
 
 
-class Estimate(BaseModel, extra="forbid", frozen=True):
+class Estimate(BaseModel):
     """A number with its interval. What is undefined is None, and `why` gives the reason; it is never NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: float | None = Field(default=None, allow_inf_nan=False)
     """None when undefined, such as an AUROC where all labels are the same."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from faith_dspy.errors import InputError, need
 from faith_dspy.io.labels import label_set_hash
@@ -36,8 +36,8 @@ SIGNIFICANT = 0.01
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 
 
-class _Frozen(BaseModel, extra="forbid", frozen=True):
-    """Takes no other fields, and does not change."""
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LabelledVerdict(_Frozen):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import traceback
 
-import dspy
 import pytest
 
 from faith_dspy import Judge, load_judge
@@ -148,7 +147,7 @@ def test_identity_holds_no_secret(chat_server):
     assert found == identity(make_lm("openai/tiny", api_base="http://example.test/v1"))
     assert found != identity(make_lm("openai/tiny", api_base="http://other.test/v1"))
     assert not {"pass", "example", KEY, "token"} & set(found.model_dump_json())
-    assert identity(dspy.LM("openai/x")) == LMIdentity(name="openai/x")
+    assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
 
 
 def test_preflight_passes(chat_server):
