@@ -36,11 +36,9 @@ class Unscored(StrEnum):
     """Why an answer has no score. Never turned into 0, 1 or NaN."""
 
     NO_STATEMENTS = "no_statements"
-    """The answer states nothing."""
     ABSTAINED = "abstained"
     """It only declines to answer."""
     NO_CONTEXT = "no_context"
-    """There is nothing to judge it by."""
     PARSE_FAILED = "parse_failed"
     """The record cannot be read, or the LM's replies about statements that decide have no verdict in them."""
     LM_FAILED = "lm_failed"
@@ -108,7 +106,6 @@ class StatementVerdict(Statement):
     features: dict[str, float] = Field(default_factory=dict)
     """What the classifier made the confidence from (`faith_dspy.text.features`); empty for an untuned judge."""
     error: str | None = None
-    """Why there is no verdict."""
 
     @property
     def is_supported(self) -> bool | None:
@@ -154,7 +151,6 @@ class Judgment(_Frozen):
     `unscored` says why."""
 
     id: str | int | None = None
-    """The record's, where it has one."""
     score: float | None = Field(default=None, ge=0, le=1)
     """Faithfulness in [0, 1]: the verdicts' weights over the statements asked about."""
     faithful: bool | None = None
@@ -191,9 +187,8 @@ class Judgment(_Frozen):
     detail: str | None = None
     """Why the answer is unscored, or how many statements could not be judged."""
     usage: Usage = Usage()
-    """What was paid for this judgment."""
     replayed: Usage = Usage()
-    """Replies taken from the cache, which were paid for before; not in `usage`."""
+    """Replies taken from the cache, which were paid for before; `usage` is what was paid now."""
 
     @model_validator(mode="after")
     def _scored_or_says_why(self) -> Judgment:
@@ -275,7 +270,6 @@ class RawJudgment(_Frozen):
     sentences: tuple[Sentence, ...] = ()
     raw_verdicts: tuple[RawVerdict, ...] = ()
     fallbacks: int = 0
-    """Statements that a joint reply left out or garbled, asked one by one; once per window."""
     stand_ins: int = 0
     escalated: RawJudgment | None = None
     """What the next judge's LM said, if the answer was escalated."""
@@ -339,8 +333,7 @@ class LabelledExample(_Frozen):
         """Faithful or not: `faithful`, else all statements fully supported, else score 1; None when none is given."""
         if self.faithful is not None:
             return self.faithful
-        verdicts = [s.verdict for s in self.statements if s.verdict is not None]
-        if verdicts:
+        if verdicts := [s.verdict for s in self.statements if s.verdict is not None]:
             return all(v.is_supported for v in verdicts)
         return None if self.score is None else self.score >= 1.0
 

@@ -7,10 +7,9 @@ them; the testset shows how well it holds.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, model_validator
 
 from faith_dspy.errors import ConfigError, InputError, counted
 from faith_dspy.optimize.results import ThresholdChoice
@@ -27,23 +26,13 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Bools, Floats
 
 
-class OperatingPoint(BaseModel, extra="forbid", frozen=True):
+class OperatingPoint(NamedTuple):
     """What the threshold is chosen for. Written ``balanced``, ``recall=0.9`` or ``cost=5``."""
 
     kind: Literal["balanced", "recall", "cost"] = "balanced"
     value: float | None = None
     """Of ``recall`` the share of unfaithful answers to stop, above 0 and below 1; of ``cost`` how many times worse it
     is to pass an unfaithful answer than to stop a faithful one, above 0; None for ``balanced``."""
-
-    @model_validator(mode="after")
-    def _value_fits(self) -> Self:
-        v = self.value
-        if self.kind == "balanced":
-            if v is not None:
-                raise ValueError("balanced takes no number")
-        elif v is None or not math.isfinite(v) or v <= 0 or (self.kind == "recall" and v >= 1):
-            raise ValueError(_EXPECTED[self.kind])
-        return self
 
     @classmethod
     def parse(cls, text: str) -> OperatingPoint:
@@ -58,9 +47,12 @@ class OperatingPoint(BaseModel, extra="forbid", frozen=True):
                 "faithful one)."
             )
         try:
-            return cls(kind=kind, value=float(number))  # type: ignore[arg-type]  # checked above
-        except ValueError as exc:
-            raise ConfigError(f"got operating point {text!r}; {_EXPECTED[kind]}.") from exc
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < (1 if kind == "recall" else math.inf):
+            raise ConfigError(f"got operating point {text!r}; {_EXPECTED[kind]}.")
+        return cls(kind, value)  # type: ignore[arg-type]  # checked above
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind}={self.value:g}"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.classifier import Classifier
 
 BASELINES = {
     "lexical-baseline": "lexical features alone, no LM, fitted on the same labels",
@@ -188,9 +187,11 @@ def baseline_rows(
     """Predictions by each of `BASELINES`, fitted on ``known``, without an LM; ``lexical``: the first of them."""
     judged, learned = without_lm(examples), scorable(without_lm(known))
     share = sum(bool(e.label) for e in known) / len(known)
+    length = fit(learned, "length", seed).classifier
+    by_length = [(e, length.probability((), classifier_example(e).features)) for e in judged]
     return {
         "lexical-baseline": judged_rows(judged, lexical),
-        "length-baseline": classified_rows(judged, fit(learned, "length", seed).classifier),
+        "length-baseline": [prediction(e, p, p is not None and p >= length.threshold) for e, p in by_length],
         "majority-baseline": [prediction(e, share, share >= 0.5) for e in judged],
     }
 
@@ -205,17 +206,6 @@ def held_out_folds(judged: Sequence[JudgedExample], seed: int) -> list[tuple[lis
         ([e for e in judged if e.example.group_key not in own], [e for e in judged if e.example.group_key in own])
         for own in held
     ]
-
-
-def classified_rows(judged: Iterable[JudgedExample], classifier: Classifier) -> list[PredictionRow]:
-    """Predictions by a classifier that has not seen these answers."""
-    rows = []
-    for e in judged:
-        seen = classifier_example(e)
-        p = classifier.probability(seen.statements, seen.features)
-        confidences = classifier.statement_probabilities(seen.statements)
-        rows.append(prediction(e, p, None if p is None else p >= classifier.threshold, confidences))
-    return rows
 
 
 def judged_rows(judged: Iterable[JudgedExample], judge: Judge) -> list[PredictionRow]:
