@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from faith_dspy.scoring.statistics import Estimate
 
 NONE = "–"
-
-
-class Interval(Protocol):
-    """What `Estimate` and `Difference` have in common; None: undefined."""
-
-    @property
-    def value(self) -> float | None: ...  # noqa: D102
-    @property
-    def low(self) -> float | None: ...  # noqa: D102
-    @property
-    def high(self) -> float | None: ...  # noqa: D102
 
 
 def number(value: float | None) -> str:
@@ -23,21 +15,21 @@ def number(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}".replace("0.", ".", 1)
 
 
-def estimate(e: Interval | None) -> str:
+def estimate(e: Estimate | None) -> str:
     """A value with its 95 % interval: ``.75 [.67, .82]``."""
     if e is None:
         return NONE
     return number(e.value) + ("" if e.low is None or e.high is None else f" [{number(e.low)}, {number(e.high)}]")
 
 
-def percent(e: Interval) -> str:
+def percent(e: Estimate) -> str:
     """The same in per cent: ``75% [67%, 82%]``."""
     if e.value is None:
         return NONE
     return f"{e.value:.0%}" + ("" if e.low is None or e.high is None else f" [{e.low:.0%}, {e.high:.0%}]")
 
 
-def points(d: Interval) -> str:
+def points(d: Estimate) -> str:
     """A difference in percentage points: ``+3.4 [-1.0, +8.0]``; a dash without an interval."""
     if d.value is None or d.low is None or d.high is None:
         return NONE

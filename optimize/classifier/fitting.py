@@ -23,8 +23,7 @@ from faith_dspy.optimize.classifier.logistic import (
     probabilities_of,
     soft_minimum,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
-from faith_dspy.optimize.classifier.review_range import review_range_for
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, review_range_for, threshold_for
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction
 from faith_dspy.scoring.thresholds import stable_threshold
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faith_dspy.optimize.classifier.fitting import fit_classifier
-from faith_dspy.optimize.classifier.review_range import review_range_sentence
+from faith_dspy.optimize.classifier.operating_point import review_range_sentence
 from faith_dspy.optimize.results import Ablated, CalibrationCheck, Diagnosis, GroupResult, ShortcutCheck
 from faith_dspy.optimize.select.comparison import Side, differences
 from faith_dspy.optimize.select.evaluate import agreement, classifier_example

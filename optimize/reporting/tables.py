@@ -76,9 +76,10 @@ def testset_table(result: StudyResult) -> Table:
         "prompt\ntokens": lambda t: NONE if t.kind == "baseline" else each(t.usage.computed_tokens, t.agreement.n),
         "s": lambda t: NONE if t.kind == "baseline" else each(t.usage.seconds, t.agreement.n),
     }
+    tested = ", cross-fitted: there is no testset" if result.split.get("cross_fitted") else " of the testset"
     people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
     return table_of(
-        f"Agreement with people on {tested_on(result)}",
+        f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
         caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default-judge: "
@@ -86,12 +87,6 @@ def testset_table(result: StudyResult) -> Table:
         f"the same labels{people}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
-
-
-def tested_on(result: StudyResult) -> str:
-    """What agreement was measured on, in words."""
-    n = counted(result.test[0].agreement.n, "answer")
-    return f"{n}, cross-fitted: there is no testset" if result.split.get("cross_fitted") else f"{n} of the testset"
 
 
 def levels_tables(result: StudyResult) -> list[Table]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.results import StudyResult, TestsetResult
-    from faith_dspy.report.numbers import Interval
     from faith_dspy.schema import Usage
     from faith_dspy.scoring.agreement import Agreement, StatementAgreement
     from faith_dspy.scoring.evidence import EvidenceAgreement
@@ -71,7 +70,7 @@ def agreement_metrics(
     return out
 
 
-def _interval(name: str, found: Interval) -> Metrics:
+def _interval(name: str, found: Estimate) -> Metrics:
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 

@@ -1,8 +1,13 @@
 import pytest
 
 from faith_dspy.errors import ConfigError, InputError
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, threshold_for
-from faith_dspy.optimize.classifier.review_range import review_range_for, review_range_sentence
+from faith_dspy.optimize.classifier.operating_point import (
+    BALANCED,
+    OperatingPoint,
+    review_range_for,
+    review_range_sentence,
+    threshold_for,
+)
 
 # Ten answers: unfaithful at .1 .2 .3 .5, faithful at .4 .6 .7 .8 .9 .95.
 PROBABILITIES = [0.1, 0.2, 0.3, 0.5, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95]
