@@ -144,8 +144,7 @@ class Judge:
     @property
     def lms(self) -> list[MeteredLM]:
         """The LMs of the chain, each once."""
-        made = [j.lm for j in self.chain if j.asks_lm]
-        return list({(lm.model, lm.endpoint): lm for lm in made}.values())
+        return list({(j.lm.model, j.lm.endpoint): j.lm for j in self.chain if j.asks_lm}.values())
 
     @property
     def default_threads(self) -> int:
@@ -299,11 +298,9 @@ class Judge:
                 return RawJudgment(sentences=early.sentences), early
             return self.verify(example.question, example.context, example.answer)[0], None
 
-        return self._in_order(verify, examples)
+        return self._in_order(verify, examples, None)
 
-    def _in_order(
-        self, work: Callable[[Any], _Out], items: Iterable[Any], num_threads: int | None = None
-    ) -> Iterator[_Out]:
+    def _in_order(self, work: Callable[[Any], _Out], items: Iterable[Any], num_threads: int | None) -> Iterator[_Out]:
         from faith_dspy.lm.meter import MAX_FAILURES, Meter, metered
 
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):

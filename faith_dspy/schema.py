@@ -37,7 +37,6 @@ class Unscored(StrEnum):
 
     NO_STATEMENTS = "no_statements"
     ABSTAINED = "abstained"
-    """It only declines to answer."""
     NO_CONTEXT = "no_context"
     PARSE_FAILED = "parse_failed"
     """The record cannot be read, or the LM's replies about statements that decide have no verdict in them."""
@@ -96,7 +95,6 @@ class StatementVerdict(Statement):
     found_by: tuple[Literal["cited", "quoted", "shared_words"], ...] = ()
     """How each of those was found: by the LM's citation or quote, or, where the LM named none, by shared words."""
     quotes: tuple[str, ...] = ()
-    """Verbatim passages of those chunks."""
     quote_spans: tuple[QuoteSpan, ...] = ()
     reason: str | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
@@ -272,7 +270,6 @@ class RawJudgment(_Frozen):
     fallbacks: int = 0
     stand_ins: int = 0
     escalated: RawJudgment | None = None
-    """What the next judge's LM said, if the answer was escalated."""
     extraction: Usage = Usage()
     """The part of `usage` that extracting statements took."""
     usage: Usage = Usage()
@@ -320,7 +317,6 @@ class LabelledExample(_Frozen):
     faithful: bool | None = None
     score: float | None = Field(default=None, ge=0, le=1)
     annotators: Any = None
-    """Each person's own label, kept as given."""
     group: str | None = None
     """Examples of one group are never split between train, dev and test. Default: the context."""
     split: str | None = None
