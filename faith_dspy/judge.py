@@ -65,9 +65,7 @@ class Judge:
         if config is not None and options:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
         if lm is None or lm == "":
-            raise ConfigError(
-                f"lm is {lm!r}; expected 'local', a model string such as openai/gpt-4o-mini, or a dspy.LM."
-            )
+            raise ConfigError(f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM.")
         self.config = config or JudgeConfig.make(**options)
         self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
         default = default_classifier(self.lm_name, self.config)
