@@ -88,7 +88,6 @@ def judge_rows(
 
 
 def _row(judgment: Judgment) -> dict[str, Any]:
-    """A `JudgedRow` as a dictionary."""
     statements = [s.model_dump_json(exclude={"features"}) for s in judgment.statements]
     fields = judgment.model_dump(mode="json", include=set(JudgedRow.model_fields) - {"statements"})
     counts = VerdictCounts(**judgment.verdict_counts).model_dump()

@@ -166,7 +166,6 @@ def _new_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _tally(judged: DataFrame, seconds: float) -> Tally:
-    """The counts of a judged table."""
     from pyspark.sql import functions as F
 
     sums = {name: F.sum(f"{COLUMN}.usage.{name}").alias(name) for name in Usage.model_fields if name != "dollars"}

@@ -128,7 +128,6 @@ class MeteredLM(dspy.LM):
         return await run_in_thread(partial(self, prompt, messages=messages, **kwargs))
 
     def _wait(self, failure: dspy.LMError, attempt: int) -> float:
-        """Seconds before the next attempt."""
         asked = failure.retry_after
         if asked is not None and asked > self.max_wait and not self.said_wait:
             self.said_wait = True

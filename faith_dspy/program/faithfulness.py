@@ -130,7 +130,6 @@ class FaithfulnessProgram(dspy.Module):
         return self.joint.ask(window.texts, question, [s.text for s in statements])
 
     def _verdict(self, statement: Statement, window: Window, replies: Replies | None, question: str) -> RawVerdict:
-        """The LM's verdict on a statement by one window."""
         before = counted()
         fields: dict[str, Any]
         try:

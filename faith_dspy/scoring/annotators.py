@@ -37,7 +37,6 @@ def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -
 
 
 def _labels(annotators: Any) -> list[Any]:
-    """Each person's label."""
     if isinstance(annotators, list | tuple) and len(annotators) == 1 and isinstance(annotators[0], list | tuple):
         annotators = annotators[0]
     if isinstance(annotators, dict):

@@ -77,7 +77,6 @@ def magnitudes() -> dict[str, int]:
 
 @cache
 def _languages_of_words() -> dict[str, list[str]]:
-    """For each function word, the languages that list it."""
     listed: dict[str, list[str]] = {}
     for language in LANGUAGES:
         for word in word_lists(language).function_words:

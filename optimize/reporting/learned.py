@@ -64,7 +64,6 @@ def write_learned(result: StudyResult) -> str:
 
 
 def _png(figure: Any | None) -> str | None:
-    """A figure as base64."""
     if figure is None:
         return None
     out = io.BytesIO()

@@ -257,14 +257,6 @@ def test_preflight_password_in_the_address():
     assert "hidden" not in str(caught.value)
 
 
-def test_importing_the_package_is_light():
-    """`import faith_dspy.lm.make` loads neither dspy nor an HTTP client."""
-    code = (
-        "import sys, faith_dspy.lm.make; print([m for m in ('dspy', 'httpx', 'xllamacpp', 'rich') if m in sys.modules])"
-    )
-    assert python(code).stdout.strip() == "[]"
-
-
 def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, monkeypatch):
     """An export holds no address; loaded without one it asks nobody, and says what to give."""
     server = chat_server()
