@@ -191,7 +191,7 @@ def baseline_rows(
     by_length = [(e, length.probability((), classifier_example(e).features)) for e in judged]
     return {
         "lexical-baseline": judged_rows(judged, lexical),
-        "length-baseline": [prediction(e, p, p is not None and p >= length.threshold) for e, p in by_length],
+        "length-baseline": [prediction(e, p, None if p is None else p >= length.threshold) for e, p in by_length],
         "majority-baseline": [prediction(e, share, share >= 0.5) for e in judged],
     }
 
