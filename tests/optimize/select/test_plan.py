@@ -23,7 +23,7 @@ def test_a_budget_tries_its_own_variants_the_untuned_judge_first():
     made = plan("standard")
     assert tuple(v.name for v in made.variants) == BUDGETS["standard"].variants
     assert made.variants[0].name == "answer"
-    assert not made.limits
+    assert made.limits == Limits()
     assert [v.name for v in plan("quick", ["sentence", "answer"]).variants] == ["answer", "sentence"]
 
 
