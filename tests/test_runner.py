@@ -84,7 +84,7 @@ def test_a_pipe_is_not_counted(tmp_path):
 
 
 def test_memory_is_flat(judge_at, tmp_path):
-    """4,000 lines of 4 kB, 16 MB, come out within 2 MB of memory."""
+    """4,000 lines of 4 kB, 16 MB, come out within 4 MB of memory."""
     judge, _ = judge_at()
     source = tmp_path / "in.jsonl"
     with source.open("wb") as handle:
@@ -95,7 +95,7 @@ def test_memory_is_flat(judge_at, tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert tally.unreadable == 4_000
-    assert peak < 2 * 2**20
+    assert peak < 4 * 2**20
 
 
 def test_a_page_holds_the_first_answers(judge_at, tmp_path, monkeypatch):
