@@ -24,9 +24,10 @@ import dspy
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
-    """A skipped test fails where all that tests need was installed: .ci/run says so."""
+    """A skipped test fails where all that tests need was installed: .ci/run says so. The model is no package of
+    Debian's: where it cannot be fetched, its tests are skipped all the same."""
     report = yield
-    if report.skipped and "SKIPPED_TESTS_FAIL" in os.environ:
+    if report.skipped and "SKIPPED_TESTS_FAIL" in os.environ and "embedded model" not in report.longrepr[2]:
         report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}; here no test may be skipped"
     return report
 
