@@ -282,8 +282,11 @@ class StudySetup(_Result):
     lm: dict[str, Any]
     budget: str
     seed: int
+    test_file: str | None = None
+    """File name of the labels to test on; None: a part of ``labels_file``."""
     split: dict[str, Any]
-    """Report of the split: counts, share of faithful answers and groups per part; ``used``: answers judged."""
+    """Report of the split: counts, share of faithful answers and groups per part; ``used``: answers judged, ``hashes``:
+    of these."""
 
 
 class StudyResult(StudySetup):

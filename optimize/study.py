@@ -79,7 +79,7 @@ def _run(
     planned = plan(options.budget, options.variants, options.limits)
     budget = planned.budget
     parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
-    setup = _set_up(labels, options, planned, parts)
+    setup = _set_up(labels, test, options, planned, parts)
     for sentence in filter(None, (unused_in_labels(labels), parts.sentence)):
         view.say(sentence)
     with metered(planned.limits, max_failures=MAX_FAILURES) as meter:
@@ -231,7 +231,7 @@ def _export(promotion: Promotion, trial: Trial, result: StudyResult, options: Op
     save_judge(judge, out, card=card(result), reference=reference, study=study_json(result))
 
 
-def _set_up(labels: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:
+def _set_up(labels: Any, test: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key, **options.times)
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
@@ -244,6 +244,7 @@ def _set_up(labels: Any, options: Options, planned: Plan, parts: Parts) -> Study
         study_id=study_id(splits, identity(lm), planned.budget, planned.variants, asked_for),
         labels_file=Path(name_of(labels)).name,
         label_set_hash=label_set_hash(_tuned_on(parts)),
+        test_file=None if test is None else Path(name_of(test)).name,
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
         seed=options.seed,

@@ -147,7 +147,15 @@ def tune(
         typer.echo(
             f"\n{stopped}{result.registered}\nThe champion is in {result.judge_dir}. "
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
-            f"On MLflow's pages: faith-dspy ui, then {result.page}"
+            f"On MLflow's pages: {pages(result.page, tracking_uri)}"
         )
     untuned = result.comparisons["untuned"]
     fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])
+
+
+def pages(page: str, tracking_uri: str | None) -> str:
+    """Where a study is seen, and what serves that page unless the store is a server itself."""
+    from faith_dspy.optimize.tracking.store import UI, redacted
+
+    ui = f"faith-dspy ui --tracking-uri {redacted(tracking_uri)}" if tracking_uri else "faith-dspy ui"
+    return f"{ui}, then {page}" if page.startswith(UI) else page

@@ -10,7 +10,7 @@ from faith_dspy.errors import ArtifactError, need, without_secrets
 
 def is_missing(uri: str) -> bool:
     """Whether a store is a SQLite file that is not there, and that MLflow would make to read it."""
-    file = re.fullmatch(r"sqlite:///(.*)", uri)
+    file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
     return file is not None and not Path(file[1]).is_file()
 
 

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.io.labels import name_of, read_labels
+from faith_dspy.io.labels import label_set_hash, name_of, read_labels
 from faith_dspy.optimize.data.sources import check_leakage
 from faith_dspy.optimize.data.splits import PARTS, Splits, split, split_train_dev
 
@@ -34,9 +34,12 @@ class Parts(NamedTuple):
 
     @property
     def report(self) -> dict[str, Any]:
-        """`Splits.report`, how many answers of each part are ``used``, and whether the test is ``cross_fitted``."""
+        """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
+        the test is ``cross_fitted``.
+        """
         used = {name: len(part) for name, part in self.used.items()}
-        return self.splits.report | {"used": used, "cross_fitted": self.cross_fitted}
+        hashes = {name: label_set_hash(part) for name, part in self.used.items() if part}
+        return self.splits.report | {"used": used, "hashes": hashes, "cross_fitted": self.cross_fitted}
 
     @property
     def cross_fitted(self) -> bool:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from faith_dspy.errors import FaithDspyError, counted
 from faith_dspy.optimize.monitoring.drift import DriftReport
 from faith_dspy.optimize.monitoring.tables import drift_tables, flips_table
-from faith_dspy.optimize.tracking.metrics import result_metrics, usage_metrics
+from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics
 from faith_dspy.optimize.tracking.store import DESCRIPTION, log_batch, mlflow_errors
 from faith_dspy.report.numbers import estimate
 from faith_dspy.report.tables import Table, csv_text, markdown
@@ -95,11 +95,11 @@ class DriftRun:
 def _metrics(report: DriftReport) -> dict[str, float | None]:
     scores = [v.score for v in report.verdicts if v.score is not None]
     return {
-        **result_metrics("labelled", report.agreement),
+        **agreement_metrics("labelled", report.agreement),
         "labelled/mean_score": sum(scores) / len(scores) if scores else None,
         "alarms": len(report.alarms),
         "flips": len(report.flips) if report.changes else None,
         "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
-        **usage_metrics("cost", report.usage + report.replayed, len(report.verdicts)),
+        **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
         **{f"shift/labelled_since_{c.since}": c.distance for c in report.changes},
     }

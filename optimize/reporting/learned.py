@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
 
 _MOST = 100
-"""Answers shown in each list; all of them are in the run's ``predictions.jsonl``."""
+"""Answers shown in each list; all of them are in the run's ``predictions.csv``."""
 _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
 

@@ -117,13 +117,11 @@ def variant_markdown(v: VariantResult) -> str:
     return text + "."
 
 
-def prompts_markdown(prompts: Mapping[str, Any]) -> str:
-    """Instructions and demos of each predictor."""
-    lines = []
-    for name, prompt in prompts.items():
-        lines += [f"# {name}", "", str(prompt.get("instructions", "")), ""]
-        for i, demo in enumerate(prompt.get("demos", ()), 1):
-            lines += [f"## Example {i}", "", *(f"- {key}: {as_text(value)}" for key, value in demo.items()), ""]
+def prompt_markdown(prompt: Mapping[str, Any]) -> str:
+    """Instructions and demos of a predictor."""
+    lines = [str(prompt.get("instructions", "")), ""]
+    for i, demo in enumerate(prompt.get("demos", ()), 1):
+        lines += [f"## Example {i}", "", *(f"- {key}: {as_text(value)}" for key, value in demo.items()), ""]
     return "\n".join(lines)
 
 

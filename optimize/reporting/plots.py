@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
-BLUE, RED, GREY, DARK = "#2563a8", "#c0392b", "#9aa5b1", "#22303c"
+BLUE, RED, DARK = "#2563a8", "#c0392b", "#22303c"
 _BINS = 10
 LEARNING_CURVE = "learning_curve.png"
 
@@ -87,31 +87,23 @@ def _roc(judges: Mapping[str, Sequence[PredictionRow]]) -> Any | None:
 
 
 def _costs(points: Sequence[CostPoint]) -> Any | None:
-    """Balanced accuracy against prompt tokens an answer, numbered; the line is the Pareto front."""
+    """Balanced accuracy of every way to judge with its interval, the cheapest on top."""
     known = sorted((p for p in points if p.balanced_accuracy.value is not None), key=lambda p: p.computed_tokens)
     if not known:
         return None
-    fig, ax = _axes(8, 4.2, "Cost and quality: cross-fitted, to choose by")
-    values = [p.balanced_accuracy.value or 0.0 for p in known]
-    front = [
-        (p.computed_tokens, v)
-        for i, (p, v) in enumerate(zip(known, values, strict=True))
-        if v > max(values[:i], default=0)
-    ]
-    ax.step(*zip(*front, strict=True), where="post", color=GREY, linewidth=1)
-    for i, (p, value) in enumerate(zip(known, values, strict=True), 1):
+    fig, ax = _axes(8, 1.2 + 0.3 * len(known), "Cost and quality: cross-fitted, to choose by")
+    names = []
+    for y, p in enumerate(known):
         marker, colour = ("*", BLUE) if p.exported else ("D", RED) if p.cheapest else ("o", DARK)
+        value, low, high = p.balanced_accuracy.value, p.balanced_accuracy.low, p.balanced_accuracy.high
+        if low is not None and high is not None:
+            ax.hlines(y, low, high, color=colour, linewidth=1)
+        ax.plot(value, y, marker, color=colour, markersize=12 if p.exported else 6, mec="white")
         said = " (exported)" if p.exported else " (cheapest not shown worse)" if p.cheapest else ""
-        label = f"{i}  {p.name}{said}"
-        ax.plot(
-            p.computed_tokens, value, marker, color=colour, markersize=12 if p.exported else 6, mec="white", label=label
-        )
-        ax.annotate(
-            str(i), (p.computed_tokens, value), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
-        )
-    ax.set(xlabel="prompt tokens an answer, without those cached", ylabel="balanced accuracy")
-    ax.margins(x=0.1, y=0.25)
-    fig.legend(loc="outside lower left", frameon=False, fontsize=8)
+        names.append(f"{p.name}{said}: {p.computed_tokens:.0f}")
+    ax.set_yticks(range(len(known)), names)
+    ax.invert_yaxis()
+    ax.set(xlabel="balanced accuracy, 95 % interval", ylabel="prompt tokens computed\nfor each answer")
     return fig
 
 

@@ -30,7 +30,7 @@ def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
     Args:
         source: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
             more characters of one.
-        tracking_uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder.
+        tracking_uri: default MLFLOW_TRACKING_URI, else the nearest ``mlflow.db`` (`nearest_store`).
 
     Raises:
         InputError: there is no such study; the message names those there are. Or it is not finished.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
+from faith_dspy.optimize.reporting.markdown import prompt_markdown
 from faith_dspy.optimize.reporting.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import client_of, global_store, mlflow_errors, redacted
@@ -81,6 +82,22 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         client.set_registered_model_alias(name, PREVIOUS, present.version)
     client.set_registered_model_alias(name, CHAMPION, version.version)
     return f"{registered} and @{CHAMPION}: {promotion.reason}."
+
+
+def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) -> None:
+    """Put the champion's compiled prompts into the prompt registry, one for each predictor, linked from the run.
+
+    A prompt that the newest version holds already gets no new one.
+    """
+    client = store.client
+    tags = {"study_id": result.study_id, "variant": result.champion, "labels_file": result.labels_file}
+    for predictor, prompt in result.variant(result.champion).prompts.items():
+        where, text = f"{name}.{predictor}", prompt_markdown(prompt)
+        version = client.load_prompt(where, allow_missing=True, cache_ttl_seconds=0)
+        if version is None or version.template != text:
+            version = client.register_prompt(where, text, f"{result.champion} of study {result.study_id[:8]}", tags)
+        with global_store(store.uri):
+            client.link_prompt_version_to_run(run_id, version)
 
 
 def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promotion:

@@ -50,7 +50,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
     """Connect to a tracking store, before anything costs LM calls.
 
     Args:
-        uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder.
+        uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, or to read the `nearest_store`.
         experiment: name of the experiment.
         create: whether to create a SQLite file or an experiment that does not exist.
 
@@ -76,9 +76,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     """An `mlflow.MlflowClient` of a tracking store. Arguments and errors as `connect`."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
-    if not create and is_missing(uri):
-        raise InputError(f"there is no MLflow store at {redacted(uri)}; name it with --tracking-uri.")
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT if create else nearest_store(uri)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = need("mlflow", "A tracking store")  # it sets up its logging when it is imported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import weakref
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.artifact import exported_files
 from faith_dspy.optimize.reporting.learned import write_learned
-from faith_dspy.optimize.reporting.markdown import prompts_markdown, study_markdown, variant_markdown
+from faith_dspy.optimize.reporting.markdown import study_markdown, variant_markdown
 from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
 from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
-from faith_dspy.optimize.tracking.metrics import agreement_metrics, result_metrics, study_metrics, usage_metrics
-from faith_dspy.optimize.tracking.registry import MODEL, register
+from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics, study_metrics
+from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
     Store,
@@ -27,10 +28,13 @@ from faith_dspy.optimize.tracking.store import (
     redacted,
 )
 from faith_dspy.optimize.tracking.traces import log_study_traces
-from faith_dspy.report.tables import csv_text, markdown
+from faith_dspy.report.tables import MARK, csv_text, markdown
+from faith_dspy.scoring.agreement import JudgeAgreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from mlflow.entities import DatasetInput
 
     from faith_dspy.optimize.results import StudyResult, StudySetup, TestsetResult, VariantResult
 
@@ -57,7 +61,8 @@ class MlflowTracker:
         self._warned = False
         self._since = _now()
         lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
-        parts = [PurePath(setup.labels_file).stem, setup.budget, lm, setup.study_id[:4]]
+        self._id = setup.study_id[:4]  # in the names of all its runs: what is cut from a long one is the end
+        parts = [f"{PurePath(setup.labels_file).stem} {self._id}", lm, setup.budget]
         self._title = " · ".join([*parts, *([f"seed {setup.seed}"] if setup.seed else [])])
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._open(setup)
@@ -86,7 +91,10 @@ class MlflowTracker:
             lambda: log_study_traces(self._store, self.run_id, result),
         ]
         if name := self._model:
-            steps.append(lambda: registered.append(register(self._store, self.run_id, result, name)))
+            steps += [
+                lambda: registered.append(register(self._store, self.run_id, result, name)),
+                lambda: register_prompts(self._store, self.run_id, result, name),
+            ]
         steps.append(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
         done = [self._try(step) for step in steps]
         if not all(done):
@@ -118,10 +126,11 @@ class MlflowTracker:
         run_id = self._create({_STUDY: setup.study_id, _KIND: "study", "status": "running"}, self._title, text)
         params = {
             **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
-            **{f"answers_{part}": n for part, n in setup.split.get("used", {}).items()},
+            **{f"answers_{part}": n for part, n in setup.split["used"].items()},
             **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
         }
         log_batch(self.client, run_id, params=params)
+        self.client.log_inputs(run_id, datasets=_datasets(setup))
         return run_id
 
     def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
@@ -142,24 +151,20 @@ class MlflowTracker:
             if run.data.tags[_VARIANT] == v.name:
                 self.client.delete_run(run.info.run_id)
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        run_id = self._create(tags, v.name, variant_markdown(v), start)
-        if v.prompts:
-            self.client.log_text(run_id, prompts_markdown(v.prompts), "prompts.md")
+        run_id = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v), start)
+        found = JudgeAgreement(answers=v.agreement, statements=v.statements, evidence=v.evidence)
         metrics = {
-            **result_metrics("dev", v),
+            **agreement_metrics("dev", found),
             "dev/selection_score": v.selection_score,
-            **agreement_metrics("dev/lm_only", v.lm_only),
-            **agreement_metrics("dev/untuned", v.untuned),
-            **usage_metrics("cost", v.usage, v.judged),
-            **usage_metrics("compile", v.compile_usage, min(1, v.compile_usage.calls)),
+            **cost_metrics(v.usage, v.judged),
         }
         log_batch(self.client, run_id, metrics, v.params)
-        self._log_predictions(run_id, v, "", f"{v.name}, on dev")
+        self._log_result(run_id, v, "", f"{v.name}, on dev")
         self.client.set_terminated(run_id, _STATUS[v.status], end_time=end)
 
     def _log_study(self, result: StudyResult) -> None:
         for t in result.test:
-            self._log_predictions(self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
+            self._log_result(self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
         log_batch(self.client, self.run_id, study_metrics(result), tags=self._study_tags(result))
         for name, figure in study_figures(result).items():
             self.client.log_figure(self.run_id, figure, name)
@@ -172,7 +177,7 @@ class MlflowTracker:
         for run in self._variant_runs():
             champion = (name := run.data.tags[_VARIANT]) == result.champion
             self.client.set_tag(run.info.run_id, _CHAMPION, "true" if champion else "")
-            self.client.update_run(run.info.run_id, name=f"★ {name}" if champion else name)
+            self.client.update_run(run.info.run_id, name=f"{MARK if champion else ''}{name} · {self._id}")
 
     def _study_tags(self, result: StudyResult) -> dict[str, str]:
         page = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
@@ -180,22 +185,36 @@ class MlflowTracker:
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
             DESCRIPTION: study_markdown(result, self._model, page)[:_MAX_TAG],
-            **{f"vs_{name.replace('-', '_')}": c.verdict for name, c in result.comparisons.items()},
+            "vs_untuned": result.comparisons["untuned"].verdict,
         }
         if cheapest := next((p.name for p in result.costs if p.cheapest), None):
             tags["cheapest"] = cheapest
         return tags
 
-    def _log_predictions(self, run_id: str, found: VariantResult | TestsetResult, to: str, title: str) -> None:
-        """Log every answer, as JSON lines and as a table with the worst mistakes on top, and figures of them."""
+    def _log_result(self, run_id: str, found: VariantResult | TestsetResult, to: str, title: str) -> None:
+        """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
         if found.agreement is None:
             return
         rows = found.predictions
-        lines = "".join(r.model_dump_json(exclude={"context"}) + "\n" for r in rows)
-        self.client.log_text(run_id, lines, f"{to}predictions.jsonl")
+        everything = found.model_dump_json(indent=1, exclude={"predictions": {"__all__": {"context"}}})
+        self.client.log_text(run_id, everything, f"{to}result.json")
         self.client.log_text(run_id, csv_text(predictions_table(rows)), f"{to}predictions.csv")
-        for name, figure in judge_figures(rows, found.agreement, title).items():
+        figures = {} if found.kind == "baseline" else judge_figures(rows, found.agreement, title)
+        for name, figure in figures.items():
             self.client.log_figure(run_id, figure, f"{to}plots/{name}")
+
+
+def _datasets(setup: StudySetup) -> list[DatasetInput]:
+    """The answers of each part that are used, by name, hash and number, without their texts."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    out = []
+    for part, digest in setup.split["hashes"].items():
+        file = setup.test_file if part == "test" and setup.test_file else setup.labels_file
+        profile = json.dumps({"num_rows": setup.split["used"][part]})
+        dataset = Dataset(PurePath(file).stem, digest, "local", json.dumps({"uri": file}), profile=profile)
+        out.append(DatasetInput(dataset, [InputTag("mlflow.data.context", part)]))
+    return out
 
 
 def _now() -> int:

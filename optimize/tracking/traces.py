@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.tracking.store import Store
 
 MOST = 100
-"""Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.jsonl``."""
+"""Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.csv``."""
 DIGEST = "faith_dspy.digest"
 """Tag of a trace by which it is found again."""
 _PASSES = 3

@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from faith_dspy.cli import app, main
+from faith_dspy.cli.tune import pages
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import answer_key, as_chunks
 
@@ -171,6 +172,19 @@ def test_judge_one_answer(run, at, tmp_path):
     assert run(*given, *at, "--html", "page.html")[0] == 0
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
     assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "uri", "said"),
+    [
+        ("http://127.0.0.1:5000/#/1", None, "faith-dspy ui, then http://127.0.0.1:5000/#/1"),
+        ("http://127.0.0.1:5000/#/1", "sqlite:///a.db", "faith-dspy ui --tracking-uri sqlite:///a.db, then http://"),
+        ("https://mlflow.example/#/1", "https://mlflow.example", "https://mlflow.example/#/1"),
+    ],
+)
+def test_where_a_study_is_seen(page, uri, said):
+    """`tune` ends with the study's own address, and with what serves it, unless the store is a server."""
+    assert pages(page, uri).startswith(said)
 
 
 def test_ui_needs_a_store(run, tmp_path):
@@ -537,12 +551,16 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     assert "Traceback" not in err
 
 
-def test_nothing_to_roll_back(monkeypatch, run, tmp_path):
-    """Without a registry, undoing a promotion says so, and makes none."""
+@pytest.mark.parametrize(
+    "command",
+    [("study", "rollback"), ("study", "show", "51d1"), ("study", "compare", "--experiment", "x"), ("labels", "pull")],
+)
+def test_reading_makes_no_store(monkeypatch, run, tmp_path, command):
+    """Without a store, what reads from it says so, and makes none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    refused(run("study", "rollback"), "there is no MLflow store", "--tracking-uri")
-    assert not (tmp_path / "mlflow.db").exists()
+    refused(run(*command), "there is no mlflow.db in", "--tracking-uri")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -193,14 +193,14 @@ def test_figures_are_drawn_of_what_is_there():
 
 
 def test_the_plot_of_costs_names_every_point():
-    """Points are numbered by cost; the legend says which one is exported and which the cheapest that will do."""
-    figure = study_figures(study())["costs.png"]
-    assert [t.get_text() for t in figure.axes[0].texts] == ["1", "2"]
-    legend = [t.get_text() for t in figure.legends[0].get_texts()]
-    assert legend == [
-        "1  lexical features alone (cheapest not shown worse)",
-        f"2  {CASCADE} (exported)",
+    """A row for each way to judge, by cost, with its interval; which is exported, which the cheapest that will do."""
+    axes = study_figures(study())["costs.png"].axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == [
+        "lexical features alone (cheapest not shown worse): 0",
+        f"{CASCADE} (exported): 51",
     ]
+    ends = [c.get_segments()[0][:, 0].tolist() for c in axes.collections]
+    assert ends == [[c.balanced_accuracy.low, c.balanced_accuracy.high] for c in study().costs]
 
 
 def test_studies_in_eighty_columns():

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from made import rows, study
 
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.tracking.archive import last_studies, read_study
-from faith_dspy.optimize.tracking.store import client_of
+from faith_dspy.optimize.tracking.store import client_of, nearest_store
 
 RESULT = study(rows([0.9, 0.1] * 3))
 
@@ -34,6 +36,17 @@ def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
         found = read_study(name, store)
         assert found.study_id == "77aa10bc"
         assert len(found.test[0].predictions) == 6
+
+
+def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
+    """From a folder below the one where they were made, they need no address."""
+    below = Path(store.removeprefix("sqlite:///")).parent / "notes" / "today"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert nearest_store() == store
+    assert read_study("77aa10bc").study_id == "77aa10bc"
+    assert list(below.iterdir()) == []
 
 
 def test_the_last_studies_of_an_experiment(store):

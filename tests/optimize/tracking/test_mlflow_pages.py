@@ -149,18 +149,20 @@ def picture(browser: Browser, name: str) -> None:
         ),
         ("experiments/{0.experiment}/runs/{0.run}/traces", ["agrees", "faithful"], "traces"),
         ("models/faithfulness", ["champion", "Faithfulness judges"], "model"),
+        ("prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "prompt"),
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
 )
 def test_page(pages: Browser, site: Site, page: str, wanted: list[str], name: str) -> None:
     """The study with its variants folded below it; every test answer; its traces, judge and people side by side; the
-    registered judge with its alias."""
+    registered judge with its alias; its prompt."""
     show(pages, site, page.format(site), *wanted, gone="Loading...", name=name)
 
 
 def test_study_page(pages: Browser, site: Site) -> None:
-    """What won and by how much, in words, with links that lead to what they say."""
-    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "of the testset", "Open:")
+    """What won and by how much, in words, with links that lead to what they say, and the labels and prompts it used."""
+    linked = ("cities (", "faithfulness.verify.predict (v1)") if "FAITH_DSPY_STORE" not in os.environ else ()
+    show(pages, site, f"experiments/{site.experiment}/runs/{site.run}", "of the testset", "Open:", *linked)
     more = "[...document.querySelectorAll('button')].find((b) => b.innerText === 'Show more')"
     pages.wait(f"{more} !== undefined")
     pages.js(f"{more}.id = 'more'")

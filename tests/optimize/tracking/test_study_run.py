@@ -61,7 +61,8 @@ VARIANTS = (
 )
 SETUP = {
     "study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "budget": "quick", "seed": 0,
-    "lm": {"name": "openai/gpt-4o-mini", "sha256": None}, "split": {"used": {"train": 10, "dev": 8, "test": 8}},
+    "lm": {"name": "openai/gpt-4o-mini", "sha256": None}, "test_file": "other.csv",
+    "split": {"used": {"train": 10, "dev": 8, "test": 8}, "hashes": {"train": "a1", "dev": "b2", "test": "c3"}},
 }  # fmt: skip
 
 
@@ -110,19 +111,23 @@ def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
 
 
 def test_variants_are_recorded_as_they_finish(own_store: Path) -> None:
-    """Every variant is a run under the study's, there before the study is finished, with the numbers of its result."""
+    """Every variant is a run under the study's, there before the study ends, with the metrics to compare it by."""
     runs = _children(_track())
     assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
+    assert runs["sentence"].info.run_name == "sentence · 51d1"
     metrics = runs["sentence"].data.metrics
+    assert set(metrics) == {
+        *("dev/balanced_accuracy", "dev/balanced_accuracy_low", "dev/balanced_accuracy_high"),
+        *("dev/auroc", "dev/auroc_low", "dev/auroc_high", "dev/cohen_kappa", "dev/coverage", "dev/selection_score"),
+        *("cost/computed_tokens", "cost/seconds"),
+    }
     # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
     assert metrics["dev/balanced_accuracy"] == 0.875
     assert metrics["dev/auroc"] == round(10 / 12, 4)
-    assert metrics["dev/coverage"] == metrics["dev/lm_only/coverage"] == 0.875
+    assert metrics["dev/coverage"] == 0.875
     assert metrics["dev/balanced_accuracy_low"] <= 0.875 <= metrics["dev/balanced_accuracy_high"]
     assert metrics["cost/computed_tokens"] == 50
-    assert metrics["compile/computed_tokens"] == 200
     assert runs["sentence"].data.params["granularity"] == "sentence"
-    assert "dev/untuned/balanced_accuracy" in runs["answer"].data.metrics
     assert runs["statement"].info.status == "KILLED"
     assert "needs 8 labelled statements" in runs["statement"].data.tags["mlflow.note.content"]
 
@@ -140,22 +145,23 @@ def test_what_is_not_known_is_not_logged(own_store: Path) -> None:
 
 
 def test_a_variants_files(own_store: Path) -> None:
-    """Prompts, figures, and predictions, in the table with mistakes on top."""
+    """Everything that was measured as JSON, figures, and the predictions as a table with mistakes on top."""
     tracker = _track("sentence")
     run_id = _children(tracker)["sentence"].info.run_id
     assert _files(tracker, run_id) == {
         "predictions.csv",
-        "predictions.jsonl",
+        "result.json",
         "plots/calibration.png",
         "plots/confusion.png",
-        "prompts.md",
     }
     table = list(csv.DictReader(io.StringIO(_read(tracker, run_id, "predictions.csv"))))
     assert [row["right"] for row in table] == ["NO", "–", *["yes"] * 6]
     assert [row["id"] for row in table[:2]] == ["a3", "a7"]
     assert table[1]["judge"] == "unscored: parse_failed"
-    assert len(_read(tracker, run_id, "predictions.jsonl").splitlines()) == 8
-    assert "Is it supported?" in _read(tracker, run_id, "prompts.md")
+    found = json.loads(_read(tracker, run_id, "result.json"))
+    assert len(found["predictions"]) == 8
+    assert (found["lm_only"]["coverage"], found["compile_usage"]["calls"]) == (0.875, 3)
+    assert found["prompts"]["verify"]["instructions"] == "Is it supported?"
 
 
 def test_the_finished_studys_files(own_store: Path) -> None:
@@ -169,8 +175,8 @@ def test_the_finished_studys_files(own_store: Path) -> None:
     run = tracker.client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test/balanced_accuracy"] == 0.875
-    assert run.data.metrics["test/untuned/balanced_accuracy"] == 0.5
-    assert "test/gain_over_untuned" in run.data.metrics
+    assert run.data.metrics["test/gain_over_untuned"] == 0.25
+    assert len(run.data.metrics) == 15
     assert run.data.metrics["dev/flip_rate"] == 0.25
     assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
     assert run.data.tags["champion"] == run.data.tags["cheapest"] == "sentence"
@@ -188,11 +194,17 @@ def test_the_finished_studys_files(own_store: Path) -> None:
     assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
     assert "Remaining mistakes" in _read(tracker, tracker.run_id, "learned.html")
     crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
-    assert crowned == [("sentence", "★ sentence")]
+    assert crowned == [("sentence", "★ sentence · 51d1")]
+    datasets = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
+    assert {part: (d.name, d.digest, json.loads(d.profile)["num_rows"]) for part, d in datasets.items()} == {
+        "train": ("labels", "a1", 10),
+        "dev": ("labels", "b2", 8),
+        "test": ("other", "c3", 8),
+    }
 
 
 def test_the_same_study_again_goes_on_in_its_run(own_store: Path) -> None:
-    """A study that is run again has one run, one run per variant and one version of its model."""
+    """A study that is run again has one run, one run per variant, one version of its model and one of its prompts."""
     _track("answer", "sentence").finish(_finished())
     tracker = _track("answer", "sentence")
     assert tracker.client.get_run(tracker.run_id).info.status == "RUNNING"
@@ -202,6 +214,27 @@ def test_the_same_study_again_goes_on_in_its_run(own_store: Path) -> None:
     below = tracker.client.search_runs([connect().experiment_id], f"tags.`mlflow.parentRunId` = '{tracker.run_id}'")
     assert sorted(r.data.tags["faith_dspy.variant"] for r in below) == ["answer", "sentence"]
     assert registered == "Registered before as faithfulness version 1 (@champion)."
+    assert [(p.name, p.latest_version) for p in tracker.client.search_prompts()] == [("faithfulness.verify", 1)]
+
+
+def test_the_champions_prompts_are_in_the_prompt_registry(own_store: Path) -> None:
+    """Instructions and demos as one reads them, with study and variant, linked from the study's run."""
+    (tracker := _track("sentence")).finish(_finished())
+    prompt = tracker.client.load_prompt("faithfulness.verify")
+    assert prompt.template == "Is it supported?\n\n## Example 1\n\n- statement: Ice is cold.\n"
+    assert {k: prompt.tags[k] for k in ("study_id", "variant")} == {"study_id": "51d1", "variant": "sentence"}
+    linked = json.loads(tracker.client.get_run(tracker.run_id).data.tags["mlflow.linkedPrompts"])
+    assert linked == [{"name": "faithfulness.verify", "version": "1"}]
+
+
+def test_a_registry_that_takes_no_prompts_ends_nothing(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The study is recorded and its judge registered; a warning says what failed."""
+    tracker = _track("sentence")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tracker.client), "register_prompt", _down)
+        assert tracker.finish(_finished()).startswith("Registered as faithfulness version 1")
+    assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
+    assert "failed (connection refused)" in caplog.text
 
 
 def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +265,7 @@ def test_without_registration_there_is_no_model(own_store: Path) -> None:
     """`register=False` records the study and leaves the registry alone."""
     tracker = _track("sentence", register=False)
     tracker.finish(_finished())
-    assert tracker.client.search_registered_models() == []
+    assert tracker.client.search_registered_models() == list(tracker.client.search_prompts()) == []
     assert "models:/" not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
 
 
