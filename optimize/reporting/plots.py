@@ -91,7 +91,7 @@ def _costs(points: Sequence[CostPoint]) -> Any | None:
     known = sorted((p for p in points if p.balanced_accuracy.value is not None), key=lambda p: p.computed_tokens)
     if not known:
         return None
-    fig, ax = _axes(8, 1.2 + 0.3 * len(known), "Cost and quality: cross-fitted, to choose by")
+    fig, ax = _axes(9.6, 1.2 + 0.3 * len(known), "Cost and quality: cross-fitted, to choose by")
     names = []
     for y, p in enumerate(known):
         marker, colour = ("*", BLUE) if p.exported else ("D", RED) if p.cheapest else ("o", DARK)
