@@ -179,7 +179,8 @@ class Judgment(_Frozen):
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
     stand_ins: int = 0
-    """Sentences judged as written, where the LM's statements are missing, useless or leave something out."""
+    """Sentences judged as written, where the LM's statements are missing, useless or leave something out; beside those
+    statements where there are several."""
     escalated: int = 0
     """How often the answer was escalated to the next judge (`escalate_to`)."""
     detail: str | None = None

@@ -44,17 +44,19 @@ log = logging.getLogger(__name__)
 def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
     """The judge behind an adapter: ``model`` where it is one, else one with the system's `DEFAULTS`.
 
-    ``model``: nothing (the embedded model), a model's name, the folder or MLflow address of a tuned judge, a `dspy.LM`,
-    or an LM or client of the system's own, whose model, address and key are taken. ``options`` of `JudgeConfig` come
-    first unless they are None, but a judge keeps its granularity.
+    ``model``: nothing (the embedded model), a model's name, ``none`` (no LM, and our defaults), the folder or MLflow
+    address of a tuned judge, a `dspy.LM`, or an LM or client of the system's own, whose model, address and key are
+    taken. ``options`` of `JudgeConfig` come first unless they are None, but a judge keeps its granularity.
     """
     from faith_dspy.artifact import load_judge
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.judge import Judge
+    from faith_dspy.judge import NO_LM, Judge
 
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(model, str) and (model.startswith("models:/") or (Path(model) / "judge.json").is_file()):
         model = load_judge(model)
+    elif isinstance(model, str) and model == NO_LM:
+        model = Judge(NO_LM)
     if isinstance(model, Judge):
         own = {k: v for k, v in options.items() if k != "granularity"}  # it was tuned on its own
         dropped = {"verdict_scores"} if "strict_mode" in own else set()

@@ -29,7 +29,8 @@ class Extracted(NamedTuple):
     statements: list[Statement]
     """In the order of the sentences."""
     stand_ins: int
-    """Sentences that stand in, as written, for statements that the LM did not give, or that could not be used."""
+    """Sentences that stand, as written, in the place of statements that the LM did not give or that could not be used,
+    or beside several that leave a part of them out."""
 
 
 def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
@@ -74,11 +75,12 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     sentence that has most of its words.
 
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
-    So a statement may have no name, number or negation that answer and question lack. Other new words may stand in
-    place of the sentence's own, as synonyms do: no more of them than words of the sentence are left out, and no more
-    than two thirds of the statement. What no statement says would go unjudged, so a sentence stands as written if its
-    statements leave out any content word that is not replaced, or any name or number. It is skipped only if the LM
-    writes "none" after its number, and only if it holds no number and no name.
+    So a statement may have no name or number that answer and question lack, and no negation that sentence and question
+    lack. Other new words may stand in place of the sentence's own, as synonyms do: no more of them than words of the
+    sentence are left out, and no more than two thirds of the statement. What no statement says would go unjudged: so a
+    sentence stands as written if they leave out a name, a number or a negation of it, or a content word that is not
+    replaced; in the latter case several statements stay beside it. It is skipped only if the LM writes "none" after its
+    number, and only if it holds no number and no name.
     """
     by_number: dict[int, list[str]] = {}
     alone = [_indexed([p.text]) for p in carrying]
@@ -95,29 +97,38 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
             if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
                 continue
             candidates = []
-        texts = _faithful(candidates, sentence.text, known)
-        stand_ins += not texts
-        out += [Statement(text=t, sentence_index=sentence.index) for t in texts or [sentence.text]]
+        texts = _faithful(candidates, sentence.text, question, known)
+        stand_ins += sentence.text in texts and sentence.text not in candidates
+        out += [Statement(text=t, sentence_index=sentence.index) for t in texts]
     return Extracted(out, stand_ins)
 
 
-def _faithful(candidates: Sequence[str], sentence: str, known: IndexedContext) -> list[str]:
-    """Those that say what the sentence says; none if they leave out a part of it."""
+def _faithful(candidates: Sequence[str], sentence: str, question: str, known: IndexedContext) -> list[str]:
+    """Those that say what the sentence says, and the sentence itself if they leave out a part of it."""
     room = sum(not key.startswith("#") for key in _left_out(sentence, candidates))
-    negated = any(t.negates for s in known.sentences for t in s.tokens)
+    negations = _negations(sentence, known)
+    negated = negations or _negations(question, known)
     texts: list[str] = []
     replaced = 0
     for text in candidates:
         compared = Comparison(text, known)
         new = len(compared.novel)
         named = lexical_features(text, (), indexed=known, names=_NAMED)
-        negates = not negated and any(t.negates for t in compared.tokens)
+        negates = not negated and _negations(text, known)
         if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not negates and not any(named.values()):
             texts.append(text)
             replaced += new
-    if any(lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED).values()):
-        return []  # no synonym stands for a name or a number that is left out
-    return texts if len(_left_out(sentence, texts)) <= replaced else []
+    named = lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED)
+    if not texts or any(named.values()) or sum(_negations(text, known) for text in texts) < negations:
+        return [sentence]  # no synonym stands for a name, a number or a negation that is left out
+    if len(_left_out(sentence, texts)) <= replaced:
+        return texts
+    return [*texts, sentence] if len(texts) > 1 else [sentence]
+
+
+def _negations(text: str, known: IndexedContext) -> int:
+    """How many words of a text negate."""
+    return sum(t.negates for t in Comparison(text, known).tokens)
 
 
 def _left_out(sentence: str, texts: Sequence[str]) -> set[str]:

@@ -77,10 +77,11 @@ def test_a_statement_that_could_not_be_judged(replies, dspy_lm):
         ("us.anthropic.claude-sonnet-4-20250514-v1:0", "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0"),
         ("ollama_chat/llama3", "ollama_chat/llama3"),
         (None, "local"),
+        ("none", "none"),
     ],
 )
 def test_names_of_models(name, wanted):
-    """A bare name gets the provider it is known by; without any the embedded model judges."""
+    """A bare name gets the provider it is known by; without any the embedded model judges, with “none” no LM does."""
     assert LLMBasedFaithfulness(name).judge.lm_name == wanted
 
 

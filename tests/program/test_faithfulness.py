@@ -216,6 +216,23 @@ def test_what_a_statement_leaves_out_is_judged(sentence, said):
     assert (texts(found.statements), found.stand_ins) == ([(0, sentence)], 1)
 
 
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (
+            "She was a Polish physicist, widely acknowledged to be a pioneer of radioactivity.",
+            ["Marie Curie was a Polish physicist.", "Marie Curie is recognized as a pioneer of radioactivity."],
+        ),
+        ("It is safe, cheap and always effective.", ["It is safe.", "It is cheap."]),
+    ],
+    ids=["word", "fact"],
+)
+def test_what_several_statements_leave_out_is_judged(sentence, said):
+    """The statements stay, and the sentence as written stands beside them for what none of them says."""
+    found = assign_statements([f"1. {text}" for text in said], carrying(sentence), "Who was Marie Curie?")
+    assert (texts(found.statements), found.stand_ins) == ([(0, text) for text in [*said, sentence]], 1)
+
+
 def test_a_name_left_out_is_not_replaced():
     """New words stand for words, not for a name or a number: a sentence that loses one stands as written."""
     parts = carrying("Alice was born in Rome and died in Paris in 1990.")
@@ -242,6 +259,31 @@ def test_synonyms():
     ):
         found = assign_statements([f"1. {line}"], parts)
         assert (texts(found.statements), found.stand_ins) == ([(0, parts[0].text)], 1)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("The lamp is not dimmable.", ["The lamp is dimmable."]),
+        ("It isn't sold and it never breaks.", ["It isn't sold.", "It breaks."]),
+        ("It comes without a plug.", ["It comes with a plug."]),
+        ("It is dimmable.", ["It is not dimmable."]),
+    ],
+)
+def test_negations_stay(sentence, said):
+    """A statement that loses a negation, or has one only another sentence has, says something else."""
+    parts = carrying(sentence, "Nobody returned it.")
+    found = extracted([*(f"1. {text}" for text in said), "2. Nobody returned it."], parts)
+    assert texts(found) == [(0, sentence), (1, "Nobody returned it.")]
+
+
+def test_a_negation_of_two_things_may_be_said_twice():
+    """“No wheels or doors” is no wheels and no doors; one that the question has may be used, too."""
+    said = ["It has no wheels.", "It has no doors."]
+    assert texts(extracted([f"1. {text}" for text in said], carrying("It has no wheels or doors."))) == [
+        (0, text) for text in said
+    ]
+    assert texts(extracted(["1. It is not sold."], carrying("It is."), "Is it not sold?")) == [(0, "It is not sold.")]
 
 
 def test_only_none_takes_a_sentence_out():
