@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Statement
 from faith_dspy.text.context import index_context
 from faith_dspy.text.features import Comparison, lexical_features
+from faith_dspy.text.languages import word_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,12 +77,12 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     sentence that has most of its words.
 
     An LM that rewrites an answer may add or omit facts, and its rewriting must not be judged in place of the answer.
-    So a statement may have no name or number that answer and question lack, and no negation that sentence and question
-    lack. Other new words may stand in place of the sentence's own, as synonyms do: no more of them than words of the
-    sentence are left out, and no more than two thirds of the statement. What no statement says would go unjudged: so a
-    sentence stands as written if they leave out a name, a number or a negation of it, or a content word that is not
-    replaced; in the latter case several statements stay beside it. It is skipped only if the LM writes "none" after its
-    number, and only if it holds no number and no name.
+    So a statement may have no name or number that answer and question lack, and no qualifier (“not”, “only”, “may”)
+    that sentence and question lack. Other new words may stand in place of the sentence's own, as synonyms do: no more
+    of them than words of the sentence are left out, and no more than two thirds of the statement. What no statement
+    says would go unjudged: so a sentence stands as written if they leave out a name, a number or a qualifier of it, or
+    a content word that is not replaced; in the latter case several statements stay beside it. It is skipped only if the
+    LM writes "none" after its number, and only if it holds no number and no name.
     """
     by_number: dict[int, list[str]] = {}
     alone = [_indexed([p.text]) for p in carrying]
@@ -106,29 +108,31 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
 def _faithful(candidates: Sequence[str], sentence: str, question: str, known: IndexedContext) -> list[str]:
     """Those that say what the sentence says, and the sentence itself if they leave out a part of it."""
     room = sum(not key.startswith("#") for key in _left_out(sentence, candidates))
-    negations = _negations(sentence, known)
-    negated = negations or _negations(question, known)
+    qualified = _qualifiers(sentence, known)
+    qualifiers = qualified.keys() | _qualifiers(question, known).keys()
     texts: list[str] = []
     replaced = 0
     for text in candidates:
         compared = Comparison(text, known)
         new = len(compared.novel)
         named = lexical_features(text, (), indexed=known, names=_NAMED)
-        negates = not negated and _negations(text, known)
-        if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not negates and not any(named.values()):
+        qualifies = _qualifiers(text, known).keys() - qualifiers
+        if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not qualifies and not any(named.values()):
             texts.append(text)
             replaced += new
     named = lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED)
-    if not texts or any(named.values()) or sum(_negations(text, known) for text in texts) < negations:
-        return [sentence]  # no synonym stands for a name, a number or a negation that is left out
+    if not texts or any(named.values()) or qualified - _qualifiers(" ".join(texts), known):
+        return [sentence]  # no synonym stands for a name, a number or a qualifier that is left out
     if len(_left_out(sentence, texts)) <= replaced:
         return texts
     return [*texts, sentence] if len(texts) > 1 else [sentence]
 
 
-def _negations(text: str, known: IndexedContext) -> int:
-    """How many words of a text negate."""
-    return sum(t.negates for t in Comparison(text, known).tokens)
+def _qualifiers(text: str, known: IndexedContext) -> Counter[str]:
+    """How often a text has each qualifier; a negation is one, whatever its word."""
+    listed = word_lists(known.language).qualifiers
+    words = (("not" if t.negates else t.raw.lower()) for t in Comparison(text, known).tokens)
+    return Counter(word for word in words if word == "not" or word in listed)
 
 
 def _left_out(sentence: str, texts: Sequence[str]) -> set[str]:

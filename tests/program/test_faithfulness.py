@@ -268,10 +268,15 @@ def test_synonyms():
         ("It isn't sold and it never breaks.", ["It isn't sold.", "It breaks."]),
         ("It comes without a plug.", ["It comes with a plug."]),
         ("It is dimmable.", ["It is not dimmable."]),
+        ("Only members may enter.", ["Members may enter."]),
+        ("It may break.", ["It breaks."]),
+        ("Shipping takes approximately a week.", ["Shipping takes a week."]),
+        ("Take it before meals.", ["Take it after meals."]),
+        ("Die Lampe ist nur drinnen sicher.", ["Die Lampe ist drinnen sicher."]),
     ],
 )
-def test_negations_stay(sentence, said):
-    """A statement that loses a negation, or has one only another sentence has, says something else."""
+def test_qualifiers_stay(sentence, said):
+    """A statement that loses a negation or a “may”, or has one only another sentence has, says something else."""
     parts = carrying(sentence, "Nobody returned it.")
     found = extracted([*(f"1. {text}" for text in said), "2. Nobody returned it."], parts)
     assert texts(found) == [(0, sentence), (1, "Nobody returned it.")]

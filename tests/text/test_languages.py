@@ -29,7 +29,8 @@ def test_the_files_are_packaged() -> None:
 def test_words_are_listed_as_they_are_compared(language: str) -> None:
     """In lower case, without spaces, each once; a language with one list of words for refusals has all of them."""
     lists = word_lists(language)
-    for words in (lists.function_words, lists.negations, lists.number_words, lists.magnitudes, lists.stating_verbs):
+    listed = (lists.function_words, lists.qualifiers, lists.negations, lists.number_words, lists.magnitudes)
+    for words in (*listed, lists.stating_verbs):
         assert all(word == word.lower() and not re.search(r"\s", word) for word in words)
     assert len({bool(p) for p in (lists.apology, lists.greeting, lists.refusal, lists.clause_break)}) == 1
 
