@@ -223,7 +223,7 @@ def test_what_a_statement_leaves_out_is_judged(sentence, said):
             "She was a Polish physicist, widely acknowledged to be a pioneer of radioactivity.",
             ["Marie Curie was a Polish physicist.", "Marie Curie is recognized as a pioneer of radioactivity."],
         ),
-        ("It is safe, cheap and always effective.", ["It is safe.", "It is cheap."]),
+        ("It is safe, cheap and effective.", ["It is safe.", "It is cheap."]),
     ],
     ids=["word", "fact"],
 )
