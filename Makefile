@@ -27,10 +27,10 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-fast benchmark tree check lock format ui clean
+.PHONY: help quickstart test test-fast benchmark benchmark-agreement tree check lock format ui clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "faith_dspy needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 2; }
@@ -63,6 +63,9 @@ test-fast: $(VENV)/.ready ## tests that need no language model
 
 benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.benchmarks.compare
+
+benchmark-agreement: $(VENV)/.ready ## agreement with people on the public sets of ../shared/data, from kept replies (minutes)
+	@$(BIN)/python -m tests.benchmarks.agreement
 
 # The mapped packages (optimize, eval_sets) put where type checker and import contracts look for them.
 tree: $(VENV)/.ready

@@ -1,16 +1,15 @@
 """Fit the default classifier anew, and measure it with each set's family left out.
 
-``python -m tests.benchmarks.default_classifier LABELS… --replies FILE [--ask local] [--write]``
+``python -m tests.benchmarks.default_classifier LABELS… [--replies FILE] [--write]``
 
-``--ask`` judges a fixed sample of the answers, sentence by sentence, and appends what the LM said to ``--replies``;
-what is there already is not asked again. ``--write`` replaces the numbers, and the tables of ``DEFAULT.md``.
+``--replies`` is what `tests.benchmarks.agreement` kept of the LM. ``--write`` replaces the numbers, and the tables of
+``DEFAULT.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faith_dspy import Judge
-from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.classifier.arrays import ClassifierData
 from faith_dspy.optimize.classifier.fitting import numbers
 from faith_dspy.optimize.classifier.logistic import class_weights, fit
@@ -30,37 +28,23 @@ from faith_dspy.optimize.select.evaluate import (
     without_lm,
 )
 from faith_dspy.report.numbers import estimate, number
-from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction
 from faith_dspy.scoring.default import FILE
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from .public_labels import read, read_replies
 
-    from faith_dspy.schema import LabelledExample
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from faith_dspy.scoring.agreement import JudgeAgreement
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
-FAMILIES = {"expertqa_answers": "expertqa_claims"}
-"""Sources, as the labels' ``source`` says, that are one family: neither is measured by what the other taught."""
 ENOUGH = 20
 """Answers of a family to learn from it, and to count in the mean; a smaller one is only measured."""
 METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
 WIDTH = 0.1
 """Standard deviation of the prior on each weight (`optimize/LOG.md`)."""
-SAMPLE, MAX_CHARACTERS = 50, 2800
-"""Answers of a family that the LM is asked about, half of them faithful, and the length of their contexts."""
-
-
-def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
-    """Labelled answers by family; one that stands in several files counts once."""
-    found: dict[str, dict[tuple[str, str], LabelledExample]] = {}
-    for path in paths:
-        for e in read_labels(path):
-            source = e.tags.get("source", path.stem)
-            found.setdefault(FAMILIES.get(source, source), {}).setdefault((e.context_key, e.answer), e)
-    return {family: list(examples.values()) for family, examples in sorted(found.items())}
 
 
 class Default:
@@ -101,31 +85,6 @@ def measured(
     return {f: judge_agreement(rows, Judge(lm, classifier=classifiers[f]), 0) for f, rows in judged.items()}
 
 
-def ask(examples: dict[str, list[LabelledExample]], lm: str, path: Path) -> None:
-    """Judge the sample and keep what the LM says, row by row."""
-    chosen = []
-    for family, rows in examples.items():
-        short = sorted((e for e in rows if sum(len(c.text) for c in e.context) <= MAX_CHARACTERS), key=lambda e: e.id)
-        random.Random(family).shuffle(short)
-        halves = [[e for e in short if e.label is label][: SAMPLE // 2] for label in (True, False)]
-        chosen += [e for half in halves for e in half]
-    there = kept(path)
-    left = sorted((e for e in chosen if e.id not in there), key=lambda e: (e.context_key, e.id))
-    judge = Judge(lm, granularity="sentence", classifier=None)
-    with path.open("a", encoding="utf-8") as out:
-        for i, (e, (said, _)) in enumerate(zip(left, judge.verify_all(left), strict=True), 1):
-            out.write(json.dumps({"id": e.id, "raw_judgment": said.model_dump(mode="json")}) + "\n")
-            out.flush()
-            print(f"{i}/{len(left)}", end="\r", flush=True)
-
-
-def kept(path: Path) -> dict[str, RawJudgment]:
-    """What the LM said, by the answer's id."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines]
-    return {row["id"]: RawJudgment.model_validate(row["raw_judgment"]) for row in rows}
-
-
 def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
     """Agreement on answers and statements, by family, and the mean of those with `ENOUGH` answers."""
     columns = ("set", *(f"{name} of {what}" for what in ("answers", "statements") for name in ("n", *METRICS)))
@@ -155,21 +114,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("labels", nargs="+", type=Path)
     parser.add_argument("--replies", type=Path)
-    parser.add_argument("--ask", metavar="LM")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     examples = read(given.labels)
     print({family: dict(Counter(e.label for e in rows)) for family, rows in examples.items()})
-    if given.ask:
-        ask(examples, given.ask, given.replies)
     judged = {f: without_lm(rows) for f, rows in examples.items()}
     lexical = Default(judged, CLASSIFIER_FEATURES)
     found = measured(judged, "none", {f: lexical.fit(f) for f in judged})
     tables = [table("Lexical features alone, no LM", found)]
     fitted = {"none": lexical.fit()}
     if given.replies:
-        said = kept(given.replies)
-        asked = {f: [JudgedExample(e, said[e.id], None) for e in rows if e.id in said] for f, rows in examples.items()}
+        asked = {f: list(read_replies(given.replies, rows, "sentence").values()) for f, rows in examples.items()}
         unasked = {f: without_lm(e.example for e in rows) for f, rows in asked.items()}
         both = Default(asked, ["lm", *CLASSIFIER_FEATURES])
         fitted |= {"local": both.fit()}

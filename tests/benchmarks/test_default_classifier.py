@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.default_classifier import ENOUGH, Default, read
+from benchmarks.default_classifier import ENOUGH, Default
+from benchmarks.public_labels import read
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.select.evaluate import without_lm
 from faith_dspy.text.features import CLASSIFIER_FEATURES
