@@ -263,7 +263,8 @@ class Diagnosis(_Result):
 
 class CurvePoint(_Result):
     """Agreement on the testset with so many labels to fit on. Mean over the draws; 95 % of them lie in the interval.
-    With 0 labels it is the untuned judge's, with all the champion's: one draw, without an interval."""
+    With 0 labels it is the default judge's, or the untuned one's where the champion has no default classifier to start
+    from; with all the champion's: one draw, without an interval."""
 
     labels: int
     draws: int

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
@@ -51,12 +53,18 @@ class ClassifierData:
     ``answer_x``). Missing features and labels are NaN; ``owner`` is the position of a row's example."""
 
     def __init__(
-        self, examples: Sequence[ClassifierExample], names: Sequence[str] | None, answer_names: Sequence[str]
+        self,
+        examples: Sequence[ClassifierExample],
+        names: Sequence[str] | None,
+        answer_names: Sequence[str],
+        prior: Classifier | None = None,
     ) -> None:
         if names is None:
             occurring = sorted({n for e in examples for s in e.statements if s for n in s})
             names = [n for n in occurring if n in CLASSIFIER_FEATURES or n not in DIRECTIONS]
         self.names, self.answer_names, self.examples = tuple(names), tuple(answer_names), examples
+        self.prior = prior
+        """A classifier fitted to other labels, whose weights each stage expects where it has the same features."""
         self.y = np.array([e.label for e in examples], dtype=np.float64)
         rows, owner, labels = [], [], []
         for i, e in enumerate(examples):
@@ -91,11 +99,26 @@ class ClassifierData:
         """A statement classifier fitted on these examples, not yet calibrated. ``weights``, of answers' labels: as in
         `fit`."""
         rows = self.rows(examples, source)
+        prior = as_fit(self.prior and self.prior.statement, self.names)
         if source == "statements":
-            return fit(self.x[rows], self.labels[rows], self.prior_directions, width)
+            return fit(self.x[rows], self.labels[rows], self.prior_directions, width, prior=prior)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
         chosen = None if weights is None else weights[owners]
-        return fit(self.x[rows], self.y[owners], self.prior_directions, width, bags, weights=chosen)
+        return fit(
+            self.x[rows],
+            self.y[owners],
+            self.prior_directions,
+            width,
+            bags,
+            weights=chosen,
+            prior=prior,
+        )
+
+    def fit_answers(self, x: Floats, examples: Ints, source: Source, width: float) -> Fit:
+        """An answer classifier fitted on these examples; ``x``: `answer_features` of all."""
+        columns = self.answer_columns(source)
+        prior = as_fit(self.prior and self.prior.answer, columns)
+        return fit(x[examples], self.y[examples], [direction(c) for c in columns], width, prior=prior)
 
     @property
     def prior_directions(self) -> list[float]:
@@ -120,3 +143,10 @@ class ClassifierData:
             [None if s is None or logits is None else to_probability(next(values)) for s in e.statements]
             for e in self.examples
         ]
+
+
+def as_fit(model: StatementClassifier | AnswerClassifier | None, names: Sequence[str]) -> Fit | None:
+    """A classifier's numbers as a prior; None where it is over other features."""
+    if model is None or model.names != tuple(names):
+        return None
+    return Fit(np.array(model.means), np.array(model.scales), np.array(model.weights), model.intercept)

@@ -17,14 +17,13 @@ from faith_dspy.optimize.classifier.logistic import (
     Fit,
     best_width,
     class_weights,
-    fit,
     log_losses,
     platt_scaling,
     probabilities_of,
     soft_minimum,
 )
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, review_range_for, threshold_for
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction
+from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ def fit_classifier(
     answer_names: Sequence[str] = (),
     operating_point: OperatingPoint = BALANCED,
     prior_widths: tuple[float, float] | None = None,
+    prior: Classifier | None = None,
     seed: int = 0,
 ) -> FittedClassifier:
     """Fit a classifier on labelled answers; every choice is made on held-out groups.
@@ -69,22 +69,21 @@ def fit_classifier(
     ``names`` are the statement features to use (default: `CLASSIFIER_FEATURES` and the LM's; empty: no statement
     classifier), ``answer_names`` those of the whole answer. Classes weigh the same while fitting; probabilities are
     chances at the base rate of the labels. The prior widths are chosen once, on all folds, unless given; everything
-    else that yields an answer's cross-fitted probability was fitted without its group. ``operating_point`` decides the
+    else that yields an answer's cross-fitted probability was fitted without its group. ``prior``: a classifier fitted
+    to other labels, whose weights are the prior's means where it has the same features. ``operating_point`` decides the
     threshold, around which the review range lies. Raises `InputError` when the labels cannot be split: both classes
     are needed, each in two groups.
     """
-    data = ClassifierData(examples, names, answer_names)
+    data = ClassifierData(examples, names, answer_names, prior)
     labels, groups = [e.label for e in examples], [e.group for e in examples]
     splits = grouped_folds(labels, groups, seed)
     everyone = np.arange(len(examples))
     source = data.source
-    columns = data.answer_columns(source)
-    directions = [direction(c) for c in columns]
 
     width = prior_widths[0] if prior_widths else _statement_width(data, splits, source)
     stage = _fit_statement_stage(data, everyone, splits, source, width)
     features = data.answer_features(stage.logits, source)
-    answer_width = prior_widths[1] if prior_widths else _answer_width(features, data.y, directions, splits)
+    answer_width = prior_widths[1] if prior_widths else _answer_width(data, features, source, splits)
 
     held_out = np.zeros(len(examples))
     for held in splits:
@@ -92,17 +91,17 @@ def fit_classifier(
         inner = [fold for s in splits if len(fold := np.intersect1d(train, s))]
         without = _fit_statement_stage(data, train, inner, source, width)
         x = data.answer_features(without.logits, source)
-        held_out[held] = fit(x[train], data.y[train], directions, answer_width).logits(x[held])
+        held_out[held] = data.fit_answers(x, train, source, answer_width).logits(x[held])
     slope, shift = platt_scaling(held_out, data.y)
     calibrated = probabilities_of(slope * held_out + shift)
     judged = [not np.isnan(row).all() for row in features]
     probabilities = [p if ok else None for p, ok in zip(calibrated.tolist(), judged, strict=True)]
 
     choice = threshold_for(operating_point, probabilities, labels, groups=groups, seed=seed)
-    answer = fit(features, data.y, directions, answer_width).rescaled(slope, shift)
+    answer = data.fit_answers(features, everyone, source, answer_width).rescaled(slope, shift)
     classifier = Classifier(
         statement=StatementClassifier(**numbers(stage.fit, data.names)) if stage.fit else None,
-        answer=AnswerClassifier(**numbers(answer, columns)),
+        answer=AnswerClassifier(**numbers(answer, data.answer_columns(source))),
         threshold=choice.threshold,
         statement_threshold=_statement_threshold(data, stage.logits, source),
         review_range=review_range_for(probabilities, labels, choice.threshold),
@@ -169,14 +168,15 @@ def _statement_width(data: ClassifierData, splits: Sequence[Ints], source: Sourc
     return best_width(splits, loss, len(data.y))
 
 
-def _answer_width(x: Floats, y: Floats, directions: Sequence[int], splits: Sequence[Ints]) -> float:
+def _answer_width(data: ClassifierData, x: Floats, source: Source, splits: Sequence[Ints]) -> float:
     """The answer classifier's prior width, by the held-out loss of the answers' labels."""
-    weights = class_weights(y)
+    weights = class_weights(data.y)
 
     def loss(train: Ints, held: Ints, width: float) -> Floats:
-        return log_losses(fit(x[train], y[train], directions, width).logits(x[held]), y[held]) * weights[held]
+        logits = data.fit_answers(x, train, source, width).logits(x[held])
+        return log_losses(logits, data.y[held]) * weights[held]
 
-    return best_width(splits, loss, len(y))
+    return best_width(splits, loss, len(data.y))
 
 
 def _statement_threshold(data: ClassifierData, logits: Floats, source: Source) -> float:

@@ -53,6 +53,7 @@ def fit(
     bags: Ints | None = None,
     *,
     weights: Floats | None = None,
+    prior: Fit | None = None,
 ) -> Fit:
     """Fit by L-BFGS-B, with each weight keeping its direction.
 
@@ -66,18 +67,22 @@ def fit(
         bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'
             (`soft_minimum`).
         weights: of each label, 1 on average; by default both classes weigh the same.
+        prior: what was fitted to other labels; its weights are then the prior's means.
 
     Without labels it is the prior.
     """
-    prior = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
     if not len(y):  # a fold of a fold of very few labels
-        return Fit(np.zeros(len(prior)), np.ones(len(prior)), prior, 0.0)
+        n = len(directions)
+        return prior or Fit(np.zeros(n), np.ones(n), PRIOR_WEIGHT * np.array(directions, dtype=np.float64), 0.0)
     known = ~np.isnan(x)
     means = np.where(known, x, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
     filled = np.where(known, x, means)
     scales = filled.std(axis=0)
     scales[scales < 1e-9] = 1.0
     z = (filled - means) / scales
+    expected = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
+    if prior is not None:
+        expected = prior.weights * scales / prior.scales
     n = len(y)
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
@@ -85,15 +90,15 @@ def fit(
     def loss(theta: Floats) -> tuple[float, Floats]:
         row = z @ theta[:-1] + theta[-1]
         logit, share = soft_minimum(row, bags) if bags is not None else (row, None)
-        penalty = 0.5 * float(np.sum((theta[:-1] - prior) ** 2)) / width**2
+        penalty = 0.5 * float(np.sum((theta[:-1] - expected) ** 2)) / width**2
         value = float(np.sum(sample_weights * np.logaddexp(0, -target * logit))) + penalty
         slope = -sample_weights * target / (1 + np.exp(np.clip(target * logit, -500, 500)))
         per_row = slope[bags] * share if bags is not None else slope
-        gradient = np.append(z.T @ per_row + (theta[:-1] - prior) / width**2, per_row.sum())
+        gradient = np.append(z.T @ per_row + (theta[:-1] - expected) / width**2, per_row.sum())
         return value / n, gradient / n
 
     bounds = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions] + [(None, None)]
-    start = np.append(prior, 0.0)
+    start = np.append(expected, 0.0)
     with _BLAS.limit(limits=1, user_api="blas"):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})
     return Fit(means, scales, found.x[:-1], float(found.x[-1]))

@@ -16,6 +16,7 @@ from faith_dspy.errors import ConfigError, InputError, counted
 from faith_dspy.optimize.results import ThresholdChoice
 from faith_dspy.report.numbers import percent, points
 from faith_dspy.scoring.agreement import measure
+from faith_dspy.scoring.classifier import to_logit, to_probability
 from faith_dspy.scoring.statistics import wilson
 from faith_dspy.scoring.thresholds import stable_threshold
 
@@ -68,6 +69,9 @@ _EXPECTED = {
     "cost=5",
 }
 BALANCED = OperatingPoint()
+THRESHOLD_PRIOR = 50
+"""Labels that the share of faithful answers weighs as a threshold: a few labels say little about it
+(`optimize/LOG.md`)."""
 
 
 def threshold_for(
@@ -80,7 +84,8 @@ def threshold_for(
 ) -> ThresholdChoice:
     """The threshold t for ``operating_point``; an answer passes when its probability is at least t.
 
-    - ``balanced``: best balanced accuracy, smoothed over neighbouring thresholds (`stable_threshold`).
+    - ``balanced``: best balanced accuracy, smoothed over neighbouring thresholds (`stable_threshold`), and shrunk in
+      log-odds towards the share of faithful answers, which is best for probabilities that are well calibrated.
     - ``recall=R``: the lowest t that stops ``ceil(R (n + 1))`` of the n unfaithful answers. On new answers it then
       stops R of them on average over draws of the labels (split conformal prediction: Vovk, Gammerman & Shafer 2005;
       the finite-sample term: Lei et al. 2018, JASA 113); a single draw may do worse, see the interval. With fewer than
@@ -111,6 +116,9 @@ def threshold_for(
         t = _threshold_that_stops(min(wanted, n), p, y)
     else:
         t = stable_threshold(p, y.astype(np.float64), value)
+        if operating_point.kind == "balanced":
+            found_at, even = to_logit(t), to_logit(float(y.mean()))
+            t = to_probability((len(y) * found_at + THRESHOLD_PRIOR * even) / (len(y) + THRESHOLD_PRIOR))
     passed = p >= t
     found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept, seed=seed)
     recall = found.recall_unfaithful

@@ -125,7 +125,7 @@ def learning_curve(result: StudyResult) -> Any | None:
     ax.set_xscale("log", base=2)
     ax.set_xticks([max(p.labels, first / 2) for p in points], [str(p.labels) for p in points])
     ax.minorticks_off()
-    ax.set(xlabel="labels to fit on (0: the untuned judge)", ylabel="agreement; bars: 95 % of the draws")
+    ax.set(xlabel="labels to fit on (0: before the first)", ylabel="agreement; bars: 95 % of the draws")
     ax.legend(loc="lower right", frameon=False, fontsize=8)
     return fig
 

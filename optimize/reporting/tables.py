@@ -148,7 +148,7 @@ def learning_table(result: StudyResult) -> Table | None:
         columns,
         result.learning_curve,
         caption="Classifier and threshold fitted on random draws of so many labels, in brackets 95 % of the draws. 0: "
-        "the untuned judge; last: the champion.",
+        "the default judge, or the untuned one for an LM without a default classifier; last: the champion.",
         notes=(result.outlook,),
     )
 

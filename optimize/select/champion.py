@@ -19,6 +19,7 @@ from faith_dspy.optimize.select.evaluate import (
     judge_agreement,
     judged_rows,
     lexical_judge,
+    priors_of,
     scorable,
     usage_of,
     verify,
@@ -120,7 +121,7 @@ def promote(
 
     with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
         known = [*champion.dev, *verify(champion.judge, train, advance, partial=True)]
-    modes = fit_modes(known, seed, options.operating_point)
+    modes = fit_modes(known, seed, options.operating_point, priors_of(champion.judge))
     costs = cost_table(name, champion.judge.config, modes, results, seed)
     mode = next(p for p in costs if p.reference)
     if options.operating_point == BALANCED:  # the lexical judge's threshold has no other operating point
@@ -146,7 +147,8 @@ def promote(
     if not parts.cross_fitted:
         with view.task("learning curve", steps(len(scorable(modes.of(mode).judged)))) as advance:
             point = options.operating_point
-            learning = learning_curve(modes, mode, test, found[0], found[1], point, seed, advance)
+            start = found[2] if mode.lm_share == 0 or "both" in modes.priors else found[1]
+            learning = learning_curve(modes, mode, test, found[0], start, point, seed, advance)
     return Promotion(
         name=name,
         judge=judge,
@@ -228,7 +230,8 @@ def _cross_fitted(
     """
     folds = []
     for known, held in held_out_folds(champion.dev, options.seed):
-        judge = build_judge(champion.judge, mode, fit_modes(known, options.seed, options.operating_point))
+        modes = fit_modes(known, options.seed, options.operating_point, priors_of(champion.judge))
+        judge = build_judge(champion.judge, mode, modes)
         folds.append(_Fold(judge, known, [as_judged_by(judge, e) for e in held]))
     by_id = {e.example.id: e for e in untuned.dev}
     return folds, [by_id[e.example.id] for fold in folds for e in fold.held]

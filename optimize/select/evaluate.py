@@ -6,6 +6,7 @@ cross-fitted by group: no answer is judged by a classifier that saw its group.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
@@ -23,9 +24,10 @@ from faith_dspy.text.context import index_context
 from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, length_features
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
 
 BASELINES = {
     "lexical-baseline": "lexical features alone, no LM, fitted on the same labels",
@@ -105,14 +107,24 @@ def classifier_example(judged: JudgedExample) -> ClassifierExample:
     )
 
 
+def priors_of(judge: Judge) -> dict[str, Classifier]:
+    """The default classifiers that a judge's own starts from, by what `fit` is told to fit; its LM may have none."""
+    lms = {"both": judge.lm_name, "lexical": NO_LM}
+    return {which: c for which, lm in lms.items() if (c := default_classifier(lm, judge.config)) is not None}
+
+
 def fit(
-    judged: Iterable[JudgedExample], which: str, seed: int, operating_point: OperatingPoint = BALANCED
+    judged: Iterable[JudgedExample],
+    which: str,
+    seed: int,
+    operating_point: OperatingPoint = BALANCED,
+    priors: Mapping[str, Classifier] = MappingProxyType({}),
 ) -> FittedClassifier:
     """Fit a classifier on `scorable` answers.
 
-    ``which``: ``both`` (LM and lexical features), ``lm``, ``lexical`` or ``length``.
+    ``which``: ``both`` (LM and lexical features), ``lm``, ``lexical`` or ``length``; ``priors``: as `priors_of` says.
     """
-    return fit_examples([classifier_example(e) for e in judged], which, seed, operating_point)
+    return fit_examples([classifier_example(e) for e in judged], which, seed, operating_point, priors)
 
 
 def fit_examples(
@@ -120,6 +132,7 @@ def fit_examples(
     which: str,
     seed: int,
     operating_point: OperatingPoint = BALANCED,
+    priors: Mapping[str, Classifier] = MappingProxyType({}),
     prior_widths: tuple[float, float] | None = None,
 ) -> FittedClassifier:
     """The same on examples as the classifier sees them; ``prior_widths`` as for `fit_classifier`."""
@@ -130,6 +143,7 @@ def fit_examples(
         answer_names=LENGTH_FEATURES if which == "length" else (),
         operating_point=operating_point,
         prior_widths=prior_widths,
+        prior=priors.get(which),
         seed=seed,
     )
 
@@ -167,7 +181,9 @@ def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier)
 
 def lexical_judge(known: Iterable[LabelledExample], seed: int) -> Judge:
     """The lexical baseline fitted on ``known``: sentences judged by a classifier of lexical features alone."""
-    return Judge(NO_LM, classifier=fit(scorable(without_lm(known)), "lexical", seed).classifier)
+    default = Judge(NO_LM)
+    fitted = fit(scorable(without_lm(known)), "lexical", seed, priors=priors_of(default))
+    return default.copy(classifier=fitted.classifier)
 
 
 def default_judge(judge: Judge, judged: Sequence[JudgedExample]) -> tuple[Judge, Sequence[JudgedExample]]:

@@ -41,7 +41,8 @@ class LearningCurve(NamedTuple):
     """The curve, and what it lets one expect."""
 
     points: tuple[CurvePoint, ...]
-    """By number of labels, from 0, the untuned judge, to all, the champion; empty with fewer than `ENOUGH`."""
+    """By number of labels, from 0, the default judge or else the untuned one, to all, the champion; empty with fewer
+    than `ENOUGH`."""
     outlook: str
     """What the next hundred labels would probably bring, a sentence."""
 
@@ -56,15 +57,16 @@ def learning_curve(
     mode: CostPoint,
     test: Sequence[JudgedExample],
     champion: TestsetResult,
-    untuned: TestsetResult,
+    start: TestsetResult,
     operating_point: OperatingPoint,
     seed: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> LearningCurve:
     """Agreement of the champion (``modes`` in ``mode``) on ``test``, as it was judged, by number of labels.
 
-    ``champion`` and ``untuned`` are what they reached there; ``advance`` is called for each of `steps`. What the
-    champion left unscored stays so. Draws on which nothing can be fitted are left out; the points say how many are not.
+    ``champion`` is what it reached there, ``start`` what a judge without a label did; ``advance`` is called for each of
+    `steps`. What the champion left unscored stays so. Draws on which nothing can be fitted are left out; the points say
+    how many are not.
     """
     last = modes.of(mode)
     pool = [(e.example.id, e.example.group_key) for e in scorable(last.judged)]
@@ -87,7 +89,9 @@ def learning_curve(
             advance(1)
             try:
                 fitted = [
-                    fit_examples([e for i, e in rows.items() if i in ids], which, seed, operating_point, width)
+                    fit_examples(
+                        [e for i, e in rows.items() if i in ids], which, seed, operating_point, modes.priors, width
+                    )
                     for rows, which, width in zip(known, names, widths, strict=True)
                 ]
             except InputError:
@@ -100,7 +104,7 @@ def learning_curve(
             values = metric_values(np.ones((1, len(p))), labels, passed, p)
             found[n].append({metric: float(values[metric][0]) for metric in _METRICS})
     drawn = [_point(n, draws) for n, draws in found.items() if draws]
-    points = (_whole(0, untuned), *drawn, _whole(total, champion))
+    points = (_whole(0, start), *drawn, _whole(total, champion))
     return LearningCurve(points, _outlook(total, found.get(total // 2, []), champion))
 
 

@@ -6,6 +6,7 @@ predictions and costs.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.config import JudgeConfig
@@ -19,10 +20,11 @@ from faith_dspy.scoring.score import unverified
 from faith_dspy.text.context import index_context
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.results import CostPoint, PredictionRow
+    from faith_dspy.scoring.classifier import Classifier
 
 SHARES = (0.25, 0.5, 0.75)
 """Shares of the answers that a cascade escalates: those that the lexical judge is least sure of."""
@@ -49,6 +51,8 @@ class Modes(NamedTuple):
     """The LM asked about the weakest uncovered statement only (option ``ask_about``)."""
     lexical: Replies
     """No LM."""
+    priors: Mapping[str, Classifier] = MappingProxyType({})
+    """What their classifiers were fitted with (`priors_of`)."""
 
     def of(self, point: CostPoint) -> Replies:
         """The replies whose classifier has the last word in that mode."""
@@ -67,16 +71,22 @@ class Candidate(NamedTuple):
     ask_about: str = "all"
 
 
-def fit_modes(judged: Sequence[JudgedExample], seed: int, operating_point: OperatingPoint = BALANCED) -> Modes:
-    """Fit a classifier for each mode on what would have been asked in it."""
+def fit_modes(
+    judged: Sequence[JudgedExample],
+    seed: int,
+    operating_point: OperatingPoint = BALANCED,
+    priors: Mapping[str, Classifier] = MappingProxyType({}),
+) -> Modes:
+    """Fit a classifier for each mode on what would have been asked in it; ``priors`` as for `fit`."""
 
     def replies(judged: Sequence[JudgedExample], which: str, point: OperatingPoint) -> Replies:
-        return Replies(judged, fit(scorable(judged), which, seed, point))
+        return Replies(judged, fit(scorable(judged), which, seed, point, priors))
 
     return Modes(
         every=replies(judged, "both", operating_point),
         weakest=replies([ask_weakest(e) for e in judged], "both", operating_point),
         lexical=replies(without_lm(e.example for e in judged), "lexical", BALANCED),
+        priors=priors,
     )
 
 
@@ -85,7 +95,7 @@ def cheaper_modes(name: str, config: JudgeConfig, modes: Modes) -> list[Candidat
 
     In joint verification a reply about one statement depends on the others: there is no weakest one then.
     """
-    full, weakest, lexical = (replies.rows for replies in modes)
+    full, weakest, lexical = (replies.rows for replies in (modes.every, modes.weakest, modes.lexical))
     threshold = modes.lexical.fitted.classifier.threshold
     found = cascades(Candidate(name, full, ask_about=config.ask_about), lexical, threshold)
     if config.verification == "each" and any(a.usage != b.usage for a, b in zip(weakest, full, strict=True)):

@@ -22,6 +22,7 @@ from faith_dspy.optimize.select.evaluate import (
     held_out_folds,
     judge_agreement,
     lexical_judge,
+    priors_of,
     scorable,
     usage_of,
     verify,
@@ -30,13 +31,14 @@ from faith_dspy.optimize.select.evaluate import (
 from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.parts import Parts
     from faith_dspy.optimize.options import Options, View
     from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.schema import LabelledExample
+    from faith_dspy.scoring.classifier import Classifier
 
 
 class Trial(NamedTuple):
@@ -60,13 +62,14 @@ def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options
         judge, compiled = _compile(judge, variant, variant.optimizer, parts, budget, options, view)
     with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
         dev = verify(judge, parts.dev, advance)
-    fitted = _fit(dev, "both", seed)
+    priors = priors_of(judge)
+    fitted = _fit(dev, "both", seed, priors)
     as_it_stands = judge_agreement([(judge, dev)], seed)
     result = VariantResult(
         **_described(variant, judge.config.instruction, options, lm_name),
         **_measured(cross_fitted_rows(dev, fitted), seed),
         **compiled,
-        lm_only=agreement(cross_fitted_rows(dev, _fit(dev, "lm", seed)), seed),
+        lm_only=agreement(cross_fitted_rows(dev, _fit(dev, "lm", seed, {})), seed),
         untuned=as_it_stands.answers if variant.name == UNTUNED else None,
         statements=as_it_stands.statements,
         evidence=as_it_stands.evidence,
@@ -154,14 +157,14 @@ def _compile(
     return compiled.result, found
 
 
-def _fit(dev: Sequence[JudgedExample], which: str, seed: int) -> FittedClassifier:
+def _fit(dev: Sequence[JudgedExample], which: str, seed: int, priors: Mapping[str, Classifier]) -> FittedClassifier:
     usable = scorable(dev)
     if not usable:
         why = Counter(e.unscored.unscored for e in dev if e.unscored and e.unscored.unscored)
         reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
         raise InputError(f"dev: {counted(len(dev), 'answer')}, none scored ({reasons}); nothing can be fitted.")
     try:
-        return fit(usable, which, seed)
+        return fit(usable, which, seed, priors=priors)
     except InputError as exc:
         raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
 

@@ -3,25 +3,247 @@
 ``python -m tests.benchmarks.agreement [LABELS…] [--ask local]``
 
 ``--ask`` puts a fixed sample of the answers to an LM, and appends what it said to ``--replies``, as numbers; what is
-there already is not asked again.
+there already is not asked again. Without it, the tables of ``AGREEMENT.md`` and the learning curve's picture are made
+from the labels and what was said.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .public_labels import DATA, HERE, ask, read
+import numpy as np
+
+from faith_dspy import Judge
+from faith_dspy.judge import NO_LM
+from faith_dspy.optimize.select.cost import choose_mode, cost_table
+from faith_dspy.optimize.select.evaluate import (
+    JudgedExample,
+    classifier_example,
+    fit,
+    held_out_folds,
+    judge_agreement,
+    judged_rows,
+    scorable,
+    without_lm,
+)
+from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
+from faith_dspy.report.numbers import estimate, number, points
+from faith_dspy.scoring.metrics import metric_values
+from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
+from faith_dspy.text.features import CLASSIFIER_FEATURES
+
+from .default_classifier import ENOUGH, METRICS, Default
+from .learning_curve import SEED, SIZES, draw_curves, learning
+from .public_labels import DATA, HERE, ask, read, read_replies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from faith_dspy.scoring.agreement import JudgeAgreement
+    from faith_dspy.scoring.classifier import Classifier
+
+    Draws = np.ndarray[Any, np.dtype[np.float64]]
+    Folds = list[tuple[Judge, Sequence[JudgedExample]]]
+    """A judge, and answers that its classifier has not seen."""
 
 REPLIES = HERE / "results" / "agreement.jsonl"
+CARD = HERE / "AGREEMENT.md"
+PICTURE = HERE.parents[1] / "notebooks" / "images" / "learning-curve.png"
+KEPT = "openai/kept"
+"""A judge's LM, which is never asked: its replies are there."""
+PARTS = ("LM calibrated", "lexical baseline", "default judge")
+"""What a champion is made of, and should never be worse than."""
+SHOWN = ("untuned judge", "LM by sentence", "LM calibrated", "lexical baseline", "default judge", "champion")
+FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
+EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion")
+
+
+class Family(NamedTuple):
+    """A family's answers of the sample as the LM judged them, those of them that have a score either way."""
+
+    whole: list[JudgedExample]
+    """As one statement."""
+    sentences: list[JudgedExample]
+    priors: dict[str, Classifier]
+    """Default classifiers that were fitted to the other families."""
+
+
+def families(
+    examples: Mapping[str, Sequence[Any]], replies: Path, lexical: Mapping[str, Classifier]
+) -> dict[str, Family]:
+    """Of each family the answers asked about; ``lexical``: by family, fitted to all answers of the others."""
+    asked = {}
+    for f, rows in examples.items():
+        by_answer, by_sentence = (read_replies(replies, rows, g) for g in ("answer", "sentence"))
+        both = {e.example.id for side in (by_answer, by_sentence) for e in side.values()}
+        both &= {e.example.id for e in scorable(by_answer.values())} & {
+            e.example.id for e in scorable(by_sentence.values())
+        }
+        asked[f] = [[side[i] for i in sorted(both)] for side in (by_answer, by_sentence)]
+    default = Default({f: sentences for f, (_, sentences) in asked.items()}, ["lm", *CLASSIFIER_FEATURES])
+    return {
+        f: Family(*sides, {"lexical": lexical[f], "both": default.fit(f)}) for f, sides in asked.items() if sides[0]
+    }
+
+
+def systems(family: Family) -> dict[str, Folds]:
+    """Every judge of `SHOWN`; what is fitted to the family's own labels is cross-fitted by context.
+
+    The champion is what a study makes of these labels: its modes, its choice among them, nested in the folds.
+    """
+    found: dict[str, Folds] = {
+        "untuned judge": [(Judge(KEPT, granularity="answer", classifier=None), family.whole)],
+        "LM by sentence": [(Judge(KEPT, classifier=None), family.sentences)],
+        "default judge": [(Judge(KEPT, classifier=family.priors["both"]), family.sentences)],
+    }
+    for known, held in held_out_folds(family.sentences, SEED):
+        modes = fit_modes(known, SEED, priors=family.priors)
+        alone = fit(scorable(known), "lm", SEED).classifier
+        bare = Judge(KEPT, classifier=None)
+        costs = cost_table("sentence", bare.config, modes, [], SEED)
+        mode = choose_mode(costs, [bool(e.example.label) for e in known], "agreement")
+        champion = build_judge(bare, mode, modes)
+        lexical = Judge(NO_LM, classifier=modes.lexical.fitted.classifier)
+        for name, judge, judged in (
+            ("LM calibrated", Judge(KEPT, classifier=alone), held),
+            ("lexical baseline", lexical, without_lm(e.example for e in held)),
+            ("champion", champion, [as_judged_by(champion, e) for e in held]),
+        ):
+            found.setdefault(name, []).append((judge, judged))
+    return found
+
+
+def answer_draws(folds: Folds, fold_of: Mapping[str, int]) -> dict[str, Draws]:
+    """Each of `METRICS` on all answers, then on 1,000 resamples of contexts, the same ones for every judge.
+
+    AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
+    different zeros, which would count against those that are fitted here.
+    """
+    rows = sorted((r for judge, judged in folds for r in judged_rows(judged, judge)), key=lambda r: r.id)
+    labels, passed = np.array([r.label for r in rows]), np.array([bool(r.predicted) for r in rows])
+    ranks = np.array([np.nan if r.probability is None else r.probability for r in rows], dtype=np.float64)
+    weights = np.vstack([np.ones(len(rows)), *resample_weights(len(rows), [r.group for r in rows], 1000, SEED)])
+    found = {"balanced_accuracy": metric_values(weights, labels, passed, ranks)["balanced_accuracy"]}
+    above = pairs = np.zeros(len(weights))
+    for at in (np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}):
+        w, y = weights[:, at], labels[at]
+        n = w[:, y].sum(axis=1) * w[:, ~y].sum(axis=1)
+        above = above + n * np.nan_to_num(metric_values(w, y, passed[at], ranks[at])["auroc"])
+        pairs = pairs + n
+    with np.errstate(invalid="ignore"):
+        return found | {"auroc": above / pairs}
+
+
+def interval(draws: Draws) -> Estimate:
+    """The first value with the 95 % interval of the others."""
+    return from_draws(float(draws[0]), draws[1:], "all answers have the same label")
+
+
+def macro(found: Sequence[Estimate | None]) -> Estimate:
+    """Mean of estimates that are independent of each other; its interval is normal, from theirs."""
+    known = [e for e in found if e is not None and e.value is not None]
+    if not known:
+        return Estimate(why="nothing was measured")
+    value = float(np.mean([e.value for e in known]))
+    spread = [(e.high - e.low) / 2 for e in known if e.low is not None and e.high is not None]
+    half = math.sqrt(sum(s * s for s in spread)) / len(known)
+    return Estimate(value=value, low=value - half, high=value + half)
+
+
+def best_part(draws: Mapping[str, Mapping[str, Draws]]) -> str:
+    """The part with the highest mean of `METRICS` on these very answers: chance chooses along, which flatters it."""
+    return max(PARTS, key=lambda part: sum(float(draws[part][m][0]) for m in METRICS.values()))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table under a heading."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join([f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""])
+
+
+def answer_tables(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]) -> list[str]:
+    """The front page's table and one of each metric, from draws by family, judge and metric; the mean last."""
+    counted = [f for f in draws if n[f] >= ENOUGH]
+    averages = {s: {m: np.mean([draws[f][s][m] for f in counted], axis=0) for m in METRICS.values()} for s in SHOWN}
+    rows = {f"{f}": (str(n[f]), draws[f]) for f in draws} | {
+        f"**mean of {len(counted)}**": (str(sum(n[f] for f in counted)), averages)
+    }
+
+    def both(found: Mapping[str, Draws]) -> str:
+        return f"{estimate(interval(found['balanced_accuracy']))} · {number(float(found['auroc'][0]))}"
+
+    return [
+        table(
+            "In short: balanced accuracy · AUROC, of answers",
+            ("set", "n", *FRONT),
+            [(name, count, *(both(found[s]) for s in FRONT)) for name, (count, found) in rows.items()],
+        ),
+        *(
+            table(
+                f"Answers: {title}",
+                ("set", "n", *SHOWN),
+                [
+                    (name, count, *(estimate(interval(found[s][m])) for s in SHOWN))
+                    for name, (count, found) in rows.items()
+                ],
+            )
+            for title, m in METRICS.items()
+        ),
+    ]
+
+
+def level_tables(agreement: Mapping[str, Mapping[str, JudgeAgreement]]) -> list[str]:
+    """Statements, then evidence, by family and judge, where people labelled them; the mean last."""
+    tables = []
+    for level, shown, metrics in (
+        ("statements", SHOWN[1:], tuple(METRICS.values())),
+        ("evidence", EVIDENCE, ("f1", "precision", "recall")),
+    ):
+        found = {f: {s: getattr(a[s], level) for s in shown} for f, a in agreement.items()}
+        found = {f: by_judge for f, by_judge in found.items() if all(by_judge.values())}
+        counted = [f for f, by_judge in found.items() if by_judge[shown[0]].n >= ENOUGH]
+        rows: dict[str, tuple[str, Any]] = {
+            f: (str(a[shown[0]].n), lambda s, m, a=a: getattr(a[s], m)) for f, a in found.items()
+        }
+        rows[f"**mean of {len(counted)}**"] = (
+            str(sum(found[f][shown[0]].n for f in counted)),
+            lambda s, m, found=found, counted=counted: macro([getattr(found[f][s], m) for f in counted]),
+        )
+        for metric in metrics:
+            title = f"{level.capitalize()}: {metric.replace('_', ' ').replace('auroc', 'AUROC').replace('f1', 'F1')}"
+            cells = [(name, n, *(estimate(value(s, metric)) for s in shown)) for name, (n, value) in rows.items()]
+            tables.append(table(title, ("set", "n", *shown), cells))
+    return tables
+
+
+def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]) -> str:
+    """The champion minus its best part, and minus each, in points; paired, on the same resamples."""
+    counted = [f for f in draws if n[f] >= ENOUGH]
+    best = {f: best_part(d) for f, d in draws.items()}
+
+    def minus(family: str, part: str, metric: str) -> Draws:
+        return draws[family]["champion"][metric] - draws[family][part][metric]
+
+    def cells(names: Sequence[str]) -> list[str]:
+        chosen = [(lambda f: best[f], m) for m in METRICS.values()]
+        chosen += [(lambda f, p=p: p, m) for p in PARTS for m in METRICS.values()]
+        found = [interval(np.mean([minus(f, part(f), m) for f in names], axis=0)) for part, m in chosen]
+        return [points(d) if d.low is not None or d.value is None else f"{100 * d.value:+.1f}" for d in found]
+
+    columns = ("set", "best part", *(f"{m} − {p}" for p in ("best part", *PARTS) for m in METRICS))
+    rows = [(f, best[f], *cells([f])) for f in draws]
+    return table(
+        "The champion against its parts, in points",
+        columns,
+        [*rows, (f"**mean of {len(counted)}**", "", *cells(counted))],
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Ask what is asked for."""
+    """Ask what is asked for, or make tables and picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("labels", nargs="*", type=Path, help="labelled sets (default: those in ../shared/data)")
     parser.add_argument("--replies", type=Path, default=REPLIES)
@@ -30,6 +252,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     examples = read(given.labels or sorted(DATA.glob("*.jsonl")))
     if given.ask:
         ask(examples, given.ask, given.replies)
+        return
+    unasked = {f: without_lm(rows) for f, rows in examples.items()}
+    lexical = Default(unasked, CLASSIFIER_FEATURES)
+    asked = families(examples, given.replies, {f: lexical.fit(f) for f in examples})
+    judges = {}
+    for f, family in asked.items():
+        print(f, flush=True)
+        judges[f] = systems(family)
+    folds_of = {
+        f: {e.example.id: k for k, (_, held) in enumerate(found["champion"]) for e in held}
+        for f, found in judges.items()
+    }
+    draws = {f: {s: answer_draws(folds, folds_of[f]) for s, folds in found.items()} for f, found in judges.items()}
+    n = {f: len(family.sentences) for f, family in asked.items()}
+    levels = {f: {s: judge_agreement(folds, SEED) for s, folds in found.items()} for f, found in judges.items()}
+    tables = [*answer_tables(draws, n), parts_table(draws, n), *level_tables(levels)]
+    print(*tables, sep="\n", flush=True)
+    enough = [f for f in asked if n[f] >= ENOUGH]
+    long = [f for f in enough if 2 * len(unasked[f]) > 3 * SIZES[-1]]
+    curves = {
+        f"No LM, all answers of {len(long)} sets": [
+            learning([classifier_example(e) for e in scorable(unasked[f])], "lexical", asked[f].priors) for f in long
+        ],
+        f"The embedded LM, the sample of {len(enough)} sets": [
+            learning([classifier_example(e) for e in asked[f].sentences], "both", asked[f].priors) for f in enough
+        ],
+    }
+    rows = [(title, labels, *map(estimate, spread)) for title, labels, *spread in draw_curves(curves, PICTURE)]
+    tables.append(table("Learning curve", ("", "labels", *METRICS), rows))
+    prose = CARD.read_text(encoding="utf-8").partition("\n## ")[0].rstrip() if CARD.exists() else "# Agreement"
+    CARD.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
 
 
 if __name__ == "__main__":

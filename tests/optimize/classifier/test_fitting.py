@@ -10,7 +10,7 @@ import pytest
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample
 from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
-from faith_dspy.optimize.classifier.logistic import fit, platt_scaling, soft_minimum
+from faith_dspy.optimize.classifier.logistic import Fit, fit, platt_scaling, soft_minimum
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
 
 if TYPE_CHECKING:
@@ -190,3 +190,16 @@ def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
     assert classifier is not None
     weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
     assert weights.pop("lm") > sum(weights.values())
+
+
+def test_weights_of_other_labels_are_a_prior() -> None:
+    """A few labels leave them nearly as they are, many do not; without any they are the classifier."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    prior = Fit(np.zeros(2), np.ones(2), np.array([2.0, -2.0]), 0.0)
+    y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(float)  # the first feature weighs 2, the other nothing
+    few, many = (fit(x[:n], y[:n], [1, -1], 0.4, prior=prior) for n in (4, 400))
+    assert few.weights / few.scales == pytest.approx(prior.weights, abs=0.5)
+    assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
+    assert -0.8 < many.weights[1] <= 0
+    assert fit(x[:0], y[:0], [1, -1], 0.4, prior=prior) is prior

@@ -128,3 +128,11 @@ def test_a_review_range_around_everything() -> None:
     """Where every answer goes to a person there is no other to be right about."""
     told = review_range_sentence((0.0, 1.0), ABOVE + BELOW, RANGE_LABELS)
     assert told == "100% of the answers, those between 0.00 and 1.00: no other is left."
+
+
+def test_few_labels_leave_the_threshold_near_the_share_of_faithful_answers() -> None:
+    """Two of ten are unfaithful, and .25 separates them best: log-odds -1.1, those of the share of .8 are 1.4. With ten
+    labels the threshold has 50 parts of the one and 10 of the other, with a thousand 50 and 1,000."""
+    few, many = (threshold_for(BALANCED, sorted(PROBABILITIES) * k, ([False] * 2 + [True] * 8) * k) for k in (1, 100))
+    assert few.threshold == pytest.approx(0.725, abs=0.03)
+    assert many.threshold == pytest.approx(0.27, abs=0.03)
