@@ -263,8 +263,7 @@ def main() -> None:
     found = {name: judged(name) for name in SETS} | {n: loaded(V1 / n, RECORDS) for n in CHAMPIONS}
     with tempfile.TemporaryDirectory() as folder:
         tuned = study(Path(folder))
-        shutil.rmtree(V1 / "study", ignore_errors=True)
-        shutil.copytree(Path(folder) / "judge", V1 / "study")
+        found["exported"] = loaded(Path(folder) / "judge", FIVE)
     with tempfile.TemporaryDirectory() as folder:
         _write("rows.json", rows(Path(folder)))
     found["study"] = loaded(V1 / "study", FIVE)

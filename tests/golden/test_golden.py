@@ -116,7 +116,7 @@ def test_requests_of_a_study(studied: tuple[dict[str, Any], Path]) -> None:
 
 def test_export_of_a_study(studied: tuple[dict[str, Any], Path]) -> None:
     """The judge that a study exports judges as the recorded one."""
-    as_recorded(record.loaded(studied[1] / "judge", record.FIVE), "study")
+    as_recorded(record.loaded(studied[1] / "judge", record.FIVE), "exported")
 
 
 def test_files(tmp_path: Path) -> None:
