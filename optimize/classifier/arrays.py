@@ -99,7 +99,7 @@ class ClassifierData:
         """A statement classifier fitted on these examples, not yet calibrated. ``weights``, of answers' labels: as in
         `fit`."""
         rows = self.rows(examples, source)
-        prior = as_fit(self.prior and self.prior.statement, self.names)
+        prior = as_fit(self.prior.statement if self.prior else None, self.names)
         if source == "statements":
             return fit(self.x[rows], self.labels[rows], self.prior_directions, width, prior=prior)
         owners, bags = np.unique(self.owner[rows], return_inverse=True)
@@ -117,7 +117,7 @@ class ClassifierData:
     def fit_answers(self, x: Floats, examples: Ints, source: Source, width: float) -> Fit:
         """An answer classifier fitted on these examples; ``x``: `answer_features` of all."""
         columns = self.answer_columns(source)
-        prior = as_fit(self.prior and self.prior.answer, columns)
+        prior = as_fit(self.prior.answer if self.prior else None, columns)
         return fit(x[examples], self.y[examples], [direction(c) for c in columns], width, prior=prior)
 
     @property
