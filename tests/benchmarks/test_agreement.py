@@ -10,7 +10,7 @@ from benchmarks.learning_curve import learning
 from benchmarks.public_labels import ask, read_replies
 from faith_dspy import Judge
 from faith_dspy.io.labels import parse_example
-from faith_dspy.lm import make_lm
+from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.classifier.arrays import ClassifierExample
 from faith_dspy.optimize.select.evaluate import JudgedExample
 from faith_dspy.schema import RawJudgment, RawVerdict
