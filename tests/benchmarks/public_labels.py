@@ -60,7 +60,7 @@ def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) 
     there = {row["id"] for row in _rows(path)}
     left = [(f, e) for f, rows in examples.items() for e in sample(f, rows) if e.id not in there]
     judges = [_judge(lm, granularity) for granularity in GRANULARITIES]
-    said = zip(*(judge.verify_all((e for _, e in left), num_threads=1) for judge in judges), strict=True)
+    said = zip(*(judge.verify_all(e for _, e in left) for judge in judges), strict=True)
     started = time.monotonic()
     with path.open("a", encoding="utf-8") as out:
         for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
