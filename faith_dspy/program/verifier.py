@@ -153,6 +153,9 @@ class Verifier(dspy.Module):
         fields = dict(prediction.items()) | {"label_at": label_offset(tokens.text, self.reasons_first)}
         reply = read_reply(tokens, fields, labels, sampled=is_sampled(dspy.settings.lm))
         prediction["verdict"] = reply.label  # DSPy's optimizers make demos of it
+        # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
+        if "logprobs" in prediction:
+            del prediction["logprobs"]
         return reply
 
 

@@ -158,6 +158,7 @@ def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, co
     assert proposing.requests
     assert not any("[[ ##" in m["content"] for r in judged.requests for m in r["messages"])
     assert all("[[ ##" in r["messages"][0]["content"] for r in proposing.requests)
+    assert not any("logprob" in m["content"] for r in proposing.requests for m in r["messages"])
     assert compiled.failed == 0
     assert compiled.asked > 0
     judge.save(tmp_path / "judge")
