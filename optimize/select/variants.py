@@ -55,8 +55,18 @@ VARIANTS: dict[str, Variant] = {
         _variant("sentence-few-shot", "sentence", "labelled", "each sentence, with labelled examples shown"),
         _variant("sentence-bootstrap", "sentence", "bootstrap", "each sentence, with bootstrapped examples shown"),
         _variant("sentence-search", "sentence", "search", "each sentence, by the best instruction of the bank"),
-        _variant("sentence-mipro", "sentence", "mipro", "each sentence, instruction and examples by MIPROv2"),
-        _variant("sentence-gepa", "sentence", "gepa", "each sentence, instruction rewritten from feedback by GEPA"),
+        _variant(
+            "sentence-mipro",
+            "sentence",
+            "mipro",
+            "each sentence, instruction and examples by MIPROv2 (never run to its end on a real LM here)",
+        ),
+        _variant(
+            "sentence-gepa",
+            "sentence",
+            "gepa",
+            "each sentence, instruction rewritten from feedback by GEPA (not shown to help a 1.5B model)",
+        ),
         _variant("statement-few-shot", "statement", "labelled", "extracted statements, examples of both stages shown"),
     )
 }
