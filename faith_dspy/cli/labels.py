@@ -86,10 +86,12 @@ def import_(
     from faith_dspy.optimize.data.tables import import_labels, parse_columns
 
     check_writable(out)
-    if out.exists() and out.samefile(file):
+    if out.resolve() == file.resolve():
         raise InputError(f"--out {out}: is the file that is imported; name another.")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
     say(found.unused)
+    if not found.rows:
+        raise InputError(f"{file}: {found.sentence} Name the label's column with --map faithful=COLUMN.")
     write_labels(found.rows, out)
     typer.echo(f"{out}: {found.sentence}", err=True)
 

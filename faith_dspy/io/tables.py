@@ -49,6 +49,8 @@ def read_csv(handle: IO[bytes], *, tab: bool = False) -> Iterator[dict[str, Any]
         separator = "\t" if tab else max(",;\t", key=first.count)
         reader = csv.reader(chain([first], text), delimiter=separator, strict=True)
         header = next(reader, [])
+        if twice := [name for name in header if name and header.count(name) > 1]:
+            raise ValueError(f"has two columns {twice[0]!r}; rename one")
         for cells in filter(any, reader):
             if len(cells) > len(header):
                 yield f"has {counted(len(cells), 'cell')}, expected {len(header)}"

@@ -158,6 +158,7 @@ def test_csv_as_people_write_it(tmp_path):
         ("a.csv", b'answer,context\n"open,b\n', "is no table: unexpected end of data"),
         ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1 not JSON"),
         ("a.docx", b"It is blue.\n", "expected CSV, TSV, Parquet, JSON or JSON lines"),
+        ("a.csv", b"context,answer,answer\nx,y,z\n", "has two columns 'answer'; rename one"),
         (
             "a.csv",
             b"anser,context\nx,y\n",

@@ -183,3 +183,21 @@ def test_on_the_command_line(
         main()
     assert (caught.value.code, "is the file that is imported" in capsys.readouterr().err) == (2, True)
     assert [e.label for e in read_labels(out)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("no.csv", "no.csv: cannot be read (no such file"), ("b.json", "Name the label's column with --map faithful=")],
+)
+def test_import_that_finds_no_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    """A file that is missing, or has no label, is refused with what to do, and the labels already there are kept."""
+    _json(tmp_path / "b.json", {"passage": "A cup.", "answer": "A mug.", "stars": 5})
+    out = tmp_path / "labels.jsonl"
+    out.write_text("kept")
+    monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "import", str(tmp_path / name), "--out", str(out)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code, out.read_text()) == (2, "kept")
+    assert told in capsys.readouterr().err
