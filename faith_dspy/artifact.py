@@ -133,6 +133,10 @@ def load_judge(
     """
     if not isinstance(source, str | PathLike):
         raise InputError(f"got {source!r}; expected the folder of an exported judge, or models:/name@alias.")
+    if str(source) in ("none", "local") and not Path(source).exists():
+        raise InputError(
+            f"{source!r} is a model, not the folder of an exported judge: Judge({str(source)!r}), --lm {source}."
+        )
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     given = {"lm": lm, "api_base": api_base, "api_key": api_key}
     return _load(folder, given, {"timeout": timeout, "max_wait": max_wait})

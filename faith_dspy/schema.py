@@ -145,8 +145,8 @@ class Usage(_Frozen):
 
 
 class Judgment(_Frozen):
-    """A judge's verdict on one answer. `score`, `faithful`, `probability` and `level` are all None exactly when
-    `unscored` says why."""
+    """A judge's verdict on one answer. `score`, `faithful` and `level` are None exactly when `unscored` says why;
+    `probability` then, too, and where no classifier gives one."""
 
     id: str | int | None = None
     score: float | None = Field(default=None, ge=0, le=1)

@@ -312,6 +312,8 @@ def test_nothing_is_no_judge_and_no_lm(exported):
     """None says what is expected; an empty name, as an unset shell variable makes it, is not taken for the default."""
     with pytest.raises(InputError, match="got None; expected the folder"):
         load_judge(None)
+    with pytest.raises(InputError, match=r"'none' is a model.*Judge\('none'\)"):
+        load_judge("none")
     with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
         Judge(None)
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):

@@ -393,8 +393,8 @@ def test_study_compare(monkeypatch, run, tmp_path):
     assert not (tmp_path / "mlflow.db").exists()
     refused(run("study", "compare", tmp_path / "judge0", tmp_path / "judge0"), "is named twice")
     refused(run("study", "compare", tmp_path / "judge0"), "at least two studies")
-    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "no MLflow store")
-    refused(run("study", "compare", "--experiment", "some"), "no MLflow store", "--tracking-uri")
+    refused(run("study", "compare", "nope", tmp_path / "judge0"), "nope: neither a folder", "no mlflow.db")
+    refused(run("study", "compare", "--experiment", "some"), "no mlflow.db", "--tracking-uri")
 
 
 # --- wrong input -------------------------------------------------------------------------------------------------
