@@ -432,7 +432,8 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
         (["--lm", "openai/huge", "--api-base", "{base}"], "openai/huge does not answer: .* The endpoint has tiny"),
         (["--lm", "local:no.gguf"], "There is no model file at"),
         (["--lm", "local:labels.jsonl"], "is not a GGUF file"),
-        (["--judge", "none"], "judge.json: cannot be read .* A judge is a folder"),
+        (["--judge", "nowhere"], "judge.json: cannot be read .* A judge is a folder"),
+        (["--judge", "none"], "'none' is a model, not the folder of an exported judge: .* --lm none"),
     ],
 )
 @pytest.mark.parametrize("command", ["judge", "agree"])
