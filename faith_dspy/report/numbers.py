@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from faith_dspy.scoring.statistics import Estimate
 
 NONE = "–"
+FEW = 100
+"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
 
 
 def number(value: float | None) -> str:
@@ -46,6 +48,11 @@ def each(total: float, n: int) -> str:
 def roughly(n: int) -> str:
     """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
     return "a few" if n < 10 else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+
+
+def few(n: int) -> str:
+    """What is said of so few test answers, to be put after a sentence; nothing where they are enough."""
+    return " Few answers: read the interval, not the figure." if n < FEW else ""
 
 
 def capitalised(sentence: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import MIN_GROUPS, MIN_PER_CLASS, split
-from faith_dspy.report.numbers import roughly
+from faith_dspy.report.numbers import FEW, few, roughly
 from faith_dspy.scoring.annotators import annotator_agreement
 
 if TYPE_CHECKING:
@@ -74,13 +74,16 @@ def audit(path: Any) -> dict[str, Any]:
 
 def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]) -> dict[str, str]:
     """What the labels are enough for, in words."""
-    least = f"a test takes {MIN_PER_CLASS} answers of each label and {MIN_GROUPS} contexts, a fair one a hundred"
+    least = f"a test takes {MIN_PER_CLASS} answers of each label and {MIN_GROUPS} contexts, a fair one {FEW} answers"
+    told = few(len(test))
     points = shown(test or examples)
     more = len(examples) * ((points / _AIM) ** 2 - 1)
     label = f"; label {roughly(math.ceil(more))} more to show {100 * _AIM:.0f}" if more > 0 else ""
     return {
         "to tune": "yes",
-        "to test": f"yes, {counted(len(test), 'answer')} that tuning does not see" if test else f"no: {least}",
+        "to test": f"{'hardly' if told else 'yes'}, {counted(len(test), 'answer')} that tuning does not see.{told}"
+        if test
+        else f"no: {least}.",
         "to show": f"a gain of about {100 * points:.0f} points of balanced accuracy, at even odds{label}",
     }
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.errors import InputError, counted
+from faith_dspy.errors import counted
 from faith_dspy.io.labels import label_set_hash, name_of, read_labels
 from faith_dspy.optimize.data.sources import check_leakage
-from faith_dspy.optimize.data.splits import PARTS, Splits, split, split_train_dev
+from faith_dspy.optimize.data.splits import PARTS, Splits, check_labels, split, split_train_dev
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,8 +77,7 @@ def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: i
         splits = split_train_dev(examples, seed=seed)
         tested = read_labels(test)
         check_leakage(examples, tested)
-        if len({e.label for e in tested}) < 2:
-            raise InputError(f"{name_of(test)}: all {len(tested)} answers have the same label; a test needs both.")
+        check_labels(tested, name_of(test))
     if not splits.train:  # dev holds all there is
         sizes, words = (sizes[0], sum(sizes), sizes[2]), len(sizes) * words
     parts = zip((splits.train, splits.dev, tested), sizes, strict=True)

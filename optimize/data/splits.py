@@ -48,7 +48,8 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
 
     With fewer than 8 examples of a class or 6 groups, or when no split has both classes in each part, all examples are
     in ``dev``, to be cross-fitted. `InputError` with fewer than `MIN_LABELS` or with a class in fewer groups than
-    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak or leave one out.
+    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak, leave one out or
+    have one label alone.
     """
     labelled = [e for e in examples if e.label is not None]
     if not set(PARTS) <= {e.split for e in labelled}:
@@ -57,10 +58,18 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
         got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
         raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by group")
     train, dev, test = (tuple(e for e in labelled if e.split == p) for p in PARTS)
+    for name, part in zip(PARTS, (train, dev, test), strict=True):
+        check_labels(part, f"split {name!r}")
     check_leakage(train, dev)
     check_leakage([*train, *dev], test)
     part_of = [PARTS.index(str(e.split)) for e in labelled]
     return _splits(examples, part_of, group_ids(labelled), seed, fixed=True)
+
+
+def check_labels(part: Sequence[LabelledExample], name: str) -> None:
+    """`InputError` unless both labels occur: on one alone nothing can be fitted or measured."""
+    if len({e.label for e in part}) < 2:
+        raise InputError(f"{name}: all {counted(len(part), 'answer')} have the same label, expected both")
 
 
 def split_train_dev(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:

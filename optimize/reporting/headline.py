@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison
-from faith_dspy.report.numbers import estimate, points, roughly
+from faith_dspy.report.numbers import estimate, few, points, roughly
 from faith_dspy.report.tables import Table
 from faith_dspy.scoring.agreement import Agreement
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult, TestsetResult
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_FEW = 100
-"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points; the first line says so."""
 _CHANCE = 0.5
 _OVER = {"untuned": "the untuned judge", "lexical-baseline": "the lexical baseline (no LM)"}
 _SHOWN = {"better": "", "not shown better": ", not shown", "worse": ", worse"}
@@ -92,8 +90,7 @@ def _agrees(m: Measured) -> str:
     on = f"{a.n:,} {m.answers}" + (f", {a.scored:,} of them scored" if a.scored < a.n else "")
     if a.balanced_accuracy.value is None:
         return f"unknown on {on}: {a.balanced_accuracy.why}."
-    few = " Few answers: read the interval, not the figure." if a.n < _FEW else ""
-    return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on} (chance is .50).{few}"
+    return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on} (chance is .50).{few(a.n)}"
 
 
 def _gained(m: Measured) -> str:

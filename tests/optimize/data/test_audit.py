@@ -7,6 +7,7 @@ import pytest
 from faith_dspy.errors import LabelsError
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.optimize.data.audit import audit
+from faith_dspy.report.numbers import few
 
 
 def test_an_audit_counts_and_shows_the_split():
@@ -18,7 +19,7 @@ def test_an_audit_counts_and_shows_the_split():
     # 1.96 · √(1/12 · (1/22 + 1/22)) = .171; 132 · ((.171/.1)² − 1) = 252
     assert found["enough"] == {
         "to tune": "yes",
-        "to test": "yes, 44 answers that tuning does not see",
+        "to test": "hardly, 44 answers that tuning does not see. Few answers: read the interval, not the figure.",
         "to show": "a gain of about 17 points of balanced accuracy, at even odds; label about 250 more to show 10",
     }
 
@@ -52,3 +53,14 @@ def test_a_file_without_labels_says_what_a_label_is(tmp_path):
     path.write_text(json.dumps({"context": ["c"], "answer": "A."}) + "\n")
     with pytest.raises(LabelsError, match="usable label"):
         audit(path)
+
+
+@pytest.mark.parametrize(("answers", "said"), [(7, "hardly, 7 answers"), (100, "yes, 100 answers")])
+def test_a_small_test_part_is_told_as_the_study_tells_it(tmp_path, answers, said):
+    """Below the figure from which a study no longer warns, labels are hardly enough to test."""
+    path = tmp_path / "l.jsonl"
+    splits = ["train"] * 10 + ["dev"] * 10 + ["test"] * answers
+    rows = [{"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0} for i in range(len(splits))]
+    path.write_text("".join(json.dumps({**r, "split": s}) + "\n" for r, s in zip(rows, splits, strict=True)))
+    found = audit(path)
+    assert found["enough"]["to test"] == f"{said} that tuning does not see.{few(answers)}"

@@ -180,23 +180,25 @@ def test_unlabelled_examples_are_in_no_part_and_counted() -> None:
 def test_fixed_parts_are_kept() -> None:
     """When all three parts occur in the labels file, every example goes where it says; two of them fix nothing."""
     parts = ["train", "dev", "test"]
-    s = split([make(i, split=parts[i % 3]) for i in range(30)])
+    s = split([make(i, split=parts[i // 3 % 3]) for i in range(30)])
     assert s.report["fixed"]
-    assert all(part == parts[int(i[1:]) % 3] for i, part in where(s).items())
+    assert all(part == parts[int(i[1:]) // 3 % 3] for i, part in where(s).items())
     anew = split([make(i, split=["dev", "test"][i % 2]) for i in range(60)])
     assert not anew.report["fixed"]
     assert anew.train
 
 
 def test_fixed_parts_must_be_complete_and_must_not_leak() -> None:
-    """An example without a part, and one whose context is in two parts, are errors that name it."""
-    fixed = [make(i, split=["train", "dev", "test"][i % 3]) for i in range(30)]
+    """An example without a part, one whose context is in two parts, and a part of one label are errors that name it."""
+    fixed = [make(i, split=["train", "dev", "test"][i // 3 % 3]) for i in range(30)]
     with pytest.raises(InputError, match="'e99' with None"):
         split([*fixed, make(99)])
     with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
         split([*fixed, make(99, context=text(0), split="test")])
     with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
         split([*fixed, make(99, context=text(0), split="dev")])
+    with pytest.raises(InputError, match="split 'test': all 6 answers have the same label, expected both"):
+        split([e for e in fixed if e.split != "test" or e.faithful])
 
 
 def test_a_separate_test_file_leaves_train_and_dev() -> None:
