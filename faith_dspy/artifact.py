@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, InputError, fault, in_short
+from faith_dspy.errors import ArtifactError, ConfigError, InputError, fault, in_short
 from faith_dspy.io.files import check_folder, owned, remove, write_files
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.io.mlflow_store import download_judge
@@ -129,7 +129,8 @@ def load_judge(
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
 
-    Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced. Asks no LM.
+    Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
+    ``lm="none"`` in place of an LM. Asks no LM.
     """
     if not isinstance(source, str | PathLike):
         raise InputError(f"got {source!r}; expected the folder of an exported judge, or models:/name@alias.")
@@ -174,6 +175,11 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
             raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
     made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
     another = here.pop("lm", None)
+    if another == NO_LM:
+        raise ConfigError(
+            f"{folder}: was tuned on replies of {stored}, got lm={NO_LM!r}. Leave out lm= (--lm), or the judge (--judge): "
+            f"{NO_LM!r} alone judges by lexical features."
+        )
     judge = Judge(stored if another is None else another, **here, **times, **made)
     if classifier and classifier.statement and "lm" in classifier.statement.names and portable(judge.lm_name) != stored:
         how = f"was fitted to probabilities of {stored}, and {portable(judge.lm_name)} is asked"

@@ -308,6 +308,12 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     assert "was fitted to probabilities of openai/tiny, and openai/other is asked" in told
 
 
+def test_no_lm_cannot_stand_in_for_one(exported):
+    """What was tuned on replies is refused without them; the message names what was given."""
+    with pytest.raises(ConfigError, match=r"tuned on replies of openai/tiny, got lm='none'. Leave out lm= \(--lm\), or"):
+        load_judge(exported, lm="none")
+
+
 def test_nothing_is_no_judge_and_no_lm(exported):
     """None says what is expected; an empty name, as an unset shell variable makes it, is not taken for the default."""
     with pytest.raises(InputError, match="got None; expected the folder"):
