@@ -177,8 +177,8 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
     another = here.pop("lm", None)
     if another == NO_LM:
         raise ConfigError(
-            f"{folder}: was tuned on replies of {stored}, got lm={NO_LM!r}. Leave out lm= (--lm), or the judge (--judge): "
-            f"{NO_LM!r} alone judges by lexical features."
+            f"{folder}: was tuned on replies of {stored}, got lm={NO_LM!r}. Leave out lm= (--lm), or leave out "
+            "the judge (--judge) to judge by lexical features."
         )
     judge = Judge(stored if another is None else another, **here, **times, **made)
     if classifier and classifier.statement and "lm" in classifier.statement.names and portable(judge.lm_name) != stored:

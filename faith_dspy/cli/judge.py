@@ -32,7 +32,7 @@ def judge(
     records: Annotated[
         str | None,
         typer.Argument(
-            metavar="[INPUT]",
+            metavar="INPUT",
             help="JSON lines, CSV, TSV or Parquet with question (optional), context and answer; - for JSON lines on "
             "stdin.",
             show_default=False,

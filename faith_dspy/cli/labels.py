@@ -63,7 +63,7 @@ Name = Annotated[str, typer.Option("--name", help="Name of the human assessments
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="CSV, TSV, JSON, JSON lines or Parquet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSON, JSON lines or Parquet.")],
     out: Out = Path("labels.jsonl"),
     kind: Annotated[str, typer.Option("--format", help="table, label-studio or argilla.")] = "table",
     columns: Annotated[

@@ -33,6 +33,7 @@ def _labels_file(value: Path) -> Path:
 Labels = Annotated[
     Path,
     typer.Argument(
+        metavar="LABELS",
         help="Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants.",
         callback=_labels_file,
     ),

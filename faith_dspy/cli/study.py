@@ -50,7 +50,7 @@ def _show_judge(folder: Path, as_json: bool) -> None:
 
 @app.command("compare")
 def compare(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY…", help=SOURCES)] = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY", help=SOURCES)] = None,
     experiment: Annotated[
         str | None, typer.Option("--experiment", help="The last ten finished studies of this MLflow experiment.")
     ] = None,

@@ -25,7 +25,10 @@ from faith_dspy.cli.study import print_study, study_json
 
 def tune(
     labels: Annotated[
-        str, typer.Argument(help="Labels: JSON lines, CSV, TSV, Parquet; or a shipped set: quickstart, assistants.")
+        str,
+        typer.Argument(
+            metavar="LABELS", help="Labels: JSON lines, CSV, TSV, Parquet; or a shipped set: quickstart, assistants."
+        ),
     ],
     test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
     lm: LM = "local",
@@ -49,7 +52,7 @@ def tune(
     ] = "balanced",
     budget: Annotated[
         Literal["quick", "standard", "thorough"],
-        typer.Option("--budget", help="How much is tried, and on how many answers."),
+        typer.Option("--budget", metavar="quick|standard|thorough", help="How much is tried, and on how many answers."),
     ] = "quick",
     variants: Annotated[
         str | None,

@@ -85,11 +85,13 @@ def commands(command, path=()):
 
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
-def test_help_of_every_command(run, words):
-    """Every command explains itself, each of its options and arguments in words."""
+def test_help_of_every_command(run, words, monkeypatch):
+    """Every command explains itself, each of its options and arguments in words, which 80 columns do not break."""
+    monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run(*words, "--help")
     assert code == 0
     assert "Usage: faith-dspy" in out
+    assert all(word.endswith(">") for word in out.split() if word.startswith("<") and "|" in word)
     command = typer.main.get_command(app)
     for word in words:
         command = command.commands[word]
