@@ -80,8 +80,8 @@ def compare(
 def rollback(tracking_uri: TrackingURI = None) -> None:
     """Make the previous champion the champion again, in MLflow's registry.
 
-    Exchanges two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round.
-    Folders stay as they are. Done twice, nothing has changed.
+    Exchanges two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round; after
+    a first champion there is none. Folders stay as they are. Done twice, nothing has changed.
     """
     from faith_dspy.optimize.tracking.registry import rollback
 

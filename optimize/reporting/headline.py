@@ -76,6 +76,14 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
     return three_lines(Measured(agreement, made, source or "", "labelled answers", "in its study ", seen=seen))
 
 
+def not_shown(result: StudyResult) -> str:
+    """``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
+    low = result.tested("champion").agreement.balanced_accuracy.low
+    if low is None or low <= _CHANCE:
+        return "not shown better than chance"
+    return "" if result.comparisons["untuned"].verdict == "better" else "not shown better than its own untuned judge"
+
+
 def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
     """An exported object without the fields that only other versions have."""
     return kind.model_validate({k: v for k, v in exported.items() if k in kind.model_fields})

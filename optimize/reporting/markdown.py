@@ -39,6 +39,8 @@ def card(result: StudyResult) -> str:
         limits,
     )
     tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash}). {_signature(result)}"
+    if lacks := headline.not_shown(result):
+        tuned += f" It is {lacks}: if it is @champion all the same, `faith-dspy study rollback` takes the alias back."
     return f"# Faithfulness judge\n\n{_three(result)}\n\n{_how_it_judges(result)} {tuned}\n\n" + markdown(
         t for t in sections if t
     )

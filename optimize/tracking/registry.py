@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
+from faith_dspy.optimize.reporting.headline import not_shown
 from faith_dspy.optimize.reporting.markdown import prompt_markdown
 from faith_dspy.optimize.reporting.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
@@ -121,9 +122,9 @@ def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promot
 
 
 def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
-    """Swap the aliases ``champion`` and ``previous``; returns which version is champion now, as a sentence.
+    """Swap the aliases ``champion`` and ``previous``; returns which version is which now, as a sentence.
 
-    Raises `InputError` when there is no previous champion.
+    After a first champion no version is champion. Raises `InputError` when no version has either alias.
     """
     client = client_of(tracking_uri, create=False)
     with mlflow_errors(client.tracking_uri):
@@ -131,12 +132,16 @@ def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
         if aliases is None:
             where = redacted(client.tracking_uri)
             raise InputError(f"no model {name!r} is registered at {where}; `faith-dspy tune` registers champions.")
-        if not {CHAMPION, PREVIOUS} <= aliases.keys():
-            raise InputError(f"model {name!r} has no version @{PREVIOUS}: no champion has replaced another yet.")
-        champion, previous = aliases[PREVIOUS], aliases[CHAMPION]
-        client.set_registered_model_alias(name, CHAMPION, champion)
-        client.set_registered_model_alias(name, PREVIOUS, previous)
-    return f"{name} version {champion} is @{CHAMPION} again; version {previous} is @{PREVIOUS}. Repeat to undo."
+        swapped = {CHAMPION: aliases.get(PREVIOUS), PREVIOUS: aliases.get(CHAMPION)}
+        if not any(swapped.values()):
+            raise InputError(f"model {name!r} has no version @{CHAMPION} and none @{PREVIOUS}: nothing to roll back.")
+        for alias, version in swapped.items():
+            if version:
+                client.set_registered_model_alias(name, alias, version)
+            else:
+                client.delete_registered_model_alias(name, alias)
+    told = "; ".join(f"{f'version {v}' if v else 'no version'} is @{alias}" for alias, v in swapped.items())
+    return f"{name}: {told}. Repeat to undo."
 
 
 def _aliases(client: Any, name: str) -> dict[str, str] | None:
@@ -149,7 +154,9 @@ def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: st
     if result.held_back:
         return Promotion(False, "it was held back under stress")
     if present is None:
-        return Promotion(True, "there was no champion")
+        lacks = not_shown(result)
+        undone = f", though this one is {lacks}; `faith-dspy study rollback` takes the alias back" if lacks else ""
+        return Promotion(True, f"there was no champion{undone}")
     if present.run_id == run_id:
         return Promotion(True, f"it continues the study of version {present.version}")
     try:

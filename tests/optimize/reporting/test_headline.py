@@ -6,7 +6,7 @@ import pytest
 from made import Rows, agreement, rows, study
 from select_points import point
 
-from faith_dspy.optimize.reporting.headline import Measured, of_study, three_lines
+from faith_dspy.optimize.reporting.headline import Measured, not_shown, of_study, three_lines
 from faith_dspy.optimize.results import Comparison, Difference
 
 HALF = [True] * 20 + [False] * 20
@@ -81,6 +81,13 @@ def test_a_gain_that_is_not_shown_is_said_so() -> None:
     assert "over the untuned judge, not shown; " in gained
     assert "(no LM), worse." in gained
     assert "not tuned" in told(comparisons={})[1]
+
+
+def test_what_a_champion_is_not_shown_to_be() -> None:
+    """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
+    assert not_shown(study(right(8), right(0))) == "not shown better than chance"
+    assert not_shown(study(right(18), right(18))) == "not shown better than its own untuned judge"
+    assert not_shown(study(right(18), right(0))) == ""
 
 
 def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:

@@ -136,7 +136,9 @@ def test_the_card_says_what_the_judge_is_worth():
     text = card(study(version="2.0", date="2026-01-31"))
     assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy .80 [")
     assert "\n\nJudges an answer sentence by sentence (by sentence), with `local`." in text
-    assert "faith_dspy 2.0, 2026-01-31." in text
+    assert "faith_dspy 2.0, 2026-01-31.\n" in text
+    unshown = {k: c.model_copy(update={"verdict": "not shown better"}) for k, c in study().comparisons.items()}
+    assert "not shown better than its own untuned judge: if it is @champion" in card(study(comparisons=unshown))
     titles = re.findall("^## (.*)$", text, re.MULTILINE)
     assert titles == [
         "Agreement with people on 40 answers of the testset",

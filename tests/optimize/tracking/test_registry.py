@@ -78,10 +78,13 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
     """The first is champion; one shown worse is registered beside it; a better one takes the alias until rollback."""
     told, aliases = registered(study(MOSTLY, study_id="a"))
-    assert told == "Registered as faithfulness version 1 and @champion: there was no champion."
+    assert told == (
+        "Registered as faithfulness version 1 and @champion: there was no champion, though this one is not shown "
+        "better than its own untuned judge; `faith-dspy study rollback` takes the alias back."
+    )
     assert aliases == {"champion": "1"}
-    with pytest.raises(InputError, match="no version @previous"):
-        rollback(tracking_uri=registered.uri)
+    for told in ("no version is @champion; version 1 is @previous", "version 1 is @champion; no version is @previous"):
+        assert rollback(tracking_uri=registered.uri) == f"faithfulness: {told}. Repeat to undo."
 
     told, aliases = registered(study(WRONG, study_id="b"), "x" * 8000)
     assert told.startswith("Registered as faithfulness version 2, but @champion stays version 1: it is worse than")
@@ -92,15 +95,15 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
     assert told.startswith("Registered as faithfulness version 3 and @champion: it is better than ")
     assert aliases == {"champion": "3", "previous": "1"}
 
-    assert rollback(tracking_uri=registered.uri).startswith("faithfulness version 1 is @champion again; version 3 is")
+    assert rollback(tracking_uri=registered.uri).startswith("faithfulness: version 1 is @champion; version 3 is")
     told, aliases = registered(third)
     assert told == "Registered before as faithfulness version 3 (@previous)."
     assert aliases == {"champion": "1", "previous": "3"}
-    assert "version 3 is @champion again" in rollback(tracking_uri=registered.uri)
+    assert "version 3 is @champion;" in rollback(tracking_uri=registered.uri)
 
     first, second = (registered.client.get_model_version("faithfulness", v) for v in ("1", "2"))
     assert first.description == "The card."
-    assert first.tags["promoted"] == "yes: there was no champion"
+    assert first.tags["promoted"].startswith("yes: there was no champion, though")
     assert second.tags["promoted"].startswith("no: it is worse than")
     assert second.description == "x" * 5000
 
@@ -113,7 +116,11 @@ def test_a_champion_held_back_is_registered_without_the_alias(registered: Any) -
         "Registered as faithfulness version 1, but @champion is given to none: it was held back under stress."
     )
     assert aliases == {}
-    assert registered(study(MOSTLY, WRONG, study_id="b"))[1] == {"champion": "2"}
+    with pytest.raises(InputError, match="no version @champion and none @previous"):
+        rollback(tracking_uri=registered.uri)
+    told, aliases = registered(study(MOSTLY, WRONG, study_id="b"))
+    assert told.endswith("and @champion: there was no champion.")
+    assert aliases == {"champion": "2"}
     assert registered(study(RIGHT, WRONG, study_id="c", **held))[1] == {"champion": "2"}
 
 
