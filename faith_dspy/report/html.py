@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, counted
+from faith_dspy.errors import InputError
 from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import check_record
-from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, signed, supported
+from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, notes_on, signed, supported
 from faith_dspy.schema import Judgment, Unscored
 
 if TYPE_CHECKING:
@@ -124,9 +124,7 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         answer = _answer_of(judgment)
     if given is None and judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
-    for count, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
-        if count:
-            notes.append(f"{counted(count, what)} the LM named: not in the context, so not shown.")
+    notes += notes_on(judgment)
     key = (record or {}).get("id")
     return {
         "id": None if key is None else str(key),

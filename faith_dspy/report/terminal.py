@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faith_dspy.errors import counted
-from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, supported
+from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, notes_on, supported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,9 +75,9 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
         if said := grounds(s):
             table.add_row("", "", Text(said, style="italic dim"), "")
-    cost = Text(_cost(judgment), style="dim")
+    last = Text("\n".join([*notes_on(judgment), _cost(judgment)]), style="dim")
     parts: list[RenderableType] = [head, table] if judgment.statements else [head]
-    return Panel(Group(*parts, cost), expand=False)
+    return Panel(Group(*parts, last), expand=False)
 
 
 def _against(value: float | None, threshold: float | None) -> str:

@@ -53,6 +53,21 @@ def grounds(statement: StatementVerdict) -> str | None:
     return words or "the context has its words, but does not say this with them"
 
 
+def notes_on(judgment: Judgment) -> list[str]:
+    """Where a reply of the LM could not be used as it is, a sentence each."""
+    not_shown = "the LM named: not in the context, so not shown."
+    counts = (
+        (
+            judgment.stand_ins,
+            "sentence",
+            "judged as written: the LM's statements were missing or left something out.",
+        ),
+        (judgment.dropped_chunk_ids, "chunk id", not_shown),
+        (judgment.dropped_quotes, "quote", not_shown),
+    )
+    return [f"{counted(n, what)} {said}" for n, what, said in counts if n]
+
+
 def described(judge: Judge) -> str:
     """A judge in one line: what it was tuned on, its LMs, and the beginning of its fingerprint."""
     made = judge.manifest

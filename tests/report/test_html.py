@@ -213,9 +213,10 @@ def test_quotes_are_marked_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_dropped_evidence_is_told(tmp_path: Path) -> None:
-    """Chunk ids and quotes that were dropped are counted on the card."""
-    found = item_of(tmp_path, {"answer": "A."}, judged("A.", dropped_chunk_ids=1, dropped_quotes=2))
-    assert [n.split(" the ")[0] for n in found["notes"]] == ["1 chunk id", "2 quotes"]
+    """Chunk ids and quotes that were dropped, and sentences judged as written, are counted on the card."""
+    found = item_of(tmp_path, {"answer": "A."}, judged("A.", dropped_chunk_ids=1, dropped_quotes=2, stand_ins=1))
+    told = ["1 sentence judged as written: ", "1 chunk id ", "2 quotes "]
+    assert [n.split("the ")[0] for n in found["notes"]] == told
 
 
 def test_summary_by_hand(tmp_path: Path) -> None:

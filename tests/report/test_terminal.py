@@ -142,3 +142,16 @@ def test_a_report_is_signed(judge_at: Callable[..., Any]) -> None:
     )
     judge.manifest = {"variant": "sentence", "labels_file": "labels.jsonl"}
     assert described(judge).startswith("sentence, tuned on labels.jsonl · ")
+
+
+def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins and dropped evidence have a line each; a judgment without any has none."""
+    monkeypatch.setenv("COLUMNS", "100")
+    told = "2 sentences judged as written: the LM's statements were missing or left something out."
+    view = judged({"verdict": "no_evidence"}, stand_ins=2, dropped_quotes=1).pretty().splitlines()
+    assert [line.strip("│ ") for line in view[-4:-1]] == [
+        told,
+        "1 quote the LM named: not in the context, so not shown.",
+        "no LM calls",
+    ]
+    assert "judged as written" not in judged({"verdict": "no_evidence"}).pretty()
