@@ -88,9 +88,10 @@ class VariantResult(_Measured):
     """One line: what the LM is asked, and how replies become verdicts."""
     params: dict[str, str | int] = Field(default_factory=dict)
     """What it was made of: granularity, instruction, optimizer, LM and seed; empty for a baseline."""
-    status: Literal["done", "skipped"] = "done"
+    status: Literal["done", "dropped", "skipped"] = "done"
+    """Dropped: measured on a part of dev only, where others were better."""
     note: str | None = None
-    """Why it was skipped."""
+    """Why it was dropped or skipped."""
     agreement: Agreement | None = None
     """On answers, cross-fitted, or of a baseline fitted on train: no answer is judged by a classifier that saw it."""
     lm_only: Agreement | None = None

@@ -9,11 +9,11 @@ from datetime import date
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import faith_dspy
 from faith_dspy.artifact import save_judge
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LimitReachedError
+from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
 from faith_dspy.lm.endpoint import identity, preflight
@@ -25,15 +25,14 @@ from faith_dspy.optimize.data.parts import Parts, read_parts
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
 from faith_dspy.optimize.diagnostics.stress import stress
 from faith_dspy.optimize.reporting.markdown import card
-from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup, VariantResult
-from faith_dspy.optimize.select.champion import MARGIN, Promotion, choose, promote, test_price
+from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup
+from faith_dspy.optimize.select.champion import Promotion, promote
 from faith_dspy.optimize.select.cost import cost_sentences
 from faith_dspy.optimize.select.evaluate import scorable
+from faith_dspy.optimize.select.halving import try_variants
 from faith_dspy.optimize.select.modes import as_judged_by
 from faith_dspy.optimize.select.plan import Plan, plan
-from faith_dspy.optimize.select.spending import NOTHING, Cost, reserving
-from faith_dspy.optimize.select.trial import Trial, judge_of, skipped, try_baselines, try_variant
-from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.optimize.select.trial import Trial, judge_of, try_baselines
 from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.lm.endpoint import LMIdentity
-    from faith_dspy.lm.meter import Meter
     from faith_dspy.optimize.options import Options, Tracker, View
+    from faith_dspy.optimize.select.variants import Budget, Variant
     from faith_dspy.schema import LabelledExample
 
 
@@ -87,7 +86,7 @@ def _run(
         baselines = try_baselines(parts, options.seed)
         for baseline in baselines:
             track.variant(baseline)
-        tried = _try_variants(planned, parts, options, setup, meter, view, track)
+        tried = try_variants(planned, parts, options, str(setup.lm["name"]), meter, view, track)
         promotion = promote(tried.trials, baselines, parts, options, meter, view)
         flip_rate, held_back = _flips(promotion, parts, options, view)
         usage, replayed = meter.usage, meter.replayed
@@ -119,59 +118,6 @@ def _run(
     )
     _export(promotion, tried.trials[promotion.name], result, options, parts, out)
     return result.model_copy(update={"registered": track.finish(result), "page": track.page})
-
-
-class _Tried(NamedTuple):
-    """What became of the planned variants."""
-
-    trials: dict[str, Trial]
-    results: list[VariantResult]
-    """Of all, skipped ones too, in the order of the plan."""
-    finished: bool
-    """False when it was stopped."""
-
-
-def _try_variants(
-    planned: Plan, parts: Parts, options: Options, setup: StudySetup, meter: Meter, view: View, track: Tracker
-) -> _Tried:
-    """Try one variant after the other, as long as enough is left to test the best one."""
-    trials: dict[str, Trial] = {}
-    results: list[VariantResult] = []
-    minutes = planned.budget.minutes
-    lm_name = str(setup.lm["name"])
-    try:
-        for variant in planned.variants:
-            try:
-                if trials and minutes is not None and meter.seconds > minutes * 60:
-                    raise LimitReachedError(f"the {minutes:g} minutes for trying variants were over")
-                with reserving(meter, _reserve(trials, len(parts.test))):
-                    trial = try_variant(variant, parts, planned.budget, options, lm_name, view)
-            except (ConfigError, LimitReachedError) as exc:
-                if isinstance(exc, LimitReachedError) and not trials:
-                    raise InputError(
-                        f"{exc} before the untuned judge was measured on the {len(parts.dev)} answers of dev; "
-                        "raise the limit, or give fewer answers with a smaller budget."
-                    ) from exc
-                results.append(skipped(variant, str(exc), options, lm_name))
-                view.say(f"{variant.name}: skipped, {results[-1].note}")
-            else:
-                trials[variant.name] = trial
-                results.append(trial.result)
-            track.variant(results[-1])
-    except KeyboardInterrupt:
-        if UNTUNED not in trials:
-            raise
-        view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
-        return _Tried(trials, results, finished=False)
-    return _Tried(trials, results, finished=True)
-
-
-def _reserve(trials: dict[str, Trial], tested: int) -> Cost:
-    """What it would cost to test the best variant so far and the untuned judge."""
-    if not trials:
-        return NOTHING
-    best = choose([t.result for t in trials.values()]).name
-    return test_price(trials, best).times(tested * MARGIN)
 
 
 def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> tuple[float | None, tuple[str, ...]]:

@@ -116,7 +116,7 @@ def variant_markdown(v: VariantResult) -> str:
     if v.judged:
         prompt, completion = each(v.usage.computed_tokens, v.judged), each(v.usage.output_tokens, v.judged)
         text += f"; {prompt} prompt tokens (not cached) and {completion} completion tokens an answer"
-    return text + "."
+    return text + (f". **{v.status}**: {v.note}" if v.note else "") + "."
 
 
 def prompt_markdown(prompt: Mapping[str, Any]) -> str:

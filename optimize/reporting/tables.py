@@ -58,7 +58,7 @@ def variants_table(result: StudyResult) -> Table:
         [v for v in result.variants if v.agreement is not None],
         caption="Cross-fitted. LM only: without lexical features. Prompt tokens that were not cached, and seconds, "
         f"for each answer. {INTERVALS}",
-        notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.agreement is None),
+        notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note),
     )
 
 

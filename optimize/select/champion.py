@@ -82,7 +82,8 @@ def choose(results: Sequence[VariantResult], prefer: str = "agreement", seed: in
 
     With ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
     """
-    scored = [(v.selection_score, v) for v in results if v.kind != "baseline" and v.selection_score is not None]
+    tried = [v for v in results if v.kind != "baseline" and v.status == "done"]
+    scored = [(v.selection_score, v) for v in tried if v.selection_score is not None]
     if not scored:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
     top = max(score for score, _ in scored)

@@ -1,4 +1,4 @@
-"""One variant tried: its program compiled, the devset judged by it, a classifier cross-fitted on the replies."""
+"""One variant: its program compiled, answers of dev judged by it, a classifier cross-fitted on the replies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Trial(NamedTuple):
-    """A variant that was tried."""
+    """A variant that is tried, and what was measured of it so far."""
 
     result: VariantResult
     judge: Judge
@@ -50,34 +50,42 @@ class Trial(NamedTuple):
     dev: list[JudgedExample]
 
 
-def try_variant(variant: Variant, parts: Parts, budget: Budget, options: Options, lm_name: str, view: View) -> Trial:
-    """Compile the variant, judge dev with it and measure it. ``lm_name``: the study's LM, for the record.
+def begin(variant: Variant, parts: Parts, budget: Budget, options: Options, lm_name: str, view: View) -> Trial:
+    """Compile the variant. ``lm_name``: the study's LM, for the record.
 
-    Raises `ConfigError` when it cannot be compiled on these labels, `LimitReachedError` when a limit is reached, and
-    `InputError` when no classifier can be fitted on its replies.
+    Raises `ConfigError` when it cannot be compiled on these labels, `LimitReachedError` when a limit is reached.
     """
-    judge, seed = judge_of(variant, options), options.seed
+    judge = judge_of(variant, options)
     compiled: dict[str, Any] = {}
     if variant.optimizer:
         judge, compiled = _compile(judge, variant, variant.optimizer, parts, budget, options, view)
-    with view.task(f"{variant.name}: judging dev", len(parts.dev)) as advance:
-        dev = verify(judge, parts.dev, advance)
-    priors = priors_of(judge)
-    fitted = _fit(dev, "both", seed, priors)
-    as_it_stands = judge_agreement([(judge, dev)], seed)
-    result = VariantResult(
-        **_described(variant, judge.config.instruction, options, lm_name),
-        **_measured(cross_fitted_rows(dev, fitted), seed),
-        **compiled,
-        lm_only=agreement(cross_fitted_rows(dev, _fit(dev, "lm", seed, {})), seed),
-        untuned=as_it_stands.answers if variant.name == UNTUNED else None,
-        statements=as_it_stands.statements,
-        evidence=as_it_stands.evidence,
-        usage=usage_of(dev),
-        judged=len(dev),
-        prompts=prompts_of(judge),
-    )
-    return Trial(result, judge, dev)
+    described = _described(variant, judge.config.instruction, options, lm_name)
+    return Trial(VariantResult(**described, **compiled, prompts=prompts_of(judge)), judge, [])
+
+
+def judge_dev(trial: Trial, dev: Sequence[LabelledExample], seed: int, view: View) -> Trial:
+    """The same variant measured on ``dev``, which holds the answers that it has judged; the others are judged.
+
+    Raises `LimitReachedError` when a limit is reached, and `InputError` when no classifier can be fitted on its
+    replies.
+    """
+    judge, name = trial.judge, trial.result.name
+    known = {e.example.id for e in trial.dev}
+    left = [e for e in dev if e.id not in known]
+    with view.task(f"{name}: judging dev", len(left)) as advance:
+        judged = [*trial.dev, *verify(judge, left, advance)]
+    fitted = _fit(judged, "both", seed, priors_of(judge))
+    as_it_stands = judge_agreement([(judge, judged)], seed)
+    measured = {
+        **_measured(cross_fitted_rows(judged, fitted), seed),
+        "lm_only": agreement(cross_fitted_rows(judged, _fit(judged, "lm", seed, {})), seed),
+        "untuned": as_it_stands.answers if name == UNTUNED else None,
+        "statements": as_it_stands.statements,
+        "evidence": as_it_stands.evidence,
+        "usage": usage_of(judged),
+        "judged": len(judged),
+    }
+    return Trial(trial.result.model_copy(update=measured), judge, judged)
 
 
 def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> VariantResult:

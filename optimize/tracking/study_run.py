@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
 _MAX_TAG = 8000  # characters MLflow keeps
-_STATUS = {"done": "FINISHED", "skipped": "KILLED"}
+_STATUS = {"done": "FINISHED", "dropped": "FINISHED", "skipped": "KILLED"}
 log = logging.getLogger(__name__)
 
 

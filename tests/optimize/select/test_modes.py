@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from select_points import HALF, point
 from test_escalation import CLEAR, OPEN, WORDS
-from test_study import Quiet, Record, knowing, labels
+from test_study import Quiet, Record, knowing
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import read_labels
@@ -141,23 +140,6 @@ def test_what_would_have_been_seen_of_the_weakest_statement_only(judge_at):
     again = verify(weakest, [example(answer)])[0].raw_judgment
     assert [v.verdict for v in again.raw_verdicts] == [v.verdict for v in found.raw_verdicts]
     assert [v.probability for v in again.raw_verdicts] == [v.probability for v in found.raw_verdicts]
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """162 answers over 54 contexts, half of them unfaithful, 54 a part; words tell them apart, and so does the LM."""
-    path = tmp_path_factory.mktemp("labels") / "l.jsonl"
-    small = [json.loads(line) for line in labels(path).read_text().splitlines()]
-    rows = []
-    for i, row in enumerate(small * 5):
-        city = i // 3
-        if city >= 54:
-            break
-        text = json.dumps({**row, "id": str(i), "split": ("train", "dev", "test")[city % 3]})
-        name = row["question"].removeprefix("What is known of ").rstrip("?")
-        rows.append(text.replace(name, f"{name}{'abcde'[i // 36]}"))
-    path.write_text("".join(r + "\n" for r in rows), encoding="utf-8")
-    return path
 
 
 def study(many, server, out, **more):
