@@ -40,6 +40,8 @@ _FORMAT = (
 _TAGS = ("source", "domain", "language", "kind", "level", "model")
 FIELDS = (*NAMES, *LABELS, "score", "statements", "meta", *_TAGS)
 """Of a labels file, all of them optional but context and answer."""
+_MOST = 10
+"""Faults that are told at once."""
 _OWN = {"statements", "score", "faithful"}
 """Labels of ours: a row with one of them has its label there, and in no other column."""
 
@@ -50,31 +52,44 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
 
     Columns may have the names that others use (`faith_dspy.io.names`); unknown ones are ignored, ``null`` counts as
     absent. With ``require_label`` examples without any usable label are left out, and labels in which none has one are
-    an error.
+    an error. So are rows with faults: the first ten are named together.
     """
     name = name_of(source)
+    faults: list[str] = []
     out: list[LabelledExample] = []
     seen: dict[str, str] = {}
     rows, first = 0, None
     for place, row in _rows(source):
         rows, first = rows + 1, first or row
         where = f"{name}:{place}" if isinstance(place, int) else f"{name}, {place}"
+        if len(faults) == _MOST:
+            break
+        if isinstance(row, str):
+            faults.append(f"{where}: {row}.")
+            continue
         if isinstance(row, LabelledExample):
             example = row
         else:
             say_names(row, name, COLUMNS | _label_names(row))
-            example = parse_example(row, where=where, lenient=not require_label)
+            try:
+                example = parse_example(row, where=where, lenient=not require_label)
+            except LabelsError as exc:
+                faults.append(str(exc).removesuffix(f" {_FORMAT}"))
+                continue
         if example.id in seen:
-            raise LabelsError(
+            faults.append(
                 f"{where}: id {example.id!r} was already used {seen[example.id]}; give each example its own id, or "
                 "none."
                 if isinstance(row, LabelledExample) or row.get("id") is not None
                 else f"{where}: has the question, context and answer of the example {seen[example.id]}; keep one of "
                 "the two (each person's own label can stand in 'annotators'), or give both an id."
             )
+            continue
         seen[example.id] = f"on line {place}" if isinstance(place, int) else f"in {place}"
         if example.label is not None or not require_label:
             out.append(example)
+    if faults:
+        raise LabelsError("\n".join(faults) + ("\n" if len(faults) > 1 else " ") + _FORMAT)
     if not rows:
         raise LabelsError(f"{name}: is empty. {_FORMAT}")
     if not out:
@@ -96,7 +111,7 @@ def unused_in_labels(source: Any) -> str:
 
 
 def _rows(source: Any) -> Iterator[tuple[int | str, Any]]:
-    """Rows with their places: line number, or ``row 3`` of a table. `LabelsError` names what cannot be read."""
+    """Rows, or what is wrong with them, with their places: line number, or ``row 3`` of a table."""
     if not isinstance(source, str | PathLike):
         for number, row in enumerate(rows_of(source), 1):
             if not isinstance(row, Mapping | LabelledExample):
@@ -108,10 +123,7 @@ def _rows(source: Any) -> Iterator[tuple[int | str, Any]]:
         with open_records(path) as records:
             for record in records:
                 place = f"row {record.line}" if is_table_file(path) else record.line
-                if record.problem is not None:
-                    where = f"{source}, {place}" if isinstance(place, str) else f"{source}:{place}"
-                    raise LabelsError(f"{where}: {record.problem}. {_FORMAT}")
-                yield place, record.row
+                yield place, record.row if record.problem is None else record.problem
     except InputError as exc:
         raise exc if isinstance(exc, LabelsError) else LabelsError(str(exc)) from exc
 

@@ -202,3 +202,20 @@ def test_label_set_hash():
     one, two = parse_example(GOOD), parse_example({**GOOD, "answer": "It is red.", "faithful": False})
     assert label_set_hash([one, two]) == label_set_hash([two, one])
     assert label_set_hash([one, two]) != label_set_hash([one, two.model_copy(update={"faithful": True})])
+
+
+def test_the_first_ten_faults_are_named_together(labels):
+    """A line each, whatever is wrong with it, and then the format once; good lines between them do not matter."""
+    path = labels(GOOD, "no", {**GOOD, "answer": 3}, {**GOOD, "id": "b", "answer": "B."}, GOOD)
+    with pytest.raises(LabelsError) as caught:
+        read_labels(path)
+    told = str(caught.value).splitlines()
+    assert [line.removeprefix(f"{path}:")[:14] for line in told[:-1]] == [
+        "2: not JSON (E",
+        "3: answer is 3",
+        "5: has the que",
+    ]
+    assert told[-1].startswith("One JSON object a line")
+    with pytest.raises(LabelsError) as caught:
+        read_labels(labels(*["no"] * 11))
+    assert len(str(caught.value).splitlines()) == 11
