@@ -11,11 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from faith_dspy.text.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from rich.console import RenderableType
+    from rich.text import Text
 
 WIDTH = 80
 """Columns of the terminal that every table fits."""
@@ -49,17 +52,16 @@ def table_of(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iter
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
     """For a terminal of 80 columns or more: numbers to the right, no word broken; the first column has what room is
-    left, in two lines if that does, and is cut if not."""
+    left, in two lines if that does, and is cut if not. What cannot be seen, a terminal's commands too, is left out."""
     from rich.console import Group
-    from rich.text import Text
 
     parts: list[RenderableType] = []
     for table in tables:
-        parts.append(Text(f"\n{table.title}" if parts else table.title, "bold"))
+        parts.append(_text(f"\n{table.title}" if parts else table.title, "bold"))
         if table.columns:
             parts.append(_grid(table))
         if table.caption:
-            parts.append(Text(table.caption, "dim"))
+            parts.append(_text(table.caption, "dim"))
         parts += [_bullet(note) for note in table.notes]
     return Group(*parts)
 
@@ -67,7 +69,6 @@ def terminal(tables: Iterable[Table]) -> RenderableType:
 def _grid(table: Table) -> RenderableType:
     from rich.cells import cell_len
     from rich.table import Table as Grid
-    from rich.text import Text
 
     columns = list(zip(table.columns, *table.rows, strict=True))
     widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
@@ -81,7 +82,7 @@ def _grid(table: Table) -> RenderableType:
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", show_header=any(table.columns))
     for i, title in enumerate(table.columns):
         grid.add_column(
-            Text(title),
+            _text(title),
             justify="right" if of_numbers[i] else "left",
             no_wrap=of_numbers[i] or (not i and widths[0] > 2 * room),
             overflow="fold" if i else "ellipsis",
@@ -90,7 +91,7 @@ def _grid(table: Table) -> RenderableType:
         )
     for row in table.rows:
         style = "bold green" if row[0].startswith(MARK) else ""
-        cells = [Text(cell, style) for cell in row]
+        cells = [_text(cell, style) for cell in row]
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
         grid.add_row(*cells)
@@ -99,11 +100,16 @@ def _grid(table: Table) -> RenderableType:
 
 def _bullet(note: str) -> RenderableType:
     from rich.table import Table as Grid
-    from rich.text import Text
 
     grid = Grid.grid(padding=(0, 1, 0, 0))
-    grid.add_row("•", Text(note))
+    grid.add_row("•", _text(note))
     return grid
+
+
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text("\n".join(map(visible, text.split("\n"))), style)
 
 
 def markdown(tables: Iterable[Table], level: int = 2) -> str:

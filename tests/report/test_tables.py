@@ -51,6 +51,15 @@ def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
     assert [line.rstrip() for line in lines[1:]] == ["name    n  answer", "a       7  short", "b     107  a longer one"]
 
 
+def test_a_table_gives_a_terminal_no_commands() -> None:
+    """Control characters and what turns the direction of text are left out of every part; lines stay lines."""
+    bad = "a\x1b[2J\x9b\x07\u202e"
+    table = Table(bad, (bad, bad), ((bad, f"{bad}\nb"),), caption=bad, notes=(bad,))
+    said = [line.rstrip() for line in shown(table, table).splitlines()]
+    once = ["a[2J", "a[2J  a[2J", "a[2J  a[2J", "      b", "a[2J", "• a[2J"]
+    assert said == [*once, "", *once]
+
+
 def test_markdown_of_a_table() -> None:
     """A heading, the table, its caption and its notes; bars in cells do not end them."""
     table = Table("T", ("a", "b"), (("x|y", "1"),), caption="How to read it.", notes=("One.", "Two."))
