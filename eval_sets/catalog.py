@@ -21,19 +21,21 @@ SETS = ("assistants", "quickstart")
 """Each is a folder: CARD.md and NAME.jsonl."""
 
 
+def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
+    """The folder of a shipped set; `InputError` for a name that is none."""
+    if name not in SETS:
+        raise InputError(f"{name}: {otherwise}; those are {' and '.join(SETS)}.{did_you_mean(name, SETS)}")
+    return Path(str(files(f"faith_dspy.eval_sets.{name}")))
+
+
 def path_of(name_or_path: str | PathLike[str]) -> Path:
     """The file of a shipped set's name; any other value is a path and comes back as one. A file of that name wins.
 
     `InputError` for a name without an ending that is neither.
     """
-    path = Path(name_or_path)
-    if str(name_or_path) not in SETS and path.name == str(name_or_path) and not path.suffix and not path.exists():
-        raise InputError(
-            f"{name_or_path}: no such file, and no shipped set; those are {' and '.join(SETS)}."
-            f"{did_you_mean(str(name_or_path), SETS)}"
-        )
-    if str(name_or_path) in SETS and not path.is_file():
-        return Path(str(files(f"faith_dspy.eval_sets.{name_or_path}") / f"{name_or_path}.jsonl"))
+    path, name = Path(name_or_path), str(name_or_path)
+    if (name in SETS and not path.is_file()) or (path.name == name and not path.suffix and not path.exists()):
+        return folder_of(name, "no such file, and no shipped set") / f"{name}.jsonl"
     return path
 
 

@@ -113,6 +113,14 @@ def test_demo(base):
     assert (code, "The same as a page: demo.html" in said) == (0, True), said
 
 
+def test_shipped_sets(base):
+    """The sets are there, with their cards."""
+    code, said = base("-m", "faith_dspy", "labels", "list")
+    assert (code, "it proves that the pipeline works" in said) == (0, True), said
+    code, said = base("-m", "faith_dspy", "labels", "show", "quickstart")
+    assert (code, "1 of 132" in said) == (0, True), said
+
+
 def test_without_a_model(base):
     """`none` judges."""
     code, said = base("-m", "faith_dspy", *JUDGE_ONE, "--lm", "none")

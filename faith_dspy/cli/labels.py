@@ -1,9 +1,10 @@
-"""``faith-dspy labels …``: check labels, import them, exchange them with MLflow."""
+"""``faith-dspy labels …``: see labels, check them, import them, exchange them with MLflow."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,11 +20,103 @@ from faith_dspy.cli.options import (
 )
 from faith_dspy.errors import InputError, counted
 
+if TYPE_CHECKING:
+    from faith_dspy.schema import LabelledExample
+
 app = typer.Typer(
     no_args_is_help=True,
     context_settings=SETTINGS,
-    help="Labels: check them, import them, exchange them with MLflow.",
+    help="Labels: see them, check them, import them, exchange them with MLflow.",
 )
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the labelled sets that are shipped, and what each is for.
+
+    Example: faith-dspy labels list
+    """
+    from faith_dspy.eval_sets.catalog import SETS, folder_of
+    from faith_dspy.io.labels import read_labels
+    from faith_dspy.report.tables import Table
+
+    found: list[dict[str, Any]] = []
+    for name in SETS:
+        examples = read_labels(folder_of(name) / f"{name}.jsonl")
+        faithful, contexts = sum(e.label is True for e in examples), len({e.context_key for e in examples})
+        card = (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
+        purpose = card.partition("**What it is for:** ")[2].partition("\n")[0]
+        counts = {"answers": len(examples), "faithful": faithful, "contexts": contexts}
+        found.append({"name": name, **counts, "purpose": purpose})
+    if as_json:
+        print_json(found)
+    else:
+        notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
+        rows = tuple(tuple(map(str, row.values())) for row in found)
+        print_tables([Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
+
+
+@app.command()
+def show(
+    labels: Labels, n: Annotated[int, typer.Option("-n", help="How many answers.", min=1)] = 3, as_json: Json = False
+) -> None:
+    """Show the first answers of labels: question, chunks of the context with their ids, answer, label, statements.
+
+    Below a statement stand its verdict, the ids of its chunks and the reason. With --json the answers are lines of a
+    labels file.
+
+    Example: faith-dspy labels show quickstart -n 1
+    """
+    from faith_dspy.io.labels import read_labels, unused_in_labels
+    from faith_dspy.report.tables import Table
+
+    say(unused_in_labels(labels))
+    examples = read_labels(labels, require_label=False)
+    if as_json:
+        for e in examples[:n]:
+            row = e.tags | e.model_dump(mode="json", exclude={"tags"}, exclude_defaults=True)
+            row["context"] = [c.text if c.source is None else {"text": c.text, "source": c.source} for c in e.context]
+            typer.echo(json.dumps(row))  # ASCII: no character in it is a terminal's command
+    else:
+        shown = enumerate(examples[:n], 1)
+        print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
+
+
+def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
+    """What is shown of an answer, each part with its name, chunk id or verdict's mark."""
+    from faith_dspy.report.wording import UNJUDGED, WORDING
+
+    label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
+    score = "" if e.score is None else f", score {e.score:g}"
+    each = "" if e.annotators is None else f"; each: {json.dumps(e.annotators, ensure_ascii=False)}"
+    rows = [("question", e.question)] if e.question else []
+    rows += [*((f"[{c.id}]", c.text) for c in e.context), ("answer", e.answer), ("label", label + score + each)]
+    for s in e.statements:
+        mark, words, _ = WORDING[s.verdict or UNJUDGED]
+        evidence = " ".join(["", "←", *(f"[{i}]" for i in s.supporting_chunk_ids)]) if s.supporting_chunk_ids else ""
+        rows.append((mark, f"{s.text}\n{words}{evidence}{f': {s.reason}' if s.reason else ''}"))
+    return tuple(rows)
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Labels file to write. Default: NAME.jsonl.")] = None,
+) -> None:
+    """Write a shipped set as a labels file, to see how one is written or to change it.
+
+    Example: faith-dspy labels get quickstart --out labels.jsonl
+    """
+    from faith_dspy.eval_sets.catalog import folder_of
+    from faith_dspy.io.files import check_writable, write_file
+
+    content = (folder_of(name) / f"{name}.jsonl").read_bytes()
+    out = out or Path(f"{name}.jsonl")
+    check_writable(out)
+    if out.is_file():
+        raise InputError(f"{out}: is there already. Give another --out, or remove the file.")
+    write_file(out, content)
+    typer.echo(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}", err=True)
 
 
 @app.command("audit")

@@ -12,7 +12,8 @@ import typer
 from faith_dspy.cli import app, main
 from faith_dspy.cli.tune import pages
 from faith_dspy.errors import InputError
-from faith_dspy.io.labels import answer_key, as_chunks
+from faith_dspy.eval_sets.catalog import SETS, load
+from faith_dspy.io.labels import answer_key, as_chunks, read_labels
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -353,6 +354,85 @@ def test_labels_audit(run, tmp_path):
     assert "labels at odds" in out
 
 
+def test_labels_list(run):
+    """Every shipped set with its numbers and what its card says it is for, and what to do next."""
+    code, out, _ = run("labels", "list", "--json")
+    found = {row.pop("name"): row for row in json.loads(out)}
+    assert (code, set(found)) == (0, set(SETS))
+    assert {k: n for k, n in found["quickstart"].items() if k != "purpose"} == {
+        "answers": 132,
+        "faithful": 66,
+        "contexts": 33,
+    }
+    assert all(row["purpose"].endswith(".") for row in found.values())
+    code, out, _ = run("labels", "list")
+    assert code == 0
+    assert re.search(r"quickstart +132 +66 +33 +it proves that the pipeline works", out)
+    assert out.endswith("faith-dspy labels show quickstart\n• Tune a judge on one: faith-dspy tune NAME\n")
+
+
+def test_labels_show(run, tmp_path, monkeypatch):
+    """The first answers at 80 columns: chunks with their ids, label, and each statement's verdict, chunk ids and
+    reason; no command of a terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    said = {"text": "It is red.", "verdict": "contradictory", "supporting_chunk_ids": [0, 1], "reason": "It is blue."}
+    hostile = {"id": "\x1b[2Ja", "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.", "statements": [said]}
+    rows = [{"question": "Which?", "context": CONTEXT, **hostile}, *LABELS]
+    source = jsonl(tmp_path / "labels.jsonl", *rows)
+    code, out, _ = run("labels", "show", source, "-n", 2)
+    assert code == 0
+    assert [line.rstrip() for line in out.splitlines()] == [
+        "1 of 5: [2Ja",
+        "question  Which?",
+        "[0]       The kettle is blue.",
+        "[1]       It holds 0.9 litres.",
+        "answer    It is ]0;t31mred.",
+        "          It is new.",
+        "label     not faithful",
+        "!         It is red.",
+        "          contradicted ← [0] [1]: It is blue.",
+        "",
+        "2 of 5: " + answer_key(None, as_chunks(CONTEXT), "It is blue."),
+        "[0]     The kettle is blue.",
+        "[1]     It holds 0.9 litres.",
+        "answer  It is blue.",
+        "label   faithful",
+    ]
+    assert max(map(len, run("labels", "show", "assistants", "-n", 332)[1].splitlines())) <= 80
+
+
+def test_labels_show_as_json(run, tmp_path):
+    """Lines of a labels file that say what was shown, in ASCII; answers without a label, and all that is known of one,
+    are there."""
+    full = {
+        "context": [{"text": "x", "source": "u"}],
+        "answer": "é\x9b",
+        "score": 0.5,
+        "annotators": {"a": None, "b": 1},
+    }
+    source = jsonl(tmp_path / "labels.jsonl", full, {"context": ["x"], "answer": "y", "domain": "d"}, *LABELS)
+    code, out, _ = run("labels", "show", source, "-n", 2, "--json")
+    assert (code, out.isascii()) == (0, True)
+    assert lines(out)[1]["context"] == ["x"]
+    assert read_labels(lines(out), require_label=False) == read_labels(source, require_label=False)[:2]
+    assert "each: {" in run("labels", "show", source)[1]
+    assert "no label" in run("labels", "show", source)[1]
+    refused(run("labels", "show", "quikstart"), "no such file, and no shipped set", "Did you mean 'quickstart'?")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_labels_get(run, tmp_path, name):
+    """The file that is written has the set's labels; one that is there stays as it is."""
+    code, out, err = run("labels", "get", name)
+    assert (code, out, f"faith-dspy tune {name}.jsonl" in err) == (0, "", True)
+    assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
+    kept = jsonl(tmp_path / "kept.jsonl", *LABELS)
+    before = kept.read_bytes()
+    refused(run("labels", "get", name, "--out", kept), "kept.jsonl: is there already. Give another --out")
+    assert kept.read_bytes() == before
+    refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are assistants and quickstart.")
+
+
 def test_model_info(run, tmp_path, monkeypatch):
     """Where the model would be, what it has to be, and that it is not there; nothing is fetched."""
     monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path / "cache"))
@@ -412,7 +492,7 @@ def refused(result, *parts):
         assert str(part) in err.replace("\n", " "), err
 
 
-@pytest.mark.parametrize("command", [["judge"], ["agree"], ["labels", "audit"]])
+@pytest.mark.parametrize("command", [["judge"], ["agree"], ["labels", "audit"], ["labels", "show"]])
 def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
     """Missing, empty and broken files, and folders, are named, before anything is asked of the LM."""
     options = [] if command[0] == "labels" else at
