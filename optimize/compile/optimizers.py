@@ -52,6 +52,16 @@ def labelled_few_shot(task: Task) -> Compiled[Stage]:
     return Compiled(few_shot.compile(task.student, trainset=demos, sample=False))
 
 
+def mistakes(task: Task) -> Compiled[Stage]:
+    """Demos with people's own labels where the LM, asked about `BOOTSTRAP_FROM` statements, was most wrong."""
+    asked = balanced(short(task.train), BOOTSTRAP_FROM, task.seed)
+    scores = [task.metric(row, task.student(**row.inputs())) for row in asked]
+    worst = [row for _, row in sorted(zip(scores, asked, strict=True), key=lambda pair: pair[0])]
+    kinds = [[row for row in worst if row.supported is label] for label in (False, True)]
+    demos = [row for pair in zip(*kinds, strict=False) for row in pair][: task.effort.demos]
+    return Compiled(dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=demos, sample=False))
+
+
 def bootstrap(task: Task) -> Compiled[Stage]:
     """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on dev."""
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
@@ -151,6 +161,7 @@ def _proposer(task: Task) -> Any:
 
 OPTIMIZERS: dict[str, Callable[[Task], Compiled[Stage]]] = {
     "labelled": labelled_few_shot,
+    "mistakes": mistakes,
     "bootstrap": bootstrap,
     "search": search,
     "mipro": mipro,

@@ -73,8 +73,8 @@ VARIANTS: dict[str, Variant] = {
 
 _FIRST = (UNTUNED, "sentence", "sentence-few-shot")
 _ALL = 10**9
-# Optimizers that ask the LM while compiling cost more than all the rest of a study, and none was shown to raise
-# agreement on verdicts (tests/benchmarks/OPTIMIZERS.md): only who asks for everything gets them unasked.
+# Optimizers that ask the LM while compiling take minutes, and none was shown to raise agreement on verdicts
+# (tests/benchmarks/OPTIMIZERS.md): only the thorough budget tries them unasked.
 BUDGETS: dict[str, Budget] = {
     "quick": Budget(
         _FIRST, Effort(demos=2, candidates=1, compare_on=8), dev=24, train=120, test=120, words=40_000, minutes=4

@@ -141,42 +141,55 @@ def run(name: str, path: Path, lm: str, log: Log, optimizers: Sequence[str], pro
 
 
 def measured(rows: Sequence[Mapping[str, Any]], seed_rows: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
-    """Metrics of one prompt, and under ``… gain`` the paired differences to the seed prompt; contexts are resampled."""
-    y = np.array([r["supported"] for r in rows], dtype=bool)
+    """Metrics of one prompt, and under ``… gain`` the paired differences to the seed prompt; contexts are resampled.
+
+    Of several sets the mean, sets weighing alike.
+    """
+    sets = np.array([r.get("set", "") for r in rows])
+    contexts = [f"{r.get('set', '')} {r['context']}" for r in rows]
+    places = [np.flatnonzero(sets == name) for name in dict.fromkeys(sets)]
     why = dict.fromkeys((m + end for m in METRICS for end in ("", " gain")), "undefined on these statements")
 
-    def values(said: Sequence[Mapping[str, Any]], w: Floats) -> dict[str, Floats]:
-        # A reply without a label passes nothing: it ranks with the least supported.
-        logit = np.array([-99.0 if r["logit"] is None else r["logit"] for r in said])
-        gold, cited = [set(r["gold"]) for r in said], [set(r["cited"]) if r["gold"] else set() for r in said]
-        both = np.array([len(g & c) for g, c in zip(gold, cited, strict=True)], dtype=np.float64)
-        named, wanted = np.array([*map(len, cited)], dtype=np.float64), np.array([*map(len, gold)], dtype=np.float64)
-        right = (logit >= 0) == y
-        with np.errstate(invalid="ignore"):
-            return {
-                "auroc": weighted_auroc(w, y, logit),
-                "balanced_accuracy": ((w @ (right & y)) / (w @ y) + (w @ (right & ~y)) / (w @ ~y)) / 2,
-                "f1": 2 * (w @ both) / (w @ (named + wanted)),
-            }
-
     def metrics(w: Floats) -> dict[str, Floats]:
-        own, seed = values(rows, w), values(seed_rows, w)
+        def mean(said: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
+            found = [_values([said[i] for i in at], w[:, at]) for at in places]
+            return {m: np.mean([f[m] for f in found], axis=0) for m in METRICS}
+
+        own, seed = mean(rows), mean(seed_rows)
         return own | {f"{m} gain": own[m] - seed[m] for m in METRICS}
 
-    return bootstrap(metrics, len(rows), [str(r["context"]) for r in rows], why)
+    return bootstrap(metrics, len(rows), contexts, why)
+
+
+def _values(said: Sequence[Mapping[str, Any]], w: Floats) -> dict[str, Floats]:
+    """Metrics of what was said about one set, weighted."""
+    y = np.array([r["supported"] for r in said], dtype=bool)
+    # A reply without a label passes nothing: it ranks with the least supported.
+    logit = np.array([-99.0 if r["logit"] is None else r["logit"] for r in said])
+    gold, cited = [set(r["gold"]) for r in said], [set(r["cited"]) if r["gold"] else set() for r in said]
+    both = np.array([len(g & c) for g, c in zip(gold, cited, strict=True)], dtype=np.float64)
+    named, wanted = np.array([*map(len, cited)], dtype=np.float64), np.array([*map(len, gold)], dtype=np.float64)
+    right = (logit >= 0) == y
+    with np.errstate(invalid="ignore"):
+        return {
+            "auroc": weighted_auroc(w, y, logit),
+            "balanced_accuracy": ((w @ (right & y)) / (w @ y) + (w @ (right & ~y)) / (w @ ~y)) / 2,
+            "f1": 2 * (w @ both) / (w @ (named + wanted)),
+        }
 
 
 def tables(log: Log) -> str:
-    """A table for each set, in Markdown."""
+    """A table for each set, and one of their mean, in Markdown."""
+    metrics = [f"{m}, gain" for m in METRICS.values()]
+    sets = list(dict.fromkeys(r["set"] for r in log.rows))
+    asked: dict[str, dict[str, list[Any]]] = {}  # by prompt and set, where all of its statements were asked about
     out = []
-    for name in dict.fromkeys(r["set"] for r in log.rows):
+    for name in sets:
         mine = [r for r in log.rows if r["set"] == name]
-        seed_rows = [r for r in mine if r["prompt"] == SEED]
-        n = len(seed_rows)
-        columns = ["prompt", *(f"{m}, gain" for m in METRICS.values())]
-        columns += ["calls (replayed)", "tokens read + written", "minutes"]
-        out += [f"## {name}: {n} statements of the test part, {len({r['context'] for r in seed_rows})} contexts", ""]
-        out += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        n = sum(r["prompt"] == SEED for r in mine)
+        columns = ["prompt", *metrics, "calls (replayed)", "tokens read + written", "minutes"]
+        contexts = len({r["context"] for r in mine if r["prompt"] == SEED})
+        out += [f"## {name}: {n} statements of the test part, {contexts} contexts", "", *_head(columns)]
         for prompt in dict.fromkeys(r["prompt"] for r in mine):
             rows = [r for r in mine if r["prompt"] == prompt and "i" in r]
             cost = next((r for r in mine if r["prompt"] == prompt and "done" in r), {})
@@ -184,12 +197,10 @@ def tables(log: Log) -> str:
                 out.append(f"| {prompt} | failed: {failed} |" + " – |" * (len(columns) - 2))
             if len(rows) < n:
                 continue
-            found = measured(rows, seed_rows)
+            asked.setdefault(prompt, {})[name] = rows
             kept = cost and not cost["demos"] and not cost["own_words"]
             cells = [f"{prompt} (kept the seed prompt)" if kept else prompt]
-            for m in METRICS:
-                gain = "" if prompt == SEED else f", {points(found[m + ' gain'])}"
-                cells.append(estimate(found[m]) + gain)
+            cells += _cells(prompt, rows, asked[SEED][name])
             if cost:
                 cells += [f"{cost['calls']} ({cost['replayed']})"]
                 cells += [f"{cost['prompt_tokens']:,} + {cost['output_tokens']:,}", f"{cost['minutes']:.0f}"]
@@ -197,7 +208,21 @@ def tables(log: Log) -> str:
                 cells += ["–"] * 3
             out.append(f"| {' | '.join(cells)} |")
         out.append("")
+    out += [f"## Mean of the {len(sets)} sets", "", *_head(["prompt", *metrics])]
+    for prompt, found in asked.items():
+        if len(found) == len(sets):
+            rows, seed_rows = ([r for name in sets for r in side[name]] for side in (found, asked[SEED]))
+            out.append(f"| {' | '.join([prompt, *_cells(prompt, rows, seed_rows)])} |")
     return "\n".join(out)
+
+
+def _head(columns: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+
+
+def _cells(prompt: str, rows: Sequence[Mapping[str, Any]], seed_rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    found = measured(rows, seed_rows)
+    return [estimate(found[m]) + ("" if prompt == SEED else f", {points(found[m + ' gain'])}") for m in METRICS]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -30,3 +30,14 @@ def test_a_prompt_is_measured_beside_the_seed_prompt():
     assert found["f1"].value == pytest.approx(2 * 1 / (1 + 2))
     assert found["f1 gain"].value == pytest.approx(2 / 3 - 2 * 2 / (3 + 2))
     assert measured(seed, seed)["auroc gain"].value == 0
+
+
+def test_sets_weigh_alike_in_their_mean():
+    """Two sets of two and of four statements: .5 and 1 of balanced accuracy."""
+    small = [row(0, True, -1, [0], [0]), row(1, False, -1, [], [])]
+    large = [row(i, i % 2 == 0, 1 if i % 2 == 0 else -1, [i], [i]) for i in range(4)]
+    rows = [{**r, "set": name} for name, part in (("small", small), ("large", large)) for r in part]
+    found = measured(rows, rows)
+    assert found["balanced_accuracy"].value == pytest.approx((1 / 2 + 1) / 2)
+    assert found["f1"].value == 1
+    assert found["f1 gain"].value == 0
