@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from faith_dspy.scoring.statistics import Floats
+    from faith_dspy.scoring.statistics import Bools, Floats
 
 
-def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None) -> float:
+def stable_threshold(probabilities: Floats, y: Bools | Floats, cost: float | None = None) -> float:
     """The threshold with the best balanced accuracy, averaged over neighbouring thresholds.
 
     The average reaches a tenth of the labels to either side, so that a plateau wins over a single lucky threshold.
@@ -17,10 +17,10 @@ def stable_threshold(probabilities: Floats, y: Floats, cost: float | None = None
     """
     import numpy as np
 
-    if y.min(initial=1) == y.max(initial=0):
+    if y.all() or not y.any():
         return 0.5
     order = np.argsort(probabilities, kind="stable")
-    p, sorted_y = probabilities[order], y[order]
+    p, sorted_y = probabilities[order], y[order].astype(np.float64)
     n1 = float(sorted_y.sum())
     gain0, gain1 = (1 / (len(p) - n1), 1 / n1) if cost is None else (cost, 1.0)
     below0, below1 = (np.concatenate([[0.0], np.cumsum(x)]) for x in (1 - sorted_y, sorted_y))

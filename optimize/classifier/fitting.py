@@ -22,9 +22,14 @@ from faith_dspy.optimize.classifier.logistic import (
     probabilities_of,
     soft_minimum,
 )
-from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, review_range_for, threshold_for
+from faith_dspy.optimize.classifier.operating_point import (
+    BALANCED,
+    OperatingPoint,
+    balanced_threshold,
+    review_range_for,
+    threshold_for,
+)
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +188,7 @@ def _statement_threshold(data: ClassifierData, logits: Floats, source: Source) -
     if source != "statements":
         return 0.5
     rows = data.rows(np.arange(len(data.y)), source)
-    return stable_threshold(probabilities_of(logits[rows]), data.labels[rows])
+    return balanced_threshold(probabilities_of(logits[rows]), data.labels[rows])
 
 
 def numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:

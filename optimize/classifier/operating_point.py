@@ -69,9 +69,8 @@ _EXPECTED = {
     "cost=5",
 }
 BALANCED = OperatingPoint()
-THRESHOLD_PRIOR = 50
-"""Labels that the share of faithful answers weighs as a threshold: a few labels say little about it
-(`optimize/LOG.md`)."""
+THRESHOLD_PRIOR = 200
+"""Labels that their base rate weighs as a threshold: a few labels say little about it (`optimize/LOG.md`)."""
 
 
 def threshold_for(
@@ -84,8 +83,7 @@ def threshold_for(
 ) -> ThresholdChoice:
     """The threshold t for ``operating_point``; an answer passes when its probability is at least t.
 
-    - ``balanced``: best balanced accuracy, smoothed over neighbouring thresholds (`stable_threshold`), and shrunk in
-      log-odds towards the share of faithful answers, which is best for probabilities that are well calibrated.
+    - ``balanced``: best balanced accuracy, shrunk towards the share of faithful answers (`balanced_threshold`).
     - ``recall=R``: the lowest t that stops ``ceil(R (n + 1))`` of the n unfaithful answers. On new answers it then
       stops R of them on average over draws of the labels (split conformal prediction: Vovk, Gammerman & Shafer 2005;
       the finite-sample term: Lei et al. 2018, JASA 113); a single draw may do worse, see the interval. With fewer than
@@ -115,10 +113,7 @@ def threshold_for(
             )
         t = _threshold_that_stops(min(wanted, n), p, y)
     else:
-        t = stable_threshold(p, y.astype(np.float64), value)
-        if operating_point.kind == "balanced":
-            found_at, even = to_logit(t), to_logit(float(y.mean()))
-            t = to_probability((len(y) * found_at + THRESHOLD_PRIOR * even) / (len(y) + THRESHOLD_PRIOR))
+        t = stable_threshold(p, y, value) if operating_point.kind == "cost" else balanced_threshold(p, y)
     passed = p >= t
     found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept, seed=seed)
     recall = found.recall_unfaithful
@@ -133,6 +128,18 @@ def threshold_for(
         recall_faithful=found.recall_faithful,
         note=" ".join(notes) or None,
     )
+
+
+def balanced_threshold(p: Floats, y: Bools | Floats) -> float:
+    """The threshold of best balanced accuracy (`stable_threshold`), shrunk in log-odds towards the share of ``y``.
+
+    That share is the best threshold for probabilities that are well calibrated. ``p`` and ``y`` have shape (n,); 0.5
+    when one class is missing.
+    """
+    found, share, n = stable_threshold(p, y), float(y.mean()), len(y)
+    if share in (0.0, 1.0):
+        return found
+    return to_probability((n * to_logit(found) + THRESHOLD_PRIOR * to_logit(share)) / (n + THRESHOLD_PRIOR))
 
 
 def _threshold_that_stops(wanted: int, p: Floats, y: Bools) -> float:

@@ -132,7 +132,7 @@ def test_a_review_range_around_everything() -> None:
 
 def test_few_labels_leave_the_threshold_near_the_share_of_faithful_answers() -> None:
     """Two of ten are unfaithful, and .25 separates them best: log-odds -1.1, those of the share of .8 are 1.4. With ten
-    labels the threshold has 50 parts of the one and 10 of the other, with a thousand 50 and 1,000."""
+    labels the threshold has 200 parts of the latter and 10 of the former, 1.27; with a thousand 200 and 1,000, -.68."""
     few, many = (threshold_for(BALANCED, sorted(PROBABILITIES) * k, ([False] * 2 + [True] * 8) * k) for k in (1, 100))
-    assert few.threshold == pytest.approx(0.725, abs=0.03)
-    assert many.threshold == pytest.approx(0.27, abs=0.03)
+    assert few.threshold == pytest.approx(0.78, abs=0.01)
+    assert many.threshold == pytest.approx(0.335, abs=0.01)
