@@ -22,13 +22,20 @@ _UNSUPPORTED_KINDS = {Verdict.NO_EVIDENCE, Verdict.CONTRADICTORY}
 
 
 def agreement_metric(
-    gold: dspy.Example, pred: dspy.Prediction, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
+    gold: dspy.Example,
+    pred: dspy.Prediction,
+    trace: Any = None,
+    pred_name: str | None = None,
+    pred_trace: Any = None,
+    *,
+    cite: bool = False,
 ) -> Any:
     """Class-weighted agreement of the verdict with the person's; its mean over a set is a soft balanced accuracy.
 
     For a yes-or-no verdict it is the probability of the person's. A graded one scores 1 - |distance| on the scale
     fully 1, partly ½, none 0, less `CONFUSED` where *no evidence* and *contradictory* are confused. Where person and
-    LM both name chunks, `EVIDENCE_SHARE` of the score is the F1 of the LM's.
+    LM both name chunks, `EVIDENCE_SHARE` of the score is the F1 of the LM's; where the LM is to ``cite``, it is 0 for a
+    supported statement for which it names none.
 
     With a ``trace`` (bootstrapping), whether the verdict is right; with a ``pred_name`` (GEPA), score and feedback. A
     reply without a label scores 0 and the feedback says so; it is never taken for a verdict: see `failed`.
@@ -37,7 +44,7 @@ def agreement_metric(
     right = verdict is not None and _VERDICTS[verdict].is_supported == gold.supported
     if trace is not None:
         return right
-    score = 0.0 if verdict is None else _score(gold, pred)
+    score = 0.0 if verdict is None else _score(gold, pred, cite)
     if pred_name is not None or pred_trace is not None:
         return dspy.Prediction(score=score, feedback=_feedback(gold, verdict, right))
     return score * gold.weight
@@ -48,13 +55,14 @@ def failed(pred: Any) -> bool:
     return pred is None or pred.get("verdict") is None
 
 
-def _score(gold: dspy.Example, pred: dspy.Prediction) -> float:
+def _score(gold: dspy.Example, pred: dspy.Prediction, cite: bool) -> float:
     probability = pred.get("probability")
     score: float = 1 - abs(gold.support - (_SUPPORT[pred.verdict] if probability is None else probability))
     if {Verdict(gold.person), _VERDICTS[pred.verdict]} == _UNSUPPORTED_KINDS:
         score = max(0.0, score - CONFUSED)
     named = pred.get("supporting_chunk_ids") or []
-    if named and gold.supporting_chunk_ids:
+    expected = cite and _VERDICTS[pred.verdict].is_supported
+    if gold.supporting_chunk_ids and (named or expected):
         said, true = set(named), set(gold.supporting_chunk_ids)
         score = (1 - EVIDENCE_SHARE) * score + EVIDENCE_SHARE * 2 * len(said & true) / (len(said) + len(true))
     return score

@@ -28,8 +28,8 @@ from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BOOTSTRAP_FROM = 40
-"""Statements that demos are bootstrapped from."""
+LEARN_FROM = 40
+"""Statements that the LM is asked about to find demos."""
 MAX_FAILED = 0.5
 """Share of the LM's answers that may fail; beyond it, the comparison would be luck."""
 MIN_PROPOSER_TOKENS = 1024
@@ -53,12 +53,13 @@ def labelled_few_shot(task: Task) -> Compiled[Stage]:
 
 
 def mistakes(task: Task) -> Compiled[Stage]:
-    """Demos with people's own labels where the LM, asked about `BOOTSTRAP_FROM` statements, was most wrong."""
-    asked = balanced(short(task.train), BOOTSTRAP_FROM, task.seed)
+    """Demos with people's own labels where the LM, asked about `LEARN_FROM` statements, was most wrong."""
+    asked = balanced(short(task.train), LEARN_FROM, task.seed)
     scores = [task.metric(row, task.student(**row.inputs())) for row in asked]
-    worst = [row for _, row in sorted(zip(scores, asked, strict=True), key=lambda pair: pair[0])]
-    kinds = [[row for row in worst if row.supported is label] for label in (False, True)]
-    demos = [row for pair in zip(*kinds, strict=False) for row in pair][: task.effort.demos]
+    kinds: dict[Any, list[Any]] = {}
+    for i in sorted(range(len(asked)), key=scores.__getitem__):
+        kinds.setdefault(asked[i].get("supported"), []).append(asked[i])
+    demos = [row for rows in zip(*kinds.values(), strict=False) for row in rows][: task.effort.demos]
     return Compiled(dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=demos, sample=False))
 
 
@@ -71,7 +72,7 @@ def bootstrap(task: Task) -> Compiled[Stage]:
         num_candidate_programs=task.effort.candidates,
         num_threads=task.threads,
     )
-    trainset = balanced(short(task.train), BOOTSTRAP_FROM, task.seed)
+    trainset = balanced(short(task.train), LEARN_FROM, task.seed)
     valset = balanced(task.dev, task.effort.compare_on, task.seed)
     return Compiled(optimizer.compile(task.student, trainset=trainset, valset=valset))
 
@@ -134,7 +135,8 @@ def gepa(task: Task) -> Compiled[Stage]:
 
 
 class _RememberingProposer(InstructionProposer):
-    """GEPA's own proposer, which remembers its last error: GEPA goes on without proposals and reports nothing."""
+    """GEPA's own proposer, which remembers its last error – GEPA goes on without proposals and reports nothing – and
+    does not take its own brief for a proposal."""
 
     proposed = 0
     error: Exception | None = None
@@ -145,6 +147,9 @@ class _RememberingProposer(InstructionProposer):
         except Exception as exc:
             self.error = exc
             raise
+        if any(FORM in text for text in texts.values()):  # as small models do
+            self.error = ConfigError("it repeated what it was told about the form of an instruction")
+            raise self.error
         self.proposed += 1
         return texts
 

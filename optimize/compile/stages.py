@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -70,7 +71,7 @@ def compiled_judge(
                 extraction = compiled(Extractor(judge.program.extract), rows, extraction_metric, less)
                 notes.append(f"extraction: compiled on {of[0]} answers with people's own statements")
         rows, note = _verification_rows(judge, optimizer, train, dev)
-        verification = compiled(judge.program.verify, rows, agreement_metric, effort)
+        verification = compiled(judge.program.verify, rows, partial(agreement_metric, cite=judge.config.cite), effort)
 
     verifier: Any = verification.result.part
     new = judge.copy(config=judge.config.model_copy(update={"instruction": verifier.instruction}))

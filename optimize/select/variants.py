@@ -53,6 +53,7 @@ VARIANTS: dict[str, Variant] = {
         _variant("answer-focus", "answer", None, "whole answer, by the context sentences closest to it", focus=5),
         _variant("statement", "statement", None, "statements the LM extracts, each verified"),
         _variant("sentence-few-shot", "sentence", "labelled", "each sentence, with labelled examples shown"),
+        _variant("sentence-mistakes", "sentence", "mistakes", "each sentence, with examples that the LM got wrong"),
         _variant("sentence-bootstrap", "sentence", "bootstrap", "each sentence, with bootstrapped examples shown"),
         _variant("sentence-search", "sentence", "search", "each sentence, by the best instruction of the bank"),
         _variant(

@@ -95,6 +95,13 @@ def test_evidence_counts_a_fifth_where_both_name_it():
     assert agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=1.0)) == pytest.approx(0.5)
 
 
+def test_an_lm_that_is_to_cite_loses_the_fifth_where_it_supports_without_a_chunk():
+    """Not where it says no: that needs none."""
+    gold = graded("fully_supported", "supported", [0, 1])
+    assert agreement_metric(gold, dspy.Prediction(verdict="Yes", probability=1.0), cite=True) == pytest.approx(0.8 / 2)
+    assert agreement_metric(gold, dspy.Prediction(verdict="No", probability=0.4), cite=True) == pytest.approx(0.4 / 2)
+
+
 def test_feedback_tells_what_people_said_and_why():
     """A reflecting LM reads the person's verdict, the finer one too, their reason and their evidence."""
     statement = {"text": "It is free.", "verdict": "contradictory", "reason": "A ticket is 4 crowns."}

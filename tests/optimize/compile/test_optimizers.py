@@ -14,7 +14,7 @@ from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.compile.examples import balanced, statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, compile_stage
+from faith_dspy.optimize.compile.optimizers import FORM, OPTIMIZERS, compile_stage
 from faith_dspy.optimize.compile.stages import compiled_judge
 from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable
 from faith_dspy.optimize.select.variants import VARIANTS
@@ -225,6 +225,19 @@ def test_demos_that_help_end_in_the_judge(variant, compiling, tmp_path):
     }  # fmt: skip
 
 
+def test_mistakes_are_shown_first(compiling):
+    """Of the cities A to J it believes least in F's bridges, .70, and most in E's medal, .59: a demo of each."""
+    judge, *_ = compiling("sentence-mistakes")
+    demos = judge.program.verify.predict.demos
+    assert {(d.statement, d.verdict) for d in demos} == {("F has 25 bridges.", "Yes"), ("E won a medal.", "No")}
+
+
+def test_a_proposer_that_repeats_its_brief_proposes_nothing(compiling):
+    """As the embedded model did: an instruction about instructions."""
+    with pytest.raises(ConfigError, match="repeated what it was told"):
+        compiling("sentence-gepa", instruction=f"{FORM}\nAnswer Yes or No.")
+
+
 def test_demos_are_not_kept_where_they_hurt(compiling):
     """Random search compares with none at all."""
     judge, *_ = compiling("sentence-bootstrap", better=lambda asked: len(asked["messages"]) < 3)
@@ -300,7 +313,7 @@ def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
     """The message lists them."""
     with pytest.raises(ConfigError, match="gepa"):
         compile_stage("magic", task(chat_server()))
-    assert set(OPTIMIZERS) == {"labelled", "bootstrap", "search", "mipro", "gepa"}
+    assert set(OPTIMIZERS) == {"labelled", "mistakes", "bootstrap", "search", "mipro", "gepa"}
 
 
 @pytest.mark.parametrize(
