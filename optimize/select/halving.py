@@ -40,10 +40,10 @@ class Tried(NamedTuple):
 def rungs(parts: Parts, variants: int, seed: int) -> list[list[LabelledExample]]:
     """Answers of dev that variants are compared on, each rung twice the one before and holding it; the last is dev.
 
-    There are as many as it takes to be left with one variant, but none below `FIRST`. Where dev is tested on as well
-    (`Parts.cross_fitted`) there is one.
+    There are as many as leave two variants for all of dev, but none below `FIRST`: the winner among few answers is
+    often a lucky one. Where dev is tested on as well (`Parts.cross_fitted`) there is one.
     """
-    halvings = 0 if parts.cross_fitted else (variants - 1).bit_length()
+    halvings = 0 if parts.cross_fitted else max(0, (variants - 1).bit_length() - 1)
     sizes = [n for k in range(halvings, 0, -1) if (n := len(parts.dev) >> k) >= FIRST]
     return [*(sample(parts.dev, n, 10**9, seed) for n in sizes), parts.dev]
 
@@ -86,7 +86,8 @@ def try_variants(
                 view.say(f"{variant.name}: skipped, {results[variant.name].note}")
         for rung in later:
             ranked = sorted(_playing(trials), key=lambda t: (-(t.result.selection_score or 0.0), t.result.cost))
-            better, others = ranked[: (len(ranked) + 1) // 2], ranked[(len(ranked) + 1) // 2 :]
+            half = max(2, (len(ranked) + 1) // 2)
+            better, others = ranked[:half], ranked[half:]
             with reserved():
                 judged = {t.result.name: judge_dev(t, rung, options.seed, view) for t in better}
             for t in others:

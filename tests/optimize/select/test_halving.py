@@ -24,10 +24,10 @@ def parts(many: Any, size: int, *, cross_fitted: bool = False) -> Any:
 
 @pytest.mark.parametrize(
     ("variants", "size", "rung_sizes"),
-    [(6, 100, [25, 50, 100]), (2, 100, [50, 100]), (1, 100, [100]), (6, 80, [20, 40, 80]), (6, 12, [12])],
+    [(6, 100, [25, 50, 100]), (4, 100, [50, 100]), (2, 100, [100]), (6, 80, [20, 40, 80]), (3, 24, [24])],
 )
 def test_each_rung_holds_the_one_before_and_is_half_of_the_next(many, variants, size, rung_sizes):
-    """Six variants take three halvings; a rung of fewer than twenty answers is left out."""
+    """Of six variants two halvings leave two; a rung of fewer than twenty answers is left out."""
     found = [{e.id for e in rung} for rung in rungs(parts(many, size), variants, 0)]
     assert [len(rung) for rung in found] == rung_sizes
     assert all(low <= high for low, high in pairwise(found))
