@@ -57,11 +57,11 @@ def terminal(tables: Iterable[Table]) -> RenderableType:
 
     parts: list[RenderableType] = []
     for table in tables:
-        parts.append(_text(f"\n{table.title}" if parts else table.title, "bold"))
+        parts.append(shown(f"\n{table.title}" if parts else table.title, "bold"))
         if table.columns:
             parts.append(_grid(table))
         if table.caption:
-            parts.append(_text(table.caption, "dim"))
+            parts.append(shown(table.caption, "dim"))
         parts += [_bullet(note) for note in table.notes]
     return Group(*parts)
 
@@ -82,7 +82,7 @@ def _grid(table: Table) -> RenderableType:
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", show_header=any(table.columns))
     for i, title in enumerate(table.columns):
         grid.add_column(
-            _text(title),
+            shown(title),
             justify="right" if of_numbers[i] else "left",
             no_wrap=of_numbers[i] or (not i and widths[0] > 2 * room),
             overflow="fold" if i else "ellipsis",
@@ -91,7 +91,7 @@ def _grid(table: Table) -> RenderableType:
         )
     for row in table.rows:
         style = "bold green" if row[0].startswith(MARK) else ""
-        cells = [_text(cell, style) for cell in row]
+        cells = [shown(cell, style) for cell in row]
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
         grid.add_row(*cells)
@@ -102,11 +102,12 @@ def _bullet(note: str) -> RenderableType:
     from rich.table import Table as Grid
 
     grid = Grid.grid(padding=(0, 1, 0, 0))
-    grid.add_row("•", _text(note))
+    grid.add_row("•", shown(note))
     return grid
 
 
-def _text(text: str, style: str = "") -> Text:
+def shown(text: str, style: str = "") -> Text:
+    """Text for a terminal, without what would steer it: answers and contexts are data."""
     from rich.text import Text
 
     return Text("\n".join(map(visible, text.split("\n"))), style)

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faith_dspy.errors import counted
+from faith_dspy.report.tables import shown
 from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, notes_on, supported
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         )
         head.append(f"score {_against(judgment.score, by_score)}")
     if judgment.detail:
-        head.append(f" – {judgment.detail}", style="dim")
+        head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
         head.append("\nnot fitted to your labels", style="dim")
     table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
@@ -72,10 +73,10 @@ def judgment_view(judgment: Judgment) -> RenderableType:
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
         digits = _digits(s.confidence, judgment.statement_threshold)
         confidence = "" if s.confidence is None else f"{s.confidence:.{digits}f}"
-        table.add_row(Text(mark, style), confidence, Text(s.text), Text(f"{words} {evidence}".strip()))
+        table.add_row(Text(mark, style), confidence, shown(s.text), Text(f"{words} {evidence}".strip()))
         if said := grounds(s):
-            table.add_row("", "", Text(said, style="italic dim"), "")
-    last = Text("\n".join([*notes_on(judgment), _cost(judgment)]), style="dim")
+            table.add_row("", "", shown(said, "italic dim"), "")
+    last = shown("\n".join([*notes_on(judgment), _cost(judgment)]), "dim")
     parts: list[RenderableType] = [head, table] if judgment.statements else [head]
     return Panel(Group(*parts, last), expand=False)
 

@@ -90,6 +90,16 @@ def test_markup_is_text() -> None:
     assert "[bold]x[/bold] [/]" in judged({"text": "[bold]x[/bold] [/]", "reason": "[red]"}).pretty()
 
 
+def test_an_answer_cannot_steer_the_terminal() -> None:
+    """Escape sequences, C1 codes and marks that turn the reading direction are left out."""
+    statement = StatementVerdict(
+        text="It is \x1b[2Jfree\x9b of\u202e charge.", verdict=Verdict.NOT_SUPPORTED, reason="\x1b]0;x\x07No."
+    )
+    told = Judgment(statements=(statement,), score=0.0, faithful=False, detail="\x1b[31mwhy").pretty()
+    assert not any(c in told for c in "\x1b\x9b\x07\u202e")
+    assert "of charge." in told
+
+
 def test_a_bar_without_a_total() -> None:
     """What cannot be counted before is counted while it runs."""
     out = io.StringIO()
