@@ -78,8 +78,8 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
 
 def not_shown(result: StudyResult) -> str:
     """``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
-    low = result.tested("champion").agreement.balanced_accuracy.low
-    if low is None or low <= _CHANCE:
+    accuracy = result.tested("champion").agreement.balanced_accuracy
+    if accuracy.value != 1 and (accuracy.low is None or accuracy.low <= _CHANCE):  # right about all: no interval
         return "not shown better than chance"
     return "" if result.comparisons["untuned"].verdict == "better" else "not shown better than its own untuned judge"
 

@@ -88,6 +88,7 @@ def test_what_a_champion_is_not_shown_to_be() -> None:
     assert not_shown(study(right(8), right(0))) == "not shown better than chance"
     assert not_shown(study(right(18), right(18))) == "not shown better than its own untuned judge"
     assert not_shown(study(right(18), right(0))) == ""
+    assert not_shown(study(right(20), right(0))) == ""
 
 
 def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
