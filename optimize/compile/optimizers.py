@@ -54,11 +54,15 @@ def labelled_few_shot(task: Task) -> Compiled[Stage]:
 
 def mistakes(task: Task) -> Compiled[Stage]:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` statements, was most wrong."""
-    asked = balanced(short(task.train), LEARN_FROM, task.seed)
-    scores = [task.metric(row, task.student(**row.inputs())) for row in asked]
+    found: list[tuple[float, Any]] = []
+    for row in balanced(short(task.train), LEARN_FROM, task.seed):
+        pred = task.student(**row.inputs())
+        score = task.metric(row, pred)
+        if not pred.get("error"):  # that the LM failed says nothing of the statement
+            found.append((score, row))
     kinds: dict[Any, list[Any]] = {}
-    for i in sorted(range(len(asked)), key=scores.__getitem__):
-        kinds.setdefault(asked[i].get("supported"), []).append(asked[i])
+    for _, row in sorted(found, key=lambda one: one[0]):
+        kinds.setdefault(row.get("supported"), []).append(row)
     demos = [row for rows in zip(*kinds.values(), strict=False) for row in rows][: task.effort.demos]
     return Compiled(dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=demos, sample=False))
 

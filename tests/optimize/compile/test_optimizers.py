@@ -232,6 +232,18 @@ def test_mistakes_are_shown_first(compiling):
     assert {(d.statement, d.verdict) for d in demos} == {("F has 25 bridges.", "Yes"), ("E won a medal.", "No")}
 
 
+def test_where_the_lm_failed_it_made_no_mistake(chat_server):
+    """Without a reply about E and F, it believes least in G's bridges and most in D's medal."""
+
+    def says(asked: dict[str, Any]) -> Any:
+        failing = re.search(r"Statement: [EF]", asked["messages"][-1]["content"])
+        return {"status": 400, "text": "no"} if failing else verdicts()(asked)
+
+    compiled = compile_stage("mistakes", task(chat_server(says=says)))
+    assert {d.statement for d in compiled.result.part.predict.demos} == {"G has 26 bridges.", "D won a medal."}
+    assert (compiled.asked, compiled.failed) == (20, 4)
+
+
 def test_a_proposer_that_repeats_its_brief_proposes_nothing(compiling):
     """As the embedded model did: an instruction about instructions."""
     with pytest.raises(ConfigError, match="repeated what it was told"):
