@@ -96,9 +96,10 @@ def tune(
     LABELS is split by context into train, dev and test (or keeps its own parts, when each line has split=train, dev or
     test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
 
-    quick judges up to 12 answers of dev for each variant, 120 of train and 120 of test; standard 100, 240 and 400;
-    thorough judges all and tries more sets of examples. On the embedded model quick takes ten minutes over short
-    contexts and half an hour over three long passages; standard takes an hour or two.
+    quick judges up to 24 answers of dev, 120 of train and 120 of test; standard 100, 240 and 400; thorough judges all
+    and tries every variant. Where dev is large enough, variants that agree worse on a part of it are dropped. On the
+    embedded model quick takes ten minutes over short contexts and half an hour over three long passages; standard takes
+    an hour or two.
 
     A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
     is kept back. Without one, quick starts no variant after 4 minutes, standard after 60.

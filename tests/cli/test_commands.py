@@ -14,6 +14,7 @@ from faith_dspy.cli.tune import pages
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.labels import answer_key, as_chunks, read_labels
+from faith_dspy.optimize.select.variants import BUDGETS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -101,6 +102,15 @@ def test_help_of_every_command(run, words, monkeypatch):
         assert getattr(parameter, "help", None), parameter.name
         if parameter.param_type_name == "option":
             assert parameter.opts[0] in out
+
+
+def test_help_of_tune_has_the_sizes_of_the_budgets(run):
+    """Answers of dev, train and test."""
+    told = " ".join(run("tune", "--help")[1].split())
+    quick, standard = BUDGETS["quick"], BUDGETS["standard"]
+    assert f"quick judges up to {quick.dev} answers of dev, {quick.train} of train and {quick.test} of test" in told
+    assert f"standard {standard.dev}, {standard.train} and {standard.test}; thorough judges all" in told
+    assert f"no variant after {quick.minutes} minutes, standard after {standard.minutes}." in told
 
 
 # --- judge -------------------------------------------------------------------------------------------------------
