@@ -48,8 +48,7 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
 
     With fewer than 8 examples of a class or 6 groups, or when no split has both classes in each part, all examples are
     in ``dev``, to be cross-fitted. `InputError` with fewer than `MIN_LABELS` or with a class in fewer groups than
-    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak, leave one out or
-    have one label alone.
+    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak, leave one out or have one label alone.
     """
     labelled = [e for e in examples if e.label is not None]
     if not set(PARTS) <= {e.split for e in labelled}:
@@ -69,7 +68,7 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
 def check_labels(part: Sequence[LabelledExample], name: str) -> None:
     """`InputError` unless both labels occur: on one alone nothing can be fitted or measured."""
     if len({e.label for e in part}) < 2:
-        raise InputError(f"{name}: all {counted(len(part), 'answer')} have the same label, expected both")
+        raise InputError(f"{name}: {counted(len(part), 'answer')} of one label alone, expected both")
 
 
 def split_train_dev(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:

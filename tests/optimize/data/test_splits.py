@@ -197,7 +197,7 @@ def test_fixed_parts_must_be_complete_and_must_not_leak() -> None:
         split([*fixed, make(99, context=text(0), split="test")])
     with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
         split([*fixed, make(99, context=text(0), split="dev")])
-    with pytest.raises(InputError, match="split 'test': all 6 answers have the same label, expected both"):
+    with pytest.raises(InputError, match="split 'test': 6 answers of one label alone, expected both"):
         split([e for e in fixed if e.split != "test" or e.faithful])
 
 
