@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.errors import ConfigError, InputError, LimitReachedError
+from faith_dspy.errors import InputError, LimitReachedError
 from faith_dspy.optimize.data.parts import sample
 from faith_dspy.optimize.select.champion import MARGIN, choose, test_price
 from faith_dspy.optimize.select.spending import NOTHING, Cost, reserving
@@ -76,8 +76,11 @@ def try_variants(
                 with reserved():
                     begun = begin(variant, parts, planned.budget, options, lm_name, view)
                     trials[variant.name] = judge_dev(begun, first, options.seed, view)
-            except (ConfigError, LimitReachedError) as exc:
-                if isinstance(exc, LimitReachedError) and not trials:
+                ended(trials[variant.name].result)
+            except (InputError, LimitReachedError) as exc:
+                if not trials:
+                    if isinstance(exc, InputError):
+                        raise
                     raise InputError(
                         f"{exc} before the untuned judge was measured on the {len(first)} answers of dev; "
                         "raise the limit, or give fewer answers with a smaller budget."
@@ -95,8 +98,9 @@ def try_variants(
                 dropped = t.result.model_copy(update={"status": "dropped", "note": note})
                 judged[dropped.name] = t._replace(result=dropped)
                 view.say(f"{dropped.name}: dropped, {note}")
-                ended(dropped)
             trials |= judged
+            for t in judged.values():
+                ended(t.result)
     except LimitReachedError as exc:
         view.say(f"{exc}: the champion is chosen by fewer answers of dev")
     except KeyboardInterrupt:
@@ -104,8 +108,6 @@ def try_variants(
             raise
         view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
         finished = False
-    for t in _playing(trials):
-        ended(t.result)
     return Tried(trials, [results[v.name] for v in planned.variants if v.name in results], finished)
 
 

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_study import Quiet, Record, knowing
+from test_study import Quiet, Record, knowing, studied
 
+from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize.options import Options
@@ -38,16 +39,24 @@ def test_where_dev_is_tested_on_all_of_it_is_judged_by_every_variant(many):
     assert [len(rung) for rung in rungs(parts(many, 100, cross_fitted=True), 6, 0)] == [100]
 
 
-def study(many: Any, server: Any, tmp_path: Any, view: Quiet, **more: Any) -> Any:
+def study(many: Any, server: Any, tmp_path: Any, view: Quiet, tracker: Any = Record, **more: Any) -> Any:
     """Three variants on 54 answers of dev: 27 for all of them, then 54 for two."""
     options = Options("openai/tiny", server.base, budget="thorough", variants=VARIANTS, out=tmp_path / "j", **more)
-    return run(many, options, view, tracker=Record)
+    return run(many, options, view, tracker=tracker)
 
 
 def test_the_worse_half_is_dropped_and_costs_no_more(many, chat_server, tmp_path):
-    """The LM sees through single sentences, hardly through whole answers: those are judged on half of dev."""
-    view = Quiet()
-    result = study(many, chat_server(says=knowing), tmp_path, view)
+    """The LM sees through single sentences, hardly through whole answers: those are judged on half of dev.
+
+    Each variant is recorded when it was tried, and anew after each halving.
+    """
+    view, kept = Quiet(), []
+
+    class Keeping(Record):
+        def variant(self, result):
+            kept.append((result.name, result.judged, len(view.tasks)))
+
+    result = study(many, chat_server(says=knowing), tmp_path, view, tracker=Keeping)
     tried = {name: result.variant(name) for name in VARIANTS}
     (dropped,) = [v for v in tried.values() if v.status == "dropped"]
     assert sorted((v.status, v.judged) for v in tried.values()) == [("done", 54), ("done", 54), ("dropped", 27)]
@@ -56,6 +65,9 @@ def test_the_worse_half_is_dropped_and_costs_no_more(many, chat_server, tmp_path
     assert result.champion != dropped.name
     best = max(v.selection_score for v in tried.values() if v.status == "done")
     assert result.variant(result.champion).selection_score >= best - 0.01
+    first = [("answer", 27, 1), ("sentence", 27, 2), ("sentence-few-shot", 27, 4)]  # few-shot is compiled first
+    assert [k for k in kept if k[0] in VARIANTS][:3] == first
+    assert {k[:2] for k in kept[-3:]} == {(name, v.judged) for name, v in tried.items()}
     assert variants_table(result).notes == (f"{dropped.name}: dropped, {dropped.note}.",)
 
 
@@ -66,3 +78,16 @@ def test_a_limit_in_a_later_rung_leaves_the_one_before(many, chat_server, tmp_pa
     assert {result.variant(name).judged for name in VARIANTS} <= {0, 27}
     assert result.tested("champion").agreement.n > 0
     assert any("fewer answers of dev" in line for line in view.lines)
+
+
+def test_a_variant_whose_replies_cannot_be_scored_is_skipped(chat_server, tmp_path):
+    """The others are not lost with it; where that is the untuned judge, there is nothing to tune."""
+
+    def whole_only(asked: Any) -> Any:
+        return knowing(asked) if asked["messages"][-1]["content"].count(". ") else "?"
+
+    result = studied(tmp_path, chat_server(says=whole_only), "sentence")
+    assert result.variant("sentence").status == "skipped"
+    assert "none scored" in result.variant("sentence").note
+    with pytest.raises(InputError, match="none scored"):
+        studied(tmp_path, chat_server(says="?"), "sentence")
