@@ -4,7 +4,7 @@
 budget = "standard"               # what is not said below is taken from it
 seeds = [0, 1]                    # every variant is tried with each
 
-[sizes]                           # answers judged at most: dev by every variant, train and test by the champion
+[sizes]                           # answers judged at most: dev by the best variants, train and test by the champion
 dev = 80
 
 [effort]                          # of the optimizers
