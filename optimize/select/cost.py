@@ -29,10 +29,12 @@ ENOUGH = 50
 def cost_table(
     name: str, config: JudgeConfig, modes: Modes, variants: Sequence[VariantResult], seed: int = 0
 ) -> tuple[CostPoint, ...]:
-    """The champion called ``name`` in all modes on train and dev, and the other variants on dev; the cheapest first."""
+    """The champion called ``name`` in all modes on train and dev, other variants on dev, but for dropped ones."""
     champion = Candidate(name, modes.every.rows, ask_about=config.ask_about)
     others = [
-        Candidate(v.name, v.predictions) for v in variants if v.name != name and v.kind != "baseline" and v.predictions
+        Candidate(v.name, v.predictions)
+        for v in variants
+        if v.name != name and v.kind != "baseline" and v.status == "done" and v.predictions
     ]
     return compare_costs([champion, *cheaper_modes(name, config, modes), *others], name, seed)
 

@@ -69,6 +69,7 @@ def test_the_worse_half_is_dropped_and_costs_no_more(many, chat_server, tmp_path
     assert [k for k in kept if k[0] in VARIANTS][:3] == first
     assert {k[:2] for k in kept[-3:]} == {(name, v.judged) for name, v in tried.items()}
     assert variants_table(result).notes == (f"{dropped.name}: dropped, {dropped.note}.",)
+    assert dropped.name not in [p.name for p in result.costs]  # `--prefer cheapest` does not take it
 
 
 def test_a_limit_in_a_later_rung_leaves_the_one_before(many, chat_server, tmp_path):
