@@ -60,7 +60,7 @@ VARIANTS: dict[str, Variant] = {
             "sentence-mipro",
             "sentence",
             "mipro",
-            "each sentence, instruction and examples by MIPROv2 (never run to its end on a real LM here)",
+            "each sentence, instruction and examples by MIPROv2 (not shown to help a 1.5B model)",
         ),
         _variant(
             "sentence-gepa",
