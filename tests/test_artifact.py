@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import dspy
 import pytest
@@ -185,59 +183,6 @@ def test_unknown_format_version(exported, version):
     edit(exported, lambda d: d.update(format_version=version))
     with pytest.raises(ArtifactError, match=rf"format version {version!r}; this .* reads 1 to {FORMAT_VERSION}\. Inst"):
         load_judge(exported)
-
-
-V1 = Path(__file__).parent / "golden" / "v1" / "wice_oracle"
-
-
-def version_one(tmp_path, change=lambda config: None):
-    """A version-1 export without stored judgments, its options changed."""
-    folder = tmp_path / "v1"
-    shutil.copytree(V1 / "escalate_to", folder)
-
-    def older(document):
-        document["reference"] = []
-        change(document["config"])
-
-    edit(folder, older)
-    return folder
-
-
-def test_version_one_loads(tmp_path):
-    """An export of version 1 loads, reproduces its stored judgments, and is saved again as version 2."""
-    judge = load_judge(V1)
-    assert "lm" in judge.escalate_to.classifier.statement.names
-    assert judge.escalate_to.config.review_range == (0.2, 0.8)
-    judge.save(tmp_path)
-    assert json.loads((tmp_path / "judge.json").read_text(encoding="utf-8"))["format_version"] == FORMAT_VERSION == 2
-    again = load_judge(tmp_path)
-    assert (again.fingerprint, again.classifier) == (judge.fingerprint, judge.classifier)
-
-
-@pytest.mark.parametrize(("granularity", "ask_about"), [("answer", "weakest"), ("sentence", "all")])
-def test_version_one_asked_about_novel_statements(tmp_path, granularity, ask_about):
-    """`novel` was `weakest` where there is one statement; elsewhere the LM is asked about all."""
-    folder = version_one(tmp_path, lambda c: c.update(granularity=granularity, ask_about="novel"))
-    assert load_judge(folder).config.ask_about == ask_about
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("instructions", ["supported", "every_detail"]), ("supported_from", 0.7), ("system_prompt", "Be a lawyer.")],
-)
-def test_version_one_with_an_option_that_is_gone(tmp_path, option, value):
-    """It is refused with what to do, not loaded as a judge that would decide differently."""
-    folder = version_one(tmp_path, lambda c: c.update({option: value}))
-    with pytest.raises(ArtifactError, match=r"no longer does\. Tune the judge again"):
-        load_judge(folder)
-
-
-def test_version_one_with_isotonic_calibration(tmp_path):
-    """A table of points is refused; the others have none."""
-    folder = version_one(tmp_path)
-    edit(folder, lambda d: d["head"]["answer"].update(isotonic=[[0.1, 0.2], [0.7, 0.9]]))
-    with pytest.raises(ArtifactError, match="calibrates by isotonic regression, which"):
-        load_judge(folder)
 
 
 def test_a_judge_without_a_review_range_loads(exported):

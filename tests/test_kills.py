@@ -21,6 +21,7 @@ import pytest
 from faith_dspy import load_judge
 from faith_dspy.errors import ArtifactError
 
+RUN = "from faith_dspy.cli import main; main()"
 KILLS = int(os.environ.get("KILLS", "3"))
 CONTEXT = ["The kettle is blue."]
 SAVING = """
@@ -75,7 +76,7 @@ def test_a_batch(chat_server, tmp_path):
     server.delay = 0.01
     rows = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(600)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    command = [sys.executable, "-m", "faith_dspy", "judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]
+    command = [sys.executable, "-c", RUN, "judge", "in.jsonl", "--lm", "openai/tiny", "--api-base"]
     how = {"cwd": tmp_path, "env": {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache")}}
     chance, codes = random.Random(50), []
     for _ in range(KILLS):

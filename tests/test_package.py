@@ -19,6 +19,7 @@ from faith_dspy import __version__
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"faith_dspy": "faith_dspy", "optimize": "faith_dspy/optimize", "eval_sets": "faith_dspy/eval_sets"}
 NOT_INSTALLED = "optimize/LOG.md"
+RUN = ("-c", "from faith_dspy.cli import main; main()")
 JUDGE_ONE = ["judge", "--answer", "It is blue. It is new.", "--context", "The kettle is blue."]
 
 
@@ -104,26 +105,26 @@ def test_nothing_of_an_extra_is_there(base):
 
 def test_version(base):
     """`--version` says it."""
-    assert base("-m", "faith_dspy", "--version") == (0, f"faith-dspy {__version__}\n")
+    assert base(*RUN, "--version") == (0, f"faith-dspy {__version__}\n")
 
 
 def test_demo(base):
     """The demo runs."""
-    code, said = base("-m", "faith_dspy", "demo")
+    code, said = base(*RUN, "demo")
     assert (code, "The same as a page: demo.html" in said) == (0, True), said
 
 
 def test_shipped_sets(base):
     """The sets are there, with their cards."""
-    code, said = base("-m", "faith_dspy", "labels", "list")
+    code, said = base(*RUN, "labels", "list")
     assert (code, "it proves that the pipeline works" in said) == (0, True), said
-    code, said = base("-m", "faith_dspy", "labels", "show", "quickstart")
+    code, said = base(*RUN, "labels", "show", "quickstart")
     assert (code, "1 of 132" in said) == (0, True), said
 
 
 def test_without_a_model(base):
     """`none` judges."""
-    code, said = base("-m", "faith_dspy", *JUDGE_ONE, "--lm", "none")
+    code, said = base(*RUN, *JUDGE_ONE, "--lm", "none")
     assert (code, "1 of 2 statements supported" in said) == (0, True), said
 
 
@@ -131,7 +132,7 @@ def test_hosted_lm(base, chat_server):
     """A hosted LM judges."""
     server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
     lm = ["--lm", "openai/tiny", "--api-base", server.base]
-    code, said = base("-m", "faith_dspy", *JUDGE_ONE, *lm, OPENAI_API_KEY="x")
+    code, said = base(*RUN, *JUDGE_ONE, *lm, OPENAI_API_KEY="x")
     assert (code, "1 of 2 statements supported" in said) == (0, True), said
     assert len(server.requests) == 2
 
@@ -153,7 +154,7 @@ def test_hosted_lm(base, chat_server):
 def test_what_an_extra_brings(base, command, extra):
     """What needs an extra names it in one sentence, before it does anything."""
     base("-c", "for kind in ('db', 'csv', 'parquet'): open(f'there.{kind}', 'w').write('answer,context\\nx,y\\n')")
-    code, said = base("-m", "faith_dspy", *command)
+    code, said = base(*RUN, *command)
     assert code == 2, said
     assert re.fullmatch(
         rf"error: .+ needs the package '[\w-]+', which is not installed\. Install it with: "

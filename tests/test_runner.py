@@ -20,6 +20,7 @@ from faith_dspy.errors import InputError, LMUnavailableError
 from faith_dspy.io.records import STANDARD, count_lines, read_records
 from faith_dspy.runner import run
 
+RUN = "from faith_dspy.cli import main; main()"
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
 
@@ -249,7 +250,7 @@ def command(tmp_path):
     started = []
 
     def start(server, *args, **how):
-        words = [sys.executable, "-m", "faith_dspy", "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
+        words = [sys.executable, "-c", RUN, "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
         how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
         how.setdefault(

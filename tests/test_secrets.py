@@ -22,7 +22,7 @@ def command(tmp_path):
     def run(*words):
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "OPENAI_API_KEY": KEY, "NO_COLOR": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", "faith_dspy", *map(str, words)],
+            [sys.executable, "-c", "from faith_dspy.cli import main; main()", *map(str, words)],
             cwd=tmp_path, env=env, capture_output=True, check=False, timeout=800,
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr

@@ -23,10 +23,8 @@ KEPT = ("logprobs", "top_logprobs", "temperature", "response_format")
 class Endpoint:
     """Answers by the words that statement and context share, and remembers what it was asked.
 
-    ``mode``: ``tells`` token probabilities · ``mute``: tells none · ``refuses`` to be asked for them (400) · ``prose``:
-    no label for every third statement · ``faulty``: 400 for every third statement · ``lazy``: joint replies leave
-    every third statement out, and an extraction is refused · ``unsure``: a repeated request gets other labels ·
-    ``flaky``: 500 the first time it is asked something · ``down``: 500 always.
+    ``mode``: ``tells`` token probabilities · ``faulty``: 400 for every third statement · ``unsure``: a repeated request
+    gets other labels.
     """
 
     def __init__(self, mode: str = "tells") -> None:
@@ -52,8 +50,6 @@ class Endpoint:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
-                if status == 500:
-                    self.send_header("Retry-After", "0")
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -85,22 +81,15 @@ class Endpoint:
             self.seen[key] += 1
             turn = self.seen[key]
         prompt = asked["messages"][-1]["content"]
-        if self.mode == "refuses" and asked.get("logprobs"):
-            return 400, _error("'logprobs' is not supported with this model")
         if self.mode == "faulty" and "\n\nStatement: " in prompt and _third(_statement(prompt)):
-            return 400, _error("the model cannot be asked that")
-        if self.mode == "lazy" and "Sentences:\n" in prompt:
-            return 400, _error("no such request")
-        if self.mode == "down" or (self.mode == "flaky" and turn == 1):
-            return 500, _error("try again")
+            return 400, {"error": {"message": "no such request", "type": "invalid_request_error", "code": None}}
         pieces = self.says(prompt, turn)
-        tells = asked.get("logprobs") and self.mode not in ("mute", "refuses")
         tokens = [_token(text, top or {text: 1.0}) for text, top in pieces]
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": "".join(text for text, _ in pieces)},
             "finish_reason": "stop",
-            "logprobs": {"content": tokens} if tells else None,
+            "logprobs": {"content": tokens} if asked.get("logprobs") else None,
         }
         usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
         body = {"id": f"r{len(self.requests)}", "object": "chat.completion", "created": 1, "model": asked["model"]}
@@ -112,14 +101,10 @@ class Endpoint:
             return [(_extracted(prompt), None)]
         several = re.search(r"^Statements:\n((?:\[\d+\] .*\n)+)", prompt, re.MULTILINE)
         if several is None:
-            if self.mode == "prose" and _third(_statement(prompt)):
-                return [("Based on the context, I would rather not say.", {"Based": 0.9, "I": 0.1})]
             return self.verdict(prompt, _statement(prompt), turn)
         pieces: list[tuple[str, dict[str, float] | None]] = []
         as_json = "Reply in JSON" in prompt
         for number, text in re.findall(r"^\[(\d+)\] (.*)$", several[1], re.MULTILINE):
-            if self.mode == "lazy" and int(number) % 3 == 2:
-                continue
             said = self.verdict(prompt, text, turn, as_json)
             if as_json:
                 said = [(f'{", " if pieces else ""}{{"statement": {number}, ', None), *said, ("}", None)]
@@ -204,7 +189,3 @@ def _token(text: str, top: dict[str, float]) -> dict[str, Any]:
         return {"token": token, "logprob": math.log(p), "bytes": list(token.encode())}
 
     return {**one(text, max(top.values())), "top_logprobs": [one(t, p) for t, p in top.items()]}
-
-
-def _error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "code": None}}

@@ -22,59 +22,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-V1 = HERE / "v1"  # exports of format version 1, which later versions have to read
+SHIPPED = HERE.parent / "benchmarks" / "champions"
 QUICKSTART = HERE.parents[1] / "eval_sets" / "quickstart" / "quickstart.jsonl"
 CHAMPIONS = ("ragtruth_qa", "wice_oracle")
 RECORDS = [json.loads(line) for line in (HERE / "records.jsonl").read_text(encoding="utf-8").splitlines()]
 CORE = [r for r in RECORDS if "core" in r]
 FIVE = [r for r in CORE if r["id"] in ("kettle", "bridge", "refund", "negation", "short")]
-JOINT = {"verification": "joint"}
-WHOLE = {"granularity": "answer"}
-TAKEN = {"granularity": "statement"}
 SHOWN = {"cite": True, "quote": True}
-SCORES = {"fully_supported": 1, "partially_supported": 0.25, "no_evidence": 0.1, "contradictory": -0.5}
+SCORES = {
+    "fully_supported": 1, "partially_supported": 0.25, "not_supported": 0, "no_evidence": 0.1, "contradictory": -0.5
+}  # fmt: skip
 SETS: dict[str, dict[str, Any]] = {
     "default": {"records": RECORDS},
-    "statement": {"options": TAKEN, "records": RECORDS},
-    "answer": {"options": WHOLE, "records": RECORDS},
-    "graded": {"options": {"verdicts": "graded"}},
-    "five_level": {"options": {**WHOLE, "verdicts": "five_level"}},
-    "joint": {"options": JOINT, "records": RECORDS},
-    "joint_json": {"options": JOINT, "lm": "openai/gpt-4o-mini"},
-    "after": {"options": {"reasoning": "after"}},
-    "before": {"options": {"reasoning": "before"}},
-    "samples": {"options": {"confidence": "samples", "samples": 3}, "mode": "unsure"},
-    "probability": {"options": {"confidence": "probability"}},
-    "no_confidence": {"options": {"confidence": "none"}},
-    "cite": {"options": {"cite": True}},
-    "quote": {"options": {"quote": True}},
-    "strictness": {"options": {"strictness": "lenient"}},
-    "criteria": {"options": {"criteria": "Prices have to be in euros."}},
-    "verdict_scores": {"options": {"verdicts": "graded", "verdict_scores": {**SCORES, "not_supported": 0}}},
-    "strict_mode": {"options": {"strict_mode": True}},
-    "threshold": {"options": {"threshold": 0.6}},
-    "no_statements": {"options": {"no_statements": 1.0, "abstention": 0.25}},
-    "weakest": {"options": {"ask_about": "weakest"}, "records": RECORDS},
-    "max_statements": {"options": {"max_statements": 4}, "records": [r for r in RECORDS if "core" in r or "many" in r]},
-    "windows": {"options": {"cite": True}, "records": [r for r in RECORDS if "long" in r] + FIVE, "window": 160},
-    "windows_joint": {"options": JOINT, "records": [r for r in RECORDS if "long" in r] + FIVE, "window": 300},
-    "mute": {"mode": "mute"},
-    "mute_cite": {"options": {"cite": True}, "mode": "mute"},
-    "refuses": {"mode": "refuses"},
-    "prose": {"mode": "prose", "records": RECORDS},
-    "faulty": {"mode": "faulty", "records": RECORDS},
-    "faulty_answer": {"options": WHOLE, "mode": "faulty"},
-    "flaky": {"mode": "flaky", "records": FIVE},
-    "down": {"mode": "down", "records": FIVE[:2]},
-    "lazy_joint": {"options": JOINT, "mode": "lazy"},
-    "lazy_statement": {"options": TAKEN, "mode": "lazy"},
-    "all_each": {"options": {**TAKEN, **SHOWN, "verdicts": "graded", "reasoning": "after", "strictness": "lenient"}},
-    "all_joint": {"options": {**TAKEN, **JOINT, **SHOWN, "verdicts": "graded", "reasoning": "before"}},
-    "all_json": {
-        "options": {**JOINT, **SHOWN, "verdicts": "graded", "reasoning": "after"},
-        "lm": "openai/gpt-4o-mini",
+    "statement": {
+        "options": {
+            **SHOWN,
+            "granularity": "statement",
+            "verdicts": "graded",
+            "verdict_scores": SCORES,
+            "reasoning": "after",
+        },
+        "records": RECORDS,
     },
-    "all_levels": {"options": {**WHOLE, **SHOWN, "verdicts": "five_level", "reasoning": "before", "threshold": 0.7}},
+    "answer": {"options": {**SHOWN, "granularity": "answer", "verdicts": "five_level", "reasoning": "before"}},
+    "joint": {"options": {"verification": "joint"}, "records": RECORDS},
+    "windows": {"options": {"cite": True}, "records": [r for r in RECORDS if "long" in r] + FIVE, "window": 160},
+    "weakest": {"options": {"ask_about": "weakest", "max_statements": 4, "threshold": 0.6}, "records": RECORDS},
+    "samples": {
+        "options": {"confidence": "samples", "samples": 3, "no_statements": 1.0, "abstention": 0.25},
+        "mode": "unsure",
+    },
+    "faulty": {"mode": "faulty", "records": RECORDS},
 }
 
 
@@ -187,7 +165,7 @@ def command(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_API_BASE", "_BASE_URL"))}
     env = {**clean, "DSPY_CACHEDIR": str(folder / "cache"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     env |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    python = [sys.executable, "-m", "faith_dspy", *map(str, words)]
+    python = [sys.executable, "-c", "from faith_dspy.cli import main; main()", *map(str, words)]
     return subprocess.run(python, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -260,13 +238,12 @@ def _write(name: str, value: Any) -> None:
 
 def main() -> None:
     """Write all golden files."""
-    found = {name: judged(name) for name in SETS} | {n: loaded(V1 / n, RECORDS) for n in CHAMPIONS}
+    found = {name: judged(name) for name in SETS} | {n: loaded(SHIPPED / n, RECORDS) for n in CHAMPIONS}
     with tempfile.TemporaryDirectory() as folder:
         tuned = study(Path(folder))
         found["exported"] = loaded(Path(folder) / "judge", FIVE)
     with tempfile.TemporaryDirectory() as folder:
         _write("rows.json", rows(Path(folder)))
-    found["study"] = loaded(V1 / "study", FIVE)
     _write("study.json", tuned["found"])
     _write("judgments.json", {name: one["judgments"] for name, one in found.items()})
     _write("prompts.json", packed({name: one["requests"] for name, one in {**found, "tune": tuned}.items()}))

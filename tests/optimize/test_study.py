@@ -30,6 +30,7 @@ from faith_dspy.scoring.statistics import wilson
 if TYPE_CHECKING:
     from pathlib import Path
 
+RUN = "from faith_dspy.cli import main; main()"
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
 
 
@@ -336,7 +337,7 @@ def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server
 def tune(tmp_path: Path, server: Any, *more: str) -> subprocess.Popen[str]:
     """`faith-dspy tune` in a process of its own, with a cache of its own."""
     env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    command = [sys.executable, "-m", "faith_dspy", "tune", "l.jsonl", "--lm", "openai/tiny", "--api-base", server.base]
+    command = [sys.executable, "-c", RUN, "tune", "l.jsonl", "--lm", "openai/tiny", "--api-base", server.base]
     return subprocess.Popen(
         [*command, "--variants", "sentence", "--budget", "quick", *more],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
