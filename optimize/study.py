@@ -21,7 +21,7 @@ from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.meter import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
-from faith_dspy.optimize.data.parts import Parts, read_parts
+from faith_dspy.optimize.data.splits import Parts, read_parts
 from faith_dspy.optimize.diagnostics.diagnosis import diagnose
 from faith_dspy.optimize.diagnostics.stress import stress
 from faith_dspy.optimize.reporting.markdown import card

@@ -175,8 +175,7 @@ def import_(
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imported import parse_words, write_labels
-    from faith_dspy.optimize.data.tables import import_labels, parse_columns
+    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words, write_labels
 
     check_writable(out)
     if out.resolve() == file.resolve():
@@ -205,7 +204,7 @@ def pull(
     Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imported import parse_words, write_labels
+    from faith_dspy.optimize.data.imports import parse_words, write_labels
     from faith_dspy.optimize.tracking.feedback import pull as run
     from faith_dspy.optimize.tracking.store import connect
 

@@ -17,7 +17,7 @@ from pydantic import PrivateAttr
 
 from faith_dspy.errors import InputError, needs
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
-from faith_dspy.optimize.data.imported import write_labels
+from faith_dspy.optimize.data.imports import write_labels
 from faith_dspy.optimize.tracking.feedback import NAME, labels_of
 
 with needs("mlflow", "tune", "Aligning an MLflow judge"):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
     from faith_dspy.lm.meter import Meter
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
-    from faith_dspy.optimize.data.parts import Parts
+    from faith_dspy.optimize.data.splits import Parts
     from faith_dspy.optimize.options import Options, View
     from faith_dspy.optimize.results import Comparison, CostPoint, VariantResult
     from faith_dspy.optimize.select.trial import Trial

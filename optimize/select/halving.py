@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, LimitReachedError
-from faith_dspy.optimize.data.parts import sample
+from faith_dspy.optimize.data.splits import sample
 from faith_dspy.optimize.select.champion import MARGIN, choose, test_price
 from faith_dspy.optimize.select.spending import NOTHING, Cost, reserving
 from faith_dspy.optimize.select.trial import Trial, begin, judge_dev, skipped
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from faith_dspy.lm.meter import Meter
-    from faith_dspy.optimize.data.parts import Parts
+    from faith_dspy.optimize.data.splits import Parts
     from faith_dspy.optimize.options import Options, Tracker, View
     from faith_dspy.optimize.results import VariantResult
     from faith_dspy.optimize.select.plan import Plan

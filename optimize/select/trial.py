@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
-    from faith_dspy.optimize.data.parts import Parts
+    from faith_dspy.optimize.data.splits import Parts
     from faith_dspy.optimize.options import Options, View
     from faith_dspy.optimize.results import PredictionRow
     from faith_dspy.schema import LabelledExample

@@ -20,7 +20,7 @@ from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize import study
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
-from faith_dspy.optimize.data.parts import read_parts, sample
+from faith_dspy.optimize.data.splits import read_parts, sample
 from faith_dspy.optimize.diagnostics.stress import StressReport
 from faith_dspy.optimize.options import Options
 from faith_dspy.optimize.study import run

@@ -5,8 +5,15 @@ import random
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.data.sources import check_leakage, find_leaks, group_ids, near_same
-from faith_dspy.optimize.data.splits import Splits, split, split_train_dev
+from faith_dspy.optimize.data.splits import (
+    Splits,
+    check_leakage,
+    find_leaks,
+    group_ids,
+    near_same,
+    split,
+    split_train_dev,
+)
 from faith_dspy.schema import Chunk, LabelledExample
 
 WORDS = [f"word{i}" for i in range(400)]

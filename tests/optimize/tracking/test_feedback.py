@@ -13,7 +13,7 @@ from mlflow.entities.assessment_source import AssessmentSource
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example, read_labels
-from faith_dspy.optimize.data.imported import majority, meaning, parse_words
+from faith_dspy.optimize.data.imports import majority, meaning, parse_words
 from faith_dspy.optimize.tracking.feedback import labels_of, pull, push
 from faith_dspy.optimize.tracking.store import connect
 

@@ -10,8 +10,7 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.data.imported import parse_words
-from faith_dspy.optimize.data.tables import import_labels, parse_columns
+from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words
 
 if TYPE_CHECKING:
     from pathlib import Path
