@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from faith_dspy.io.inputs import AnswerInput
     from faith_dspy.io.tables import TableT
     from faith_dspy.lm.metered_lm import MeteredLM
-    from faith_dspy.program.faithfulness import FaithfulnessProgram
+    from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
     from faith_dspy.scoring.agreement import JudgeAgreement
     from faith_dspy.scoring.classifier import Classifier
@@ -97,7 +97,7 @@ class Judge:
     @cached_property
     def program(self) -> FaithfulnessProgram:
         """The DSPy module inside. It can be replaced by a compiled one."""
-        from faith_dspy.program.faithfulness import FaithfulnessProgram
+        from faith_dspy.program.program import FaithfulnessProgram
 
         return FaithfulnessProgram(self.config)
 
@@ -130,7 +130,7 @@ class Judge:
     @property
     def window(self) -> int | None:
         """Bytes of context that fit one call; None if the LM's context window is unknown."""
-        from faith_dspy.program.windows import bytes_of_context
+        from faith_dspy.program.program import bytes_of_context
 
         return bytes_of_context(self.lm.endpoint.num_ctx)
 

@@ -18,8 +18,7 @@ from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.records import read_json, read_records
-from faith_dspy.program.adapter import CompactAdapter
-from faith_dspy.program.replies import Tokens, read_reply
+from faith_dspy.program.adapter import CompactAdapter, Tokens, read_reply
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Verdict, digest
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier

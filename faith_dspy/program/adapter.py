@@ -9,33 +9,22 @@ demos – stays DSPy's own.
 from __future__ import annotations
 
 import json
+import math
 import re
+from bisect import bisect_right
 from collections import Counter
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from dspy import Signature
 from dspy.adapters import ChatAdapter
 from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.lm.metered_lm import MeteredLM
 from faith_dspy.program.extraction import read_statements
-from faith_dspy.program.replies import (
-    from_json,
-    from_lines,
-    label_offset,
-    read_fields,
-    read_reply,
-    tokens_of,
-    without_thoughts,
-    write_reply,
-)
-from faith_dspy.text.visible import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dspy import Signature
-
+from faith_dspy.text.words import visible
 
 MAX_REPLY = 1_000_000
 """Characters of a reply; a longer one is not what was asked for, and not read."""
@@ -211,7 +200,7 @@ def as_data(text: str) -> str:
       the data stand visibly inside it. Whatever Unicode calls a line break is one.
     - No angle or square bracket holds a bar or a single ASCII word, as templates' tokens do (``<|im_end|>``, ``</s>``,
       ``[INST]``, ``<think>``): a space follows the opening one. Numbers (``[1]``) and several words stay.
-    - There is no invisible character (`faith_dspy.text.visible`) by which either could be got around.
+    - There is no invisible character (`faith_dspy.text.words`) by which either could be got around.
 
     Ordinary text of one line stays as it is, and all words stay, to be judged. Not promised is that the LM does not do
     what the words say. Offsets and quotes refer to the text as given.
@@ -221,3 +210,260 @@ def as_data(text: str) -> str:
 
 
 _TOKEN = re.compile(r"[<\[](?=[|｜]|[|/]?[A-Za-z_][\w.:=-]*[|/]?[>\]])", re.ASCII)
+
+
+MIN_LABEL_MASS = 0.01
+"""Labels that together have less probability than this were not answered at all."""
+MAX_LOGPROB = 1e-3
+"""Log-probabilities above it are none; servers round theirs."""
+THOUGHTS_END = "</think>"
+"""What reasoning models that show their thoughts end them with."""
+MAX_LABEL = 64
+"""Characters of a reply's first word that are looked at."""
+
+
+class Reply(NamedTuple):
+    """What one reply, or several samples taken together, says about a statement."""
+
+    label: str | None
+    probabilities: dict[str, float] | None = None
+    """Of each label; None if the LM gives none."""
+    chunk_ids: tuple[int, ...] = ()
+    quotes: tuple[str, ...] = ()
+    reason: str | None = None
+    is_sound: bool = True
+    """False if its log-probabilities are impossible, or contradict its label."""
+
+
+def write_reply(outputs: Mapping[str, Any]) -> str:
+    """A reply in the form that prompts ask for and demos show."""
+    text = ""
+    reason_first = next(iter(outputs)) == "reason"
+    for name, value in outputs.items():
+        if value is None:  # a demo's label without a reason
+            continue
+        if name == "quotes":
+            text += "".join(f'\nQuote: "{quote}"' for quote in value)
+        elif name == "reason":
+            text += f"\nWhy: {value}"
+        elif name == "statements":
+            text += "\n".join(value)
+        elif isinstance(value, list | tuple):
+            text += f" [{', '.join(map(str, value))}]"
+        else:
+            text += ("\nVerdict: " if reason_first else " ") + str(value)
+    return text.strip()
+
+
+# What leads a line, `[^\w\n]*`, ends with it: else many blank lines would take time quadratic in their number.
+_VERDICT = re.compile(r"^[^\w\n]*(?:verdict|answer)\W*:\W*", re.IGNORECASE | re.MULTILINE)
+_WHY = re.compile(r"^[^\w\n]*(?:why|reason|reasoning|explanation)\W*:\s*", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(r"^[^\w\n]*quotes?\W*?:[^\S\n]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_ENTRY = re.compile(r"^(?:[^\S\n]|[\-*\[(])*(\d{1,3})[\]).:*]+\s+", re.MULTILINE)
+# A JSON object without others inside; outside its strings nothing is escaped.
+_OBJECT = re.compile(r'\{(?:[^{}"\\]++|"(?:[^"\\]++|\\.)*+")*+\}', re.DOTALL)
+_IDS = re.compile(r"\[([\d,\s]*)\]")
+
+
+def read_fields(fields: Mapping[str, Any], completion: str) -> dict[str, Any]:
+    """One verdict, or whatever else the fields name, from a reply in the form of `write_reply`."""
+    rest = completion.strip()
+    out: dict[str, Any] = {}
+    if next(iter(fields)) == "reason":
+        end, at = split_reasoning(completion)
+        out["label_at"] = at
+        out["reason"] = _WHY.sub("", completion[:end], count=1).strip() or None
+        rest = completion[at:].strip()
+    long = bool(fields.keys() & {"quotes", "reason"})
+    head = re.split(_QUOTED.pattern + "|" + _WHY.pattern, rest, maxsplit=1, flags=_WHY.flags)[0] if long else rest
+    for name, kind in fields.items():
+        if get_origin(kind) is Literal:
+            out[name] = read_label(rest, get_args(kind))
+        elif _is_list_of(kind, int):
+            bracket = _IDS.search(head)
+            # Without brackets only numbers right after the label count, not numbers in some explanation.
+            found = bracket.group(1) if bracket else re.sub(r"^\W*\w+\W*", "", head.split("\n")[0])
+            out[name] = [int(n) for n in re.findall(r"\d{1,4}", found)] if bracket or len(found) < 16 else []
+        elif name == "quotes":
+            out[name] = [q.strip() for q in _QUOTED.findall(rest)]
+        elif _is_list_of(kind, str):
+            out[name] = [line.strip() for line in rest.splitlines() if line.strip()]
+        elif name == "reason":
+            ids = rf"(?:{_IDS.pattern}\W*)?" if "supporting_chunk_ids" in fields else ""
+            after = re.sub(rf"^\W*\w+[^\w\[]*{ids}", "", _QUOTED.sub("", rest), count=1)
+            out.setdefault(name, _WHY.sub("", after, count=1).strip() or None)
+        else:
+            out[name] = rest
+    return out
+
+
+def without_thoughts(completion: str) -> str:
+    """A reply with the thoughts that a reasoning model wrote before it made blank, so that offsets stay."""
+    end = _thoughts(completion)
+    return " " * end + completion[end:]
+
+
+def label_offset(completion: str, reasons_first: bool) -> int | None:
+    """Where the label of a reply begins after its reasoning or thoughts; None if it begins the reply."""
+    end = _thoughts(completion)
+    return max(end, split_reasoning(without_thoughts(completion))[1]) if reasons_first else end or None
+
+
+def _thoughts(completion: str) -> int:
+    return completion.rfind(THOUGHTS_END) + len(THOUGHTS_END) if THOUGHTS_END in completion else 0
+
+
+def split_reasoning(completion: str) -> tuple[int, int]:
+    """Where the reasoning of a reply that reasons first ends, and where its label begins: two offsets."""
+    *_, last = [None, *_VERDICT.finditer(completion)]
+    if last:
+        return last.start(), last.end()
+    at = len(completion.rstrip().rpartition("\n")[0])  # without a heading the label may still be the last line
+    return at, at
+
+
+def from_lines(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
+    """Entries of ``1. Yes`` and the lines that belong to each."""
+    starts = list(_ENTRY.finditer(completion))
+    for match, after in zip(starts, [*starts[1:], None], strict=False):  # one longer when there are none
+        block = completion[match.end() : after.start() if after else len(completion)]
+        entry = read_fields(fields, block)
+        yield {"statement": int(match[1]), **entry, "label_at": match.end() + entry.get("label_at", 0)}
+
+
+def from_json(fields: Mapping[str, Any], completion: str) -> Iterator[dict[str, Any]]:
+    """Entries of a JSON reply, also of one that was cut off, or wrapped in something else."""
+    for found in _OBJECT.finditer(completion):
+        try:
+            value = json.loads(found[0])
+        except (ValueError, RecursionError):
+            continue
+        if "statement" not in value or "verdict" not in value:
+            continue
+        verdict = re.search(r'"verdict"\s*:\s*"', found[0])
+        number = str(value["statement"]).strip()
+        if not verdict or not number.isdecimal() or len(number) > 3:
+            continue
+        entry = {name: _as(kind, value.get(name)) for name, kind in fields.items()}
+        yield {"statement": int(number), **entry, "label_at": found.start() + verdict.end()}
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """A JSON value as its field wants it; what does not fit is left out."""
+    if get_origin(kind) is Literal:
+        return read_label(value, get_args(kind)) if isinstance(value, str) else None
+    if _is_list_of(kind, int):
+        # Not a boolean; and a number that is no id counts as one that does not exist.
+        return [v for v in value if type(v) is int] if isinstance(value, list) else []
+    if _is_list_of(kind, str):
+        values = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        return [v for v in values if isinstance(v, str)]
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _is_list_of(annotation: Any, item: type) -> bool:
+    return get_origin(annotation) is list and get_args(annotation) == (item,)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"^[\W_]+", "", text).lower()
+
+
+def read_label(reply: str, labels: Iterable[str]) -> str | None:
+    """The label a reply starts with, whatever its case and punctuation; also when the reply was cut inside the label.
+
+    None when there is none, or when more than one fits.
+    """
+    word = re.sub(r"[\W_]+$", "", next(iter(_plain(reply).split(None, 1)), "")[:MAX_LABEL])
+    exact = [label for label in labels if _plain(label) == word]
+    fits = exact or [label for label in labels if word and _plain(label).startswith(word)]
+    return fits[0] if len(fits) == 1 else None
+
+
+_begun = lru_cache(maxsize=10_000)(read_label)  # most replies offer the same tokens
+
+
+def label_probabilities(top: Iterable[Any], labels: Iterable[str]) -> dict[str, float] | None:
+    """Probability of each label from the alternatives of the reply's first token.
+
+    ``top``: objects or mappings with ``token`` and ``logprob`` (natural log). Tokens are pooled by the label they begin
+    (" yes", "Yes", "YES"); the result sums to 1. None when the labels share less than `MIN_LABEL_MASS`, or a
+    log-probability is none.
+    """
+    labels = tuple(labels)
+    mass = dict.fromkeys(labels, 0.0)
+    for entry in map(_mapping, top):
+        if not is_logprob(entry.get("logprob")):
+            return None
+        label = _begun(str(entry.get("token"))[:MAX_LABEL], labels)
+        if label is not None:
+            mass[label] += math.exp(entry["logprob"])
+    total = sum(mass.values())
+    return {label: m / total for label, m in mass.items()} if total >= MIN_LABEL_MASS else None
+
+
+def is_logprob(value: Any) -> bool:
+    """Whether a value can be the natural logarithm of a probability."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= MAX_LOGPROB  # NaN is not
+
+
+class Tokens(list[Any]):
+    """A reply's tokens: OpenAI's, with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings."""
+
+    @cached_property
+    def text(self) -> str:
+        """The reply that they make up."""
+        return b"".join(map(_bytes, self)).decode(errors="replace")
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where each token ends, in bytes."""
+        return list(accumulate(len(_bytes(token)) for token in self))
+
+
+def tokens_of(logprobs: Any) -> Tokens:
+    """A reply's tokens from what the LM gave as its ``logprobs``; empty if it gave none."""
+    content = _mapping(logprobs).get("content")
+    return Tokens(content if isinstance(content, list | tuple) else ())
+
+
+def read_reply(tokens: Tokens, fields: Mapping[str, Any], labels: Iterable[str], *, sampled: bool = False) -> Reply:
+    """One verdict of a reply, from its parsed ``fields`` and its ``tokens``.
+
+    With token probabilities the likeliest label counts. A reply that was not ``sampled`` writes the likeliest token:
+    one that begins another label than the one written contradicts itself, and has no label.
+    """
+    at, label = fields.get("label_at"), fields.get("verdict")
+    top = [_mapping(t) for t in token_alternatives(tokens, at)]
+    probabilities = label_probabilities(top, labels)
+    is_sound = all(is_logprob(t.get("logprob")) for t in top)
+    if is_sound and top and label is not None and not sampled:
+        likeliest = max(top, key=lambda t: float(t["logprob"]))
+        is_sound = _begun(str(likeliest.get("token"))[:MAX_LABEL], tuple(labels)) in (None, label)
+        label = label if is_sound else None
+    if at is not None and (label is None or not (probabilities or {}).get(label)):
+        probabilities = None  # the token there does not begin the label that was read
+    if not is_sound:
+        probabilities = None
+    if probabilities:
+        label = max(probabilities, key=lambda name: probabilities[name])
+    ids, quotes = (tuple(fields.get(name) or ()) for name in ("supporting_chunk_ids", "quotes"))
+    return Reply(label, probabilities, ids, quotes, fields.get("reason"), is_sound)
+
+
+def token_alternatives(tokens: Tokens, at: int | None = None) -> list[Any]:
+    """Alternatives of a reply's first token, or of the one that holds the first letter from character ``at`` on."""
+    index = 0
+    if at is not None:
+        letter = re.compile(r"[^\W_]").search(tokens.text, at)
+        index = bisect_right(tokens.ends, len(tokens.text[: letter.start() if letter else None].encode()))
+    return list(_mapping(tokens[index]).get("top_logprobs") or []) if index < len(tokens) else []
+
+
+def _mapping(token: Any) -> Mapping[str, Any]:
+    return token if isinstance(token, dict) else getattr(token, "__dict__", {})
+
+
+def _bytes(token: Any) -> bytes:
+    fields = _mapping(token)
+    return bytes(fields["bytes"]) if fields.get("bytes") else str(fields.get("token", "")).encode(errors="replace")

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Statement
-from faith_dspy.text.context import index_context
-from faith_dspy.text.features import Comparison, lexical_features
-from faith_dspy.text.languages import word_lists
+from faith_dspy.text.features import Comparison, index_context, lexical_features
+from faith_dspy.text.words import word_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from faith_dspy.schema import Sentence
-    from faith_dspy.text.context import IndexedContext
+    from faith_dspy.text.features import IndexedContext
 
 _NAMED = ("novel_name_count", "novel_number_count")
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")

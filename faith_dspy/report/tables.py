@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from faith_dspy.text.visible import visible
+from faith_dspy.text.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

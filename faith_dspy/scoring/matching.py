@@ -26,10 +26,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import Chunk
-from faith_dspy.text.context import index_context
-from faith_dspy.text.features import lexical_features
+from faith_dspy.text.features import index_context, lexical_features
 from faith_dspy.text.sentences import sentences
-from faith_dspy.text.tokens import content_tokens, language_of, tidy, tokenize
+from faith_dspy.text.words import content_tokens, language_of, tidy, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faith_dspy.errors import counted
 from faith_dspy.schema import Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
-from faith_dspy.text.context import index_context
 from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
-from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, best_chunks, lexical_features, missing_words
+from faith_dspy.text.features import (
+    CLASSIFIER_FEATURES,
+    DIRECTIONS,
+    best_chunks,
+    index_context,
+    lexical_features,
+    missing_words,
+)
 from faith_dspy.text.sentences import carries_statement, declines, sentences
-from faith_dspy.text.visible import has_words
+from faith_dspy.text.words import has_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from faith_dspy.config import JudgeConfig
     from faith_dspy.schema import Chunk
     from faith_dspy.scoring.classifier import Classifier
-    from faith_dspy.text.context import IndexedContext
+    from faith_dspy.text.features import IndexedContext
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""

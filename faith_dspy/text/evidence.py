@@ -7,8 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.schema import QuoteSpan
-from faith_dspy.text.tokens import tidy
-from faith_dspy.text.visible import visible
+from faith_dspy.text.words import tidy, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.text.sentences import sentences
-from faith_dspy.text.tokens import content_tokens, language_of, tidy, tokenize
+from faith_dspy.text.words import content_tokens, language_of, tidy, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from faith_dspy.schema import Sentence
-from faith_dspy.text.languages import LANGUAGES, word_lists
-from faith_dspy.text.tokens import language_of
-from faith_dspy.text.visible import has_words
+from faith_dspy.text.words import LANGUAGES, has_words, language_of, word_lists
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.compile.examples import balanced
 from faith_dspy.optimize.compile.task import Compiled, Stage, Task
+from faith_dspy.program.program import Verifier
 from faith_dspy.program.signatures import BANK
-from faith_dspy.program.verifier import Verifier
 from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from faith_dspy.optimize.compile.extraction import Extractor, extraction_example
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import compile_stage
 from faith_dspy.optimize.compile.task import Compiled, Effort, Stage, Task
-from faith_dspy.program.faithfulness import FaithfulnessProgram
+from faith_dspy.program.program import FaithfulnessProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from faith_dspy.scoring.agreement import measure
 from faith_dspy.scoring.metrics import weighted_auroc
 from faith_dspy.scoring.statistics import bootstrap
 from faith_dspy.text.features import DIRECTIONS, LENGTH_FEATURES
-from faith_dspy.text.tokens import language_of
+from faith_dspy.text.words import language_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,7 @@ from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure, mea
 from faith_dspy.scoring.default import default_classifier
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.scoring.score import failure, statement_features, unverified
-from faith_dspy.text.context import index_context
-from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, length_features
+from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, index_context, length_features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,11 +13,11 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.select.evaluate import JudgedExample, cross_fitted_rows, fit, scorable, without_lm
-from faith_dspy.program.selection import combine_verdicts, verdicts_without_lm
+from faith_dspy.program.program import combine_verdicts, verdicts_without_lm
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_logit, to_probability
 from faith_dspy.scoring.score import unverified
-from faith_dspy.text.context import index_context
+from faith_dspy.text.features import index_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

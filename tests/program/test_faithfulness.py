@@ -4,7 +4,7 @@ import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
 from faith_dspy.program.extraction import assign_statements
-from faith_dspy.program.windows import windows
+from faith_dspy.program.program import windows
 from faith_dspy.schema import Sentence
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.program.replies import (
+from faith_dspy.program.adapter import (
     Tokens,
     label_probabilities,
     read_label,

@@ -6,15 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from faith_dspy.schema import Chunk
-from faith_dspy.text.context import IndexedContext, index_context
 from faith_dspy.text.features import (
     DIRECTIONS,
+    IndexedContext,
     best_chunks,
+    index_context,
     is_covered,
     length_features,
     lexical_features,
 )
-from faith_dspy.text.tokens import language_of, number_value, tidy, tokenize
+from faith_dspy.text.words import language_of, number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from faith_dspy.text import languages
-from faith_dspy.text.languages import LANGUAGES, guess_language, magnitudes, stem, word_lists
+from faith_dspy.text import words as languages
+from faith_dspy.text.words import LANGUAGES, guess_language, magnitudes, stem, word_lists
 
 FILES = Path(languages.__file__).parent / "word_lists"
 

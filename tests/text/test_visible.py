@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from faith_dspy.text.visible import has_words, visible
+from faith_dspy.text.words import has_words, visible
 
 
 @pytest.mark.parametrize(

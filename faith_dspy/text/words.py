@@ -1,14 +1,118 @@
-"""Text into comparable tokens: word stems, numbers as values, CJK as pairs of characters."""
+"""Text into comparable words, in any script: word lists by language, stems, numbers as values, what can be seen.
+
+The lists are JSON, one file per language in ``word_lists``; a list that is missing is empty, and a language without a
+file is read with its function words counted as content. Words are listed as they occur in a text, in lower case:
+
+- ``function_words`` carry no content; they also tell languages apart.
+- ``light_words`` carry content but say little: an answer may add them without adding a claim.
+- ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
+- ``negations`` negate; ``stating_verbs`` make a short line that ends in a colon a statement.
+- ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
+
+Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
+to four greetings, pleasantries and offers of help states nothing. ``refusal``, in
+lines, is how a clause begins that says the answer cannot be given; ``clause_break`` is where another clause begins.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache, lru_cache
+from importlib.resources import files
 from typing import NamedTuple
 
-from faith_dspy.text.languages import DECIMAL_COMMA, guess_language, magnitudes, stem, word_lists
+import regex
+import snowballstemmer
+from pydantic import BaseModel
+
+LANGUAGES = (
+    "english", "french", "german", "spanish", "italian", "portuguese", "dutch",
+    "chinese", "japanese", "hindi", "arabic",
+)  # fmt: skip
+"""Languages with a file of word lists; of two that fit a text equally well the first is taken."""
+DECIMAL_COMMA = frozenset({"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"})
+"""Languages that write 1.5 as “1,5”."""
+_BY_SCRIPT = {
+    "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
+    "ARMENIAN": "armenian", "HEBREW": "hebrew",
+}  # fmt: skip
+"""Names as the Snowball stemmers have them."""
+
+
+class WordLists(BaseModel, extra="forbid", frozen=True):
+    """One language's file; the module says what each list is for."""
+
+    function_words: frozenset[str] = frozenset()
+    light_words: frozenset[str] = frozenset()
+    qualifiers: frozenset[str] = frozenset()
+    negations: frozenset[str] = frozenset()
+    number_words: dict[str, int] = {}
+    magnitudes: dict[str, int] = {}
+    stating_verbs: frozenset[str] = frozenset()
+    apology: tuple[str, ...] = ()
+    greeting: tuple[str, ...] = ()
+    refusal: tuple[str, ...] = ()
+    clause_break: tuple[str, ...] = ()
+
+
+@cache
+def word_lists(language: str) -> WordLists:
+    """The word lists of a language; all empty where it has no file."""
+    if language not in LANGUAGES:
+        return WordLists()
+    return WordLists.model_validate_json((files(__package__) / "word_lists" / f"{language}.json").read_bytes())
+
+
+@cache
+def light_stems(language: str) -> frozenset[str]:
+    """Stems of the light words, whose absence from a context is no novelty."""
+    return frozenset(stem(word, language) for word in word_lists(language).light_words)
+
+
+@cache
+def magnitudes() -> dict[str, int]:
+    """The values of “thousand”, “million” and the like, in all languages together."""
+    return {word: value for language in LANGUAGES for word, value in word_lists(language).magnitudes.items()}
+
+
+@cache
+def _languages_of_words() -> dict[str, list[str]]:
+    listed: dict[str, list[str]] = {}
+    for language in LANGUAGES:
+        for word in word_lists(language).function_words:
+            listed.setdefault(word, []).append(language)
+    return listed
+
+
+def guess_language(words: Sequence[str], script: str) -> str:
+    """The language whose function words occur most among lower-case ``words``; by script for other scripts than Latin.
+
+    ``script`` is the first word of the Unicode name of the commonest letters. Returns ``other`` where neither decides,
+    and English for less than 20 words of which none is listed.
+    """
+    if script in _BY_SCRIPT:
+        return _BY_SCRIPT[script]
+    listed = _languages_of_words()
+    hits = Counter(dict.fromkeys(LANGUAGES, 0))
+    for word, count in Counter(words).items():
+        for language in listed.get(word, ()):
+            hits[language] += count
+    language = max(LANGUAGES, key=hits.__getitem__)
+    if script != "LATIN" or (len(words) >= 20 and hits[language] < 0.15 * len(words)):
+        return "other"
+    return language
+
+
+def stem(word: str, language: str) -> str:
+    """The word's stem; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
+    if language not in snowballstemmer.algorithms():
+        return word[: max(4, round(len(word) * 2 / 3))]
+    stemmed: str = snowballstemmer.stemmer(language).stemWord(word)  # a new one: it keeps the word it works on
+    return stemmed
+
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Thai, Lao, Burmese, Khmer, kana, Han: written without spaces; and Hangul, whose particles cling to the word."""
@@ -56,7 +160,7 @@ def tidy(text: str) -> str:
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
 
 
-_WORD = re.compile(r"[^\W\d_]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def language_of(text: str) -> str:
@@ -70,7 +174,7 @@ def language_of(text: str) -> str:
     if not scripts:
         scripts[_script(next((c for c in text if c.isalpha()), "a"))] = 1
     script = max(sorted(scripts), key=lambda name: scripts[name])
-    return guess_language(_WORD.findall(text.lower()), script)
+    return guess_language(_LETTERS.findall(text.lower()), script)
 
 
 @lru_cache(maxsize=1024)
@@ -184,3 +288,22 @@ def plain_words(text: str) -> str:
 def symbols(text: str) -> frozenset[str]:
     """Characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
     return frozenset(re.findall(r"[^\w\s.,;:!?'\"()\[\]*#…-]", text))
+
+
+_INVISIBLE = regex.compile(
+    r"(?!(?<=[[\p{Lo}\p{M}]--\p{DI}])[\u200C\u200D][\p{Lo}--\p{DI}])[[\p{Cc}\p{Cf}\p{Cs}\p{DI}]--[\t\p{PCM}]]",
+    regex.VERSION1,
+)
+"""Control and format characters, lone surrogates, and what Unicode calls default-ignorable, but not the joiners and
+non-joiners between letters of scripts without capitals, where spelling needs them."""
+_WORD = regex.compile(r"[[\p{L}\p{N}]--\p{DI}]", regex.VERSION1)
+
+
+def visible(line: str) -> str:
+    """A line without what shows nothing: zero-width, bidirectional, tag and control characters, fillers, selectors."""
+    return line if line.isascii() and line.isprintable() else _INVISIBLE.sub("", line)
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter or a digit to be seen: without one, a text says nothing."""
+    return _WORD.search(text) is not None
