@@ -204,37 +204,6 @@ class ThresholdChoice(_Result):
     """What so few labels cannot assure."""
 
 
-class CalibrationCheck(_Result):
-    """Calibration of the LM's own probability, and of the classifier's, on the same answers."""
-
-    before: Estimate
-    """Expected calibration error of the LM's own probability of the weakest statement."""
-    after: Estimate
-    """The same of the classifier's probability."""
-
-
-class ShortcutCheck(_Result):
-    """The judge's probability against the answer's length, which is not evidence."""
-
-    alone: dict[str, Estimate]
-    """AUROC of each length feature alone; below 0.5 longer answers are more often unfaithful."""
-    auroc: Estimate
-    """Of the judge's probability, all answers."""
-    within: Estimate
-    """The same over pairs of answers from one third by length: what length cannot explain."""
-
-
-class Ablated(_Result):
-    """The classifier without some of its features, cross-fitted. Differences: the full classifier minus this one."""
-
-    without: str
-    """A feature's name, ``the LM`` or ``lexical features``."""
-    balanced_accuracy: Difference
-    """Above 0: the features help."""
-    auroc: Difference
-    """Above 0: the features help."""
-
-
 class GroupResult(_Result):
     """One group of test answers."""
 
@@ -244,22 +213,6 @@ class GroupResult(_Result):
     n: int
     agreement: Agreement | None = None
     """None with too few answers of a label."""
-
-
-class Diagnosis(_Result):
-    """What is known of the champion beside its agreement; all but ``test`` and groups cross-fitted on train and dev."""
-
-    threshold: ThresholdChoice
-    """For the user's operating point."""
-    review_range: dict[str, str] = Field(default_factory=dict)
-    """What needs review, and how right the judge is otherwise, a sentence each: ``cross-fitted`` and ``test``."""
-    calibration: dict[str, CalibrationCheck] = Field(default_factory=dict)
-    """The LM's own probability against the classifier's: ``cross-fitted`` and ``test``; empty where the LM has none."""
-    shortcuts: ShortcutCheck
-    ablation: tuple[Ablated, ...] = ()
-    """Without the LM, without lexical features, then without each feature, the most missed first."""
-    groups: tuple[GroupResult, ...] = ()
-    """The champion on the testset by source, domain, language …"""
 
 
 class CurvePoint(_Result):
@@ -305,8 +258,8 @@ class StudyResult(StudySetup):
     """Cost–quality table, the cheapest first: the champion, its cheaper modes, and the other variants."""
     costs_in_words: tuple[str, ...] = ()
     """What a reader should take from ``costs``, a sentence each."""
-    diagnosis: Diagnosis | None = None
-    """What is known of the champion's classifier beside its agreement."""
+    groups: tuple[GroupResult, ...] = ()
+    """The champion on the testset by source, domain, language …"""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: dict[str, Any] = Field(default_factory=dict)

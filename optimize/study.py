@@ -22,10 +22,9 @@ from faith_dspy.lm.meter import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.splits import Parts, read_parts
-from faith_dspy.optimize.diagnostics.diagnosis import diagnose
-from faith_dspy.optimize.diagnostics.stress import stress
-from faith_dspy.optimize.reporting.markdown import card
-from faith_dspy.optimize.results import Diagnosis, StudyResult, StudySetup
+from faith_dspy.optimize.report.groups import by_group
+from faith_dspy.optimize.report.pages import card
+from faith_dspy.optimize.results import StudyResult, StudySetup
 from faith_dspy.optimize.select.champion import Promotion, promote
 from faith_dspy.optimize.select.cost import cost_sentences
 from faith_dspy.optimize.select.evaluate import scorable
@@ -33,6 +32,7 @@ from faith_dspy.optimize.select.halving import try_variants
 from faith_dspy.optimize.select.modes import as_judged_by
 from faith_dspy.optimize.select.plan import Plan, plan
 from faith_dspy.optimize.select.trial import Trial, judge_of, try_baselines
+from faith_dspy.optimize.stress import stress
 from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import digest
 from faith_dspy.scoring.annotators import annotator_agreement
@@ -99,7 +99,7 @@ def _run(
         comparisons=promotion.comparisons,
         costs=promotion.costs,
         costs_in_words=cost_sentences(promotion.costs),
-        diagnosis=_diagnose(promotion, options.seed, view),
+        groups=by_group(promotion.tested[0].predictions, options.seed),
         ceiling=annotator_agreement([*_tuned_on(parts), *(parts.test if test else [])]),
         classifier=promotion.fitted.classifier.model_dump(mode="json")
         | {"learned_from": promotion.fitted.learned_from},
@@ -134,12 +134,6 @@ def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> 
             f"{promotion.name}: {report.flip_rate:.0%} of its verdicts on dev flip; allowed: {options.max_flips:.0%}"
         )
     return report.flip_rate, tuple(report.flipped(options.max_flips))
-
-
-def _diagnose(promotion: Promotion, seed: int, view: View) -> Diagnosis:
-    statement = promotion.fitted.classifier.statement
-    with view.task(f"{promotion.name}: diagnosis", len(statement.names if statement else ()) + 2) as advance:
-        return diagnose(promotion, seed, advance)
 
 
 def _notes(promotion: Promotion, options: Options) -> tuple[str, ...]:

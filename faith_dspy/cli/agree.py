@@ -63,7 +63,7 @@ def agree(
         float,
         typer.Option(
             "--max-drift",
-            help="With --track: exit 1 when scores (Kolmogorov–Smirnov distance) or coverage have moved by more.",
+            help="With --track: exit 1 when the share of scored answers has changed by more.",
             min=0,
             max=1,
         ),
@@ -86,7 +86,7 @@ def agree(
     With --track, monitor a judge in use: run it on a schedule with the same LABELS. Agreement, coverage and drift are
     lines of one MLflow run, and verdicts that flipped since the last time are listed. It exits 1 and says why when
     balanced accuracy is below --min, when the judge has become worse than the last or the first time (paired, 95 %), or
-    when scores or coverage drift. A hosted LM is asked again each time; its cached replies are not used.
+    when coverage has changed. A hosted LM is asked again each time; its cached replies are not used.
 
     Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
 
@@ -95,9 +95,8 @@ def agree(
     """
     from faith_dspy.io.files import check_writable
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
-    from faith_dspy.optimize.monitoring.drift import drift_report, ignore_cache
-    from faith_dspy.optimize.monitoring.tables import drift_tables, traffic_table
-    from faith_dspy.optimize.reporting.headline import of_judge
+    from faith_dspy.optimize.drift import drift_report, drift_tables, ignore_cache, traffic_table
+    from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
     from faith_dspy.report.html import write_html
     from faith_dspy.report.tables import Table
@@ -113,7 +112,7 @@ def agree(
     the_judge.preflight()
     run = None
     if track or tracking_uri or experiment:
-        from faith_dspy.optimize.monitoring.drift_run import DriftRun
+        from faith_dspy.optimize.drift import DriftRun
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)

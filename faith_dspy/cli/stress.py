@@ -53,8 +53,8 @@ def stress(
     """
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm.meter import metered
-    from faith_dspy.optimize.diagnostics.stress import stress as run
-    from faith_dspy.optimize.reporting.stress import stress_tables
+    from faith_dspy.optimize.report.tables import stress_tables
+    from faith_dspy.optimize.stress import stress as run
     from faith_dspy.report.terminal import TerminalView
 
     examples = read_labels(labels)

@@ -61,7 +61,7 @@ def compare(
 
     Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
     """
-    from faith_dspy.optimize.reporting.studies import compare_studies, studies_tables
+    from faith_dspy.optimize.report.studies import compare_studies, studies_tables
     from faith_dspy.optimize.tracking.archive import last_studies, read_study
 
     found = [read_study(s, tracking_uri) for s in sources or ()]
@@ -90,8 +90,8 @@ def rollback(tracking_uri: TrackingURI = None) -> None:
 
 def print_study(result: Any, details: bool) -> None:
     """A study in three lines on stdout, and its tables below them."""
-    from faith_dspy.optimize.reporting.headline import of_study
-    from faith_dspy.optimize.reporting.tables import study_tables
+    from faith_dspy.optimize.report.headline import of_study
+    from faith_dspy.optimize.report.tables import study_tables
 
     print_tables([of_study(result), *(study_tables(result) if details else ())])
 

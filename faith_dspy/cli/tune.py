@@ -111,7 +111,7 @@ def tune(
     better than its own untuned judge, and not shown worse than the present champion on the same answers; or there is no
     champion yet. The last lines say so. `faith-dspy study rollback` undoes it.
 
-    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 dev answers, up to 22 judgments each. A
+    With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 dev answers, up to 21 judgments each. A
     champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.
 
     A study that was stopped, by Ctrl-C or worse, continues where it stopped when the same command is run again: every

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.integrations.rows import EXAMPLE, PARAMS
-from faith_dspy.optimize.reporting.headline import not_shown
-from faith_dspy.optimize.reporting.markdown import prompt_markdown
-from faith_dspy.optimize.reporting.studies import compare_champions
+from faith_dspy.optimize.report.headline import not_shown
+from faith_dspy.optimize.report.pages import prompt_markdown
+from faith_dspy.optimize.report.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import client_of, global_store, mlflow_errors, redacted
 from faith_dspy.report.numbers import estimate, points

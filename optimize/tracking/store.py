@@ -27,7 +27,8 @@ DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
 _TURN = 120.0
 """Seconds to wait for another process that makes the same store."""
-_MAX_PARAM = 6000  # characters MLflow keeps
+MAX_TAG = 8000  # characters MLflow keeps of a tag
+_MAX_PARAM = 6000  # and of a parameter
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list

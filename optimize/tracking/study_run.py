@@ -10,15 +10,15 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.artifact import exported_files
-from faith_dspy.optimize.reporting.learned import write_learned
-from faith_dspy.optimize.reporting.markdown import study_markdown, variant_markdown
-from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
-from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
+from faith_dspy.optimize.report.pages import study_markdown, variant_markdown, write_learned
+from faith_dspy.optimize.report.plots import judge_figures, study_figures
+from faith_dspy.optimize.report.tables import predictions_table, study_tables
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
 from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics, study_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
+    MAX_TAG,
     Store,
     log_batch,
     mlflow_errors,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
-_MAX_TAG = 8000  # characters MLflow keeps
 _STATUS = {"done": "FINISHED", "dropped": "FINISHED", "skipped": "KILLED"}
 log = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ class MlflowTracker:
 
     def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
         source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
-        tags = {**tags, **source, DESCRIPTION: text[:_MAX_TAG]}
+        tags = {**tags, **source, DESCRIPTION: text[:MAX_TAG]}
         return str(self.client.create_run(self._store.experiment_id, start, tags, name).info.run_id)
 
     def _variant_runs(self) -> list[Any]:
@@ -184,7 +183,7 @@ class MlflowTracker:
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
-            DESCRIPTION: study_markdown(result, self._model, page)[:_MAX_TAG],
+            DESCRIPTION: study_markdown(result, self._model, page)[:MAX_TAG],
             "vs_untuned": result.comparisons["untuned"].verdict,
         }
         if cheapest := next((p.name for p in result.costs if p.cheapest), None):

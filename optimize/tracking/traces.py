@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize.reporting.tables import OUTCOME, worst_first
+from faith_dspy.optimize.report.tables import OUTCOME, worst_first
 from faith_dspy.optimize.tracking.store import global_store
 from faith_dspy.schema import Usage, digest
 

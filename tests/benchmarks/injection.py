@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.injection --out injection.jsonl [--lm local] [--pool 8] [--seed 0]
 
-Each attack of `faith_dspy.optimize.diagnostics.injections` is tried twice, on a supported and on an unsupported
+Each attack of `faith_dspy.optimize.stress` is tried twice, on a supported and on an unsupported
 statement of the shipped set that the judge gets right without it, and each time with the defence and without, and
 with a harmless sentence in the attack's place: 630 answers of one statement, one call each, and up to 80 to find the
 statements. ``--out`` has a line per answer; run again, it goes on.
@@ -24,7 +24,7 @@ from rich.table import Table
 from faith_dspy import Judge
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.diagnostics.injections import attacks, inject
+from faith_dspy.optimize.stress import attacks, inject
 from faith_dspy.report.numbers import estimate
 from faith_dspy.scoring.statistics import wilson
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WAYS: dict[str, tuple[str, Any]] = {
     "without": ("faith_dspy.program.adapter.as_data", str.strip),
     "with": ("", None),
-    "harmless": ("faith_dspy.optimize.diagnostics.injections._filled", lambda text, example: HARMLESS),
+    "harmless": ("faith_dspy.optimize.stress._filled", lambda text, example: HARMLESS),
 }
 """With the defence and without, and what a sentence does that orders nothing: what is patched, and by what."""
 HARMLESS = "The office is closed on the first Monday of the month."

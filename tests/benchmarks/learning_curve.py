@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.reporting.plots import BLUE, DARK
+from faith_dspy.optimize.report.plots import BLUE, DARK
 from faith_dspy.optimize.select.evaluate import fit_examples
 from faith_dspy.scoring.metrics import metric_values
 from faith_dspy.scoring.statistics import Estimate

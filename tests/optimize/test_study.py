@@ -21,8 +21,8 @@ from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize import study
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.splits import read_parts, sample
-from faith_dspy.optimize.diagnostics.stress import StressReport
 from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run
 from faith_dspy.schema import Chunk, LabelledExample
 from faith_dspy.scoring.statistics import wilson

@@ -11,7 +11,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.lm.meter import Limits
 from faith_dspy.optimize.options import Options
-from faith_dspy.optimize.reporting.tables import variants_table
+from faith_dspy.optimize.report.tables import variants_table
 from faith_dspy.optimize.select.halving import rungs
 from faith_dspy.optimize.study import run
 

@@ -6,7 +6,7 @@ import mlflow
 import pytest
 from recorded import log_study
 
-from faith_dspy.optimize.reporting.tables import worst_first
+from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.tracking.store import connect, global_store
 from faith_dspy.optimize.tracking.traces import log_study_traces
 

@@ -7,7 +7,7 @@ from made import rows
 from made import study as made
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.reporting.studies import compare_studies
+from faith_dspy.optimize.report.studies import compare_studies
 
 
 def study(study_id: str, right: int = 20, prefix: str = "a", **more: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from made import Rows, agreement, rows, study
 from select_points import point
 
-from faith_dspy.optimize.reporting.headline import Measured, not_shown, of_study, three_lines
+from faith_dspy.optimize.report.headline import Measured, not_shown, of_study, three_lines
 from faith_dspy.optimize.results import Comparison, Difference
 
 HALF = [True] * 20 + [False] * 20

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from faith_dspy import load_judge
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.monitoring.alignment import FaithfulnessAlignment, align
+from faith_dspy.optimize.align import FaithfulnessAlignment
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.feedback import push
 from faith_dspy.optimize.tracking.store import connect
@@ -68,19 +67,15 @@ def test_align(traces: list[Any], chat_server: Any, monkeypatch: pytest.MonkeyPa
     tuned = judge.align(traces, optimizer=optimizer)
     assert isinstance(tuned, FaithfulnessScorer)
     assert tuned.name == "grounded"
-    parts = tuned.study.split["used"]
+    kept = load_judge(Path("judges/grounded"))
+    assert tuned.judge.fingerprint == kept.fingerprint
+    parts = kept.manifest["split"]["used"]
     assert sum(parts.values()) <= 36
-    assert tuned.agreement.n == parts["test"]
-    assert tuned.agreement == tuned.study.tested("champion").agreement
-    assert {"untuned", "lexical-baseline"} <= tuned.study.comparisons.keys()
-    assert tuned.study.ceiling is not None  # both people, on each answer
+    assert tuned.judge.manifest["agreement"]["n"] == parts["test"]
+    assert {"untuned", "lexical-baseline"} <= kept.manifest["comparison"].keys()
     found = tuned(inputs={"context": ["Arlen has 20 bridges."]}, outputs="The mayor of Arlen won a medal in Paris.")
     assert [f.name for f in found[:3]] == ["grounded", "grounded/faithful", "grounded/scored"]
     assert found[1].value is False
-    kept = load_judge(Path("judges/grounded"))
-    assert kept.manifest["study_id"] == tuned.study.study_id
-    assert json.loads(Path("judges/grounded/judge.json").read_text())["labels_file"] == "grounded.jsonl"
-    assert tuned.judge.fingerprint == kept.fingerprint
 
 
 def test_our_scorer_can_be_aligned(traces: list[Any], judge_at: Any) -> None:
@@ -88,11 +83,3 @@ def test_our_scorer_can_be_aligned(traces: list[Any], judge_at: Any) -> None:
     scorer = FaithfulnessScorer(judge_at()[0], name="fluent")
     with pytest.raises(InputError, match="no trace has a usable human assessment called 'fluent': 0 labelled answers"):
         scorer.align(traces, optimizer=FaithfulnessAlignment("openai/tiny"))
-
-
-def test_too_little_feedback(traces: list[Any], chat_server: Any) -> None:
-    """Three traces are too few to split: the error comes before the LM is asked."""
-    server = chat_server(says=_knowing)
-    with pytest.raises(InputError):
-        align(traces[:3], name="grounded", lm="openai/tiny", api_base=server.base)
-    assert server.requests == []

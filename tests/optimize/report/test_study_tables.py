@@ -8,22 +8,12 @@ from made import agreement, on_test, rows
 from made import study as made
 from rich.console import Console
 
-from faith_dspy.optimize.diagnostics.diagnosis import by_group
-from faith_dspy.optimize.reporting.markdown import card, study_markdown, variant_markdown
-from faith_dspy.optimize.reporting.plots import judge_figures, study_figures
-from faith_dspy.optimize.reporting.studies import compare_studies, studies_tables
-from faith_dspy.optimize.reporting.tables import predictions_table, study_tables
-from faith_dspy.optimize.results import (
-    Ablated,
-    CalibrationCheck,
-    CostPoint,
-    Diagnosis,
-    Difference,
-    ShortcutCheck,
-    StudyResult,
-    ThresholdChoice,
-    VariantResult,
-)
+from faith_dspy.optimize.report.groups import by_group
+from faith_dspy.optimize.report.pages import card, study_markdown, variant_markdown
+from faith_dspy.optimize.report.plots import judge_figures, study_figures
+from faith_dspy.optimize.report.studies import compare_studies, studies_tables
+from faith_dspy.optimize.report.tables import predictions_table, study_tables
+from faith_dspy.optimize.results import CostPoint, Difference, StudyResult, VariantResult
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import StatementAgreement
@@ -43,19 +33,6 @@ def judged(right: int) -> Any:
     found = rows([0.81 if y is (i < 20 + right) else 0.23 for i, y in enumerate(labels)], labels)
     long = {"source": "[bold]a source with a very long name[/bold]"}
     return tuple(r.model_copy(update={"tags": long if i < 20 else {"source": "wiki"}}) for i, r in enumerate(found))
-
-
-def diagnosis(part: Any) -> Diagnosis:
-    """Everything a diagnosis can hold."""
-    return Diagnosis(
-        threshold=ThresholdChoice(operating_point="balanced", threshold=0.4,
-                                  recall_unfaithful=SOME, recall_faithful=SOME),
-        review_range={"test": "20% of them."},
-        calibration={"test": CalibrationCheck(before=SOME, after=SOME)},
-        shortcuts=ShortcutCheck(alone={"words": SOME}, auroc=SOME, within=SOME),
-        ablation=(Ablated(without="novel_words", balanced_accuracy=LOST, auroc=LOST),),
-        groups=by_group(part),
-    )  # fmt: skip
 
 
 def point(name: str, tokens: float, **marks: Any) -> CostPoint:
@@ -85,10 +62,11 @@ def study(seed: int = 0, **changes: Any) -> StudyResult:
         found["champion"],
         **{"study_id": f"51d{seed}", "labels_file": "some-labels.jsonl", "seed": seed, "budget": "standard",
            "lm": {"name": "openai/a-model-with-a-long-name"}, "variants": variants, "champion": "sentence-bootstrap",
-           "test": test, "usage": USAGE, "seconds": 4000, "diagnosis": diagnosis(found["champion"]),
+           "test": test, "usage": USAGE, "seconds": 4000, "groups": by_group(found["champion"]),
            "costs": (point("lexical features alone", 0, cheapest=True), point(CASCADE, 51, exported=True)),
            "ceiling": agreement(judged(18)), "judge_dir": "judges/l",
-           "classifier": {"statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}}} | changes,
+           "classifier": {"threshold": 0.4, "statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}},
+           } | changes,
     )  # fmt: skip
 
 
@@ -146,12 +124,11 @@ def test_the_card_says_what_the_judge_is_worth():
         "Agreement on evidence: the chunk ids named",
         "Verdict",
         "What the classifier uses",
-        "What the classifier loses without a feature",
         "Cost and quality: to choose by, not agreement with people",
         "What it is not",
     ]
     assert "| novel_words | -0.60 |" in text
-    assert "The threshold is .40, for the operating point “balanced”" in text
+    assert "The threshold is .40." in text
     assert "None" not in text
     alone = point("lexical features alone", 0, exported=True).model_copy(update={"lm_share": 0.0})
     assert "no LM is asked" in card(study(costs=(alone,)))
@@ -188,7 +165,7 @@ def test_figures_are_drawn_of_what_is_there():
     for figure in [*made.values(), *study_figures(result).values()]:
         figure.savefig(io.BytesIO())
     assert pyplot.get_fignums() == []
-    bare = study(costs=(), diagnosis=None)
+    bare = study(costs=())
     assert set(study_figures(bare)) == {"roc.png"}
     unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.predictions)
     assert set(judge_figures(unscored, agreement(unscored), "none")) == {"confusion.png"}

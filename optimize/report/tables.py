@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import TestsetResult
 from faith_dspy.report.agreement import level_tables
-from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number, percent, points
+from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
 from faith_dspy.report.tables import MARK, Table, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import Diagnosis, PredictionRow, StatementRow, StudyResult, VariantResult
+    from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
+    from faith_dspy.optimize.stress import StressReport
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
@@ -102,8 +103,6 @@ def verdict(result: StudyResult) -> Table:
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
-    if result.diagnosis is not None and "test" in result.diagnosis.review_range:
-        notes.append(f"Needs review, on test: {result.diagnosis.review_range['test']}")
     if result.registered:
         notes.append(result.registered)
     return Table("Verdict", notes=tuple(notes))
@@ -155,7 +154,7 @@ def learning_table(result: StudyResult) -> Table | None:
 
 def groups_table(result: StudyResult) -> Table | None:
     """The champion by kind of answer, on the testset; None where all answers are alike, or too few to be divided."""
-    if result.diagnosis is None or not result.diagnosis.groups:
+    if not result.groups:
         return None
     columns = {
         "group": lambda g: f"{g.facet}: {g.name}",
@@ -166,7 +165,7 @@ def groups_table(result: StudyResult) -> Table | None:
     return table_of(
         "The champion by kind of answer, on the testset",
         columns,
-        result.diagnosis.groups,
+        result.groups,
         caption="Dashes: too few answers of a label. Not corrected for the number of groups: the lowest of many is low "
         f"by chance, too. {INTERVALS}",
     )
@@ -189,55 +188,8 @@ def classifier_table(result: StudyResult, most: int | None = None) -> Table | No
         {"feature": lambda w: w[0], "weight": lambda w: f"{w[1]:+.2f}"},
         weights[:most],
         caption="Weight: log-odds of support for each standard deviation of the feature.",
-        notes=tuple(_diagnosis_in_words(result.diagnosis)) if result.diagnosis else (),
+        notes=(f"The threshold is {number(result.classifier['threshold'])}.",),
     )
-
-
-def _diagnosis_in_words(d: Diagnosis) -> list[str]:
-    t, s = d.threshold, d.shortcuts
-    out = [
-        f"The threshold is {number(t.threshold)}, for the operating point “{t.operating_point}”. Cross-fitted, it "
-        f"stops {percent(t.recall_unfaithful)} of the unfaithful answers and passes {percent(t.recall_faithful)} "
-        "of the faithful." + (f" {t.note}" if t.note else "")
-    ]
-    out += [
-        f"Calibration error ({part}): {estimate(c.before)} of the LM's own probability, {estimate(c.after)} of the "
-        "classifier's."
-        for part, c in d.calibration.items()
-    ]
-    out += [f"Needs review ({part}): {r}" for part, r in d.review_range.items()]
-    alone = ", ".join(f"{name} alone {estimate(e)}" for name, e in s.alone.items())
-    out.append(
-        f"Length is not evidence: the classifier's AUROC is {estimate(s.auroc)}, among answers of about the same "
-        f"length {estimate(s.within)}; {alone}."
-    )
-    return out
-
-
-def ablation_table(result: StudyResult) -> Table | None:
-    """What the classifier loses without a feature; None where that was not measured."""
-    if result.diagnosis is None or not result.diagnosis.ablation:
-        return None
-    columns = {
-        "without": lambda a: a.without,
-        "AUROC lost": lambda a: points(a.auroc),
-        "balanced\naccuracy lost": lambda a: points(a.balanced_accuracy),
-    }
-    caption = f"In points, cross-fitted on train and dev. {INTERVALS}"
-    return table_of("What the classifier loses without a feature", columns, result.diagnosis.ablation, caption=caption)
-
-
-def instructions_table(v: VariantResult) -> Table | None:
-    """The instructions of the bank that a variant tried; None where it searched none."""
-    if not v.search:
-        return None
-    columns = {
-        "instruction": lambda s: str(s["name"]),
-        "n": lambda s: str(s["n"]),
-        "AUROC": lambda s: number(s["auroc"]),
-        "balanced\naccuracy": lambda s: number(s["balanced_accuracy"]),
-    }
-    return table_of("Instructions that were tried", columns, v.search, caption="On n labelled statements of train.")
 
 
 def worst_first(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
@@ -287,3 +239,24 @@ def spent(result: StudyResult) -> Table:
 def _judge_name(name: str) -> str:
     """The baselines stand in a narrow column."""
     return MARK + name if name == "champion" else name.removesuffix("-baseline")
+
+
+def stress_tables(report: StressReport) -> list[Table]:
+    """A row for each perturbation; the worst one is marked and its misses are shown."""
+    columns = {
+        "perturbation": lambda p: (MARK if p.name == report.worst else "") + p.name,
+        "must be": lambda p: p.must,
+        "n": lambda p: str(p.n),
+        "share": lambda p: estimate(p.share),
+    }
+    caption = (
+        "caught: an answer that passed fails once it is made unfaithful; unchanged: the verdict stays. share: how "
+        f"often. {MARK.strip()}: the lowest share. In brackets 95 % intervals (Wilson)."
+    )
+    tables = [table_of(f"{counted(report.answers, 'answer')} under stress", columns, report.perturbed, caption=caption)]
+    worst = next((p for p in report.perturbed if p.name == report.worst), None)
+    if worst is not None and worst.misses:
+        scores = [[number(s) if s is not None else "unscored" for s in (m.before, m.after)] for m in worst.misses]
+        misses = tuple(f"{' → '.join(s)}  {m.answer}" for s, m in zip(scores, worst.misses, strict=True))
+        tables.append(Table(f"Worst: {worst.what}. Not {worst.must}, for example", notes=misses))
+    return tables

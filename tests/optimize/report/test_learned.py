@@ -6,7 +6,7 @@ from typing import Any
 from made import agreement, rows
 from made import study as made
 
-from faith_dspy.optimize.reporting.learned import diff, flips, write_learned
+from faith_dspy.optimize.report.pages import diff, flips, write_learned
 from faith_dspy.optimize.results import VariantResult
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"

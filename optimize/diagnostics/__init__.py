@@ -1,1 +1,0 @@
-"""What is to be known of a champion beside its agreement."""

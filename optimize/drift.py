@@ -1,0 +1,394 @@
+"""Whether a judge in use still agrees with people, on labels that it is measured on again and again.
+
+from faith_dspy.optimize.drift import measure_drift
+first = measure_drift(judge, labelled)
+later = measure_drift(judge, labelled, earlier=[first], minimum=0.75)
+later.alarms, later.changes, later.flips, later.agreement.answers.balanced_accuracy
+
+`DriftRun` keeps the reports in MLflow: one run for each judge and label set. Each report is a step of the run's
+metrics, and a file ``history/000012.json`` among its artifacts, which the next report is compared with.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from faith_dspy.errors import FaithDspyError, InputError, counted, need
+from faith_dspy.io.labels import label_set_hash
+from faith_dspy.optimize.report.tables import OUTCOME
+from faith_dspy.optimize.results import Comparison
+from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics
+from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
+from faith_dspy.report.numbers import estimate, points
+from faith_dspy.report.tables import Table, csv_text, markdown, table_of
+from faith_dspy.schema import Usage, digest
+from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.statistics import FaithfulShare, ppi_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from faith_dspy.judge import Judge
+    from faith_dspy.schema import Judgment, LabelledExample
+
+MAX_SHIFT = 0.2
+"""The largest change of coverage that raises no alarm."""
+SIGNIFICANT = 0.01
+"""p-value below which labelled and unlabelled answers are taken to have different scores."""
+_CHARACTERS = 200  # of an answer, kept to recognise it by
+_MOST = 20  # flips that are shown
+_KEY = "faith_dspy.drift"
+
+
+class LabelledVerdict(BaseModel, extra="forbid", frozen=True):
+    """The judge's verdict on one labelled answer."""
+
+    id: str
+    group: str
+    label: bool
+    predicted: bool | None
+    """None: unscored."""
+    score: float | None
+    """`Judgment.ranking`."""
+    answer: str
+    """Its beginning."""
+
+
+class Flip(BaseModel, extra="forbid", frozen=True):
+    """An answer whose verdict is not the last report's."""
+
+    id: str
+    label: bool
+    before: bool | None
+    """None: unscored."""
+    now: bool | None
+    answer: str
+
+
+class Change(BaseModel, extra="forbid", frozen=True):
+    """The judge now against an earlier report, on the same answers."""
+
+    since: Literal["last", "first"]
+    at: str
+    """When the earlier report was made."""
+    comparison: Comparison
+    """Paired."""
+    coverage: float
+    """Share of scored answers now, minus the share then."""
+
+    @property
+    def gain(self) -> str:
+        """The difference in balanced accuracy, in words."""
+        return f"balanced accuracy {points(self.comparison.balanced_accuracy)} points"
+
+    @property
+    def sentence(self) -> str:
+        """What changed."""
+        return f"Since the {self.since} report ({self.at}): {self.gain}; coverage {self.coverage:+.2f}."
+
+    def alarms(self, max_shift: float) -> list[str]:
+        """A sentence for each limit that was passed."""
+        out = []
+        if self.comparison.verdict == "worse":
+            out.append(f"worse than the {self.since} report ({self.at}): {self.gain}.")
+        if abs(self.coverage) > max_shift:
+            changed = f"the coverage has changed by {self.coverage:+.2f} since the {self.since} report"
+            out.append(f"{changed}, more than {max_shift:g}.")
+        return out
+
+
+class Prevalence(BaseModel, extra="forbid", frozen=True):
+    """The share of faithful answers among those that nobody labelled, and whether the labels still fit them."""
+
+    share: FaithfulShare
+    drift_p_value: float | None
+    """Two-sample Kolmogorov–Smirnov test of the scores of labelled and of unlabelled answers."""
+    labels_fit: bool
+    sentence: str
+
+
+class DriftReport(BaseModel, extra="forbid", frozen=True):
+    """A judge measured on labels, and compared with earlier reports on the same labels."""
+
+    at: str
+    """ISO 8601, UTC."""
+    judge: str
+    """`Judge.fingerprint`."""
+    label_set_hash: str
+    agreement: JudgeAgreement
+    usage: Usage
+    """What was paid for judging the labelled answers."""
+    replayed: Usage = Usage()
+    """Replies taken from the cache, not in `usage`."""
+    verdicts: tuple[LabelledVerdict, ...]
+    """Ordered by id."""
+    prevalence: Prevalence | None = None
+    """Share of faithful answers among the unlabelled ones."""
+    changes: tuple[Change, ...] = ()
+    """Since the last report, then since the first; empty without earlier reports."""
+    new_version: bool = False
+    """Whether LM, options, prompts or classifier changed since the last report."""
+    flips: tuple[Flip, ...] = ()
+    """Since the last report, those to a wrong verdict first."""
+    alarms: tuple[str, ...] = ()
+    """A sentence for each limit that was passed."""
+
+
+def measure_drift(
+    judge: Judge,
+    labelled: Sequence[LabelledExample],
+    *,
+    unlabelled: Iterable[Mapping[str, Any]] = (),
+    num_threads: int | None = None,
+    **options: Any,
+) -> DriftReport:
+    """Judge the same labels again, and compare with earlier reports on them.
+
+    Args:
+        judge: a hosted LM is asked anew, not the cache: another model may answer to its name by now.
+        labelled: the labels, always the same and never tuned on.
+        unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
+            the labels must then be a random sample of them).
+        num_threads: of `Judge.batch`.
+        options: ``earlier``, ``minimum``, ``max_shift`` and ``seed`` of `drift_report`.
+
+    Raises `InputError` as `drift_report`.
+    """
+    ignore_cache(judge)
+    records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in labelled]
+    judged, others = judge.batch(records, num_threads), judge.batch(list(unlabelled), num_threads)
+    return drift_report(labelled, judged, judge.fingerprint, unlabelled=others, **options)
+
+
+def ignore_cache(judge: Judge) -> None:
+    """Make hosted LMs answer anew. The embedded LM may answer from the cache: its file's hash is in its name."""
+    for lm in judge.lms:
+        lm.cache = lm.cache and bool(lm.endpoint.sha256)
+
+
+def drift_report(
+    labelled: Sequence[LabelledExample],
+    judgments: Sequence[Judgment],
+    judge: str,
+    *,
+    unlabelled: Sequence[Judgment] = (),
+    earlier: Sequence[DriftReport] = (),
+    minimum: float | None = None,
+    max_shift: float = MAX_SHIFT,
+    seed: int = 0,
+) -> DriftReport:
+    """`measure_drift` for answers that are judged already.
+
+    Args:
+        labelled, judgments: the labels, and a judgment of each.
+        judge: its fingerprint.
+        unlabelled: judgments of answers that nobody labelled.
+        earlier: reports on the same labels, the oldest first. The first and the last count.
+        minimum: balanced accuracy below which there is an alarm.
+        max_shift: change of coverage above which there is an alarm.
+        seed: of the intervals.
+
+    Further alarms are raised by a judge that is shown worse than the first or the last report says (95 %, paired).
+
+    Raises:
+        InputError: no answer is labelled, or an earlier report is about other labels.
+    """
+    agreement = measure_agreement(labelled, judgments, seed=seed)
+    labels_hash = label_set_hash(labelled)
+    if agreement.answers is None:
+        raise InputError(f"none of the {len(labelled)} answers is labelled faithful or not; drift needs some.")
+    if any(report.label_set_hash != labels_hash for report in earlier):
+        raise InputError("an earlier report is about other labels; drift is measured on the same labels each time.")
+    found = (
+        LabelledVerdict(
+            id=e.id, group=e.group_key, label=e.label, predicted=j.faithful, score=j.ranking,
+            answer=e.answer[:_CHARACTERS],
+        )
+        for e, j in zip(labelled, judgments, strict=True)
+        if e.label is not None
+    )  # fmt: skip
+    verdicts = sorted(found, key=lambda v: (v.id, v.group))
+    last = earlier[-1] if earlier else None
+    changes = [_change(verdicts, last, "last", seed)] if last else []
+    changes += [_change(verdicts, earlier[0], "first", seed)] if len(earlier) > 1 else []
+    accuracy, below = agreement.answers.balanced_accuracy, []
+    if minimum is not None and accuracy.value is None:
+        below = [f"balanced accuracy is unknown ({accuracy.why}); the minimum is {minimum:g}."]
+    elif minimum is not None and accuracy.value is not None and accuracy.value < minimum:
+        below = [f"balanced accuracy is {accuracy.value:.3f}, below the minimum of {minimum:g}."]
+    scores = [j.ranking for j in unlabelled]
+    return DriftReport(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        judge=judge,
+        label_set_hash=labels_hash,
+        agreement=agreement,
+        usage=sum((j.usage for j in judgments), Usage()),
+        replayed=sum((j.replayed for j in judgments), Usage()),
+        verdicts=tuple(verdicts),
+        prevalence=faithful_share([v.label for v in verdicts], [v.score for v in verdicts], scores) if scores else None,
+        changes=tuple(changes),
+        new_version=last is not None and last.judge != judge,
+        flips=_flips(verdicts, last.verdicts) if last else (),
+        alarms=(*below, *(a for c in changes for a in c.alarms(max_shift))),
+    )
+
+
+def _change(
+    verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"], seed: int
+) -> Change:
+    now, then = (Side([v.predicted for v in side], [v.score for v in side]) for side in (verdicts, old.verdicts))
+    labels, groups = [v.label for v in verdicts], [v.group for v in verdicts]
+    scored = [sum(s is not None for s in side.scores) for side in (now, then)]
+    return Change(
+        since=since,
+        at=old.at,
+        comparison=compare(labels, now, then, groups, names=("the judge now", f"the {since} report"), seed=seed),
+        coverage=(scored[0] - scored[1]) / len(verdicts),
+    )
+
+
+def _flips(now: Sequence[LabelledVerdict], before: Sequence[LabelledVerdict]) -> tuple[Flip, ...]:
+    flips = (
+        Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=n.answer)
+        for n, b in zip(now, before, strict=True)
+        if n.predicted != b.predicted
+    )
+    return tuple(sorted(flips, key=lambda f: (f.now == f.label, f.id)))
+
+
+def faithful_share(
+    labels: Sequence[bool], scores: Sequence[float | None], unlabelled: Sequence[float | None]
+) -> Prevalence:
+    """Estimate the share by prediction-powered inference (`ppi_mean`), and check that the labels fit the traffic.
+
+    ``labels`` and ``scores``: one per labelled answer; ``unlabelled``: scores of the others. None: unscored.
+    """
+    known = [[s for s in side if s is not None] for side in (scores, unlabelled)]
+    p = float(need("scipy.stats", "Comparing scores").ks_2samp(*known).pvalue) if all(known) else None
+    fit = p is None or p >= SIGNIFICANT
+    return Prevalence(
+        share=ppi_mean(scores, labels, unlabelled),
+        drift_p_value=p,
+        labels_fit=fit,
+        sentence="The judge's scores do not suggest that the labels are unlike the traffic."
+        if fit
+        else f"The judge scores traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
+        "the estimate may be off. Label a random sample of the new traffic.",
+    )
+
+
+class DriftRun:
+    """The MLflow run that holds the drift reports on one judge and one set of labels.
+
+    ``judge``: its name – a folder, an address in the registry, an LM – which stays when a new version takes its place.
+    Other labels, or another name, are another run. Raises `FaithDspyError` when the run cannot be read.
+    """
+
+    def __init__(self, store: Store, judge: str, labels_file: str, label_set_hash: str) -> None:
+        self._store, self._client = store, store.client
+        key = digest([judge, label_set_hash])
+        with mlflow_errors(store.uri, "give the run"):
+            found = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+            if not found:
+                tags = {
+                    _KEY: key,
+                    "faith_dspy.kind": "drift",
+                    "judge": judge,
+                    "labels_file": labels_file,
+                    "label_set_hash": label_set_hash,
+                    "mlflow.source.name": "faith-dspy agree --track",
+                    "mlflow.source.type": "LOCAL",
+                }
+                name = f"drift · {judge} · {labels_file}"
+                found = [self._client.create_run(store.experiment_id, None, tags, name)]
+            self.run_id = str(found[0].info.run_id)
+            files = sorted(f.path for f in self._client.list_artifacts(self.run_id, "history"))
+            self.steps = len(files)
+            self.earlier = tuple(self._read(f) for f in dict.fromkeys([*files[:1], *files[-1:]]))
+            """The first report and the last; one, or none, where there are no more."""
+
+    def log(self, report: DriftReport) -> None:
+        """Record a report; `FaithDspyError` when the store does not take it."""
+        tags = {
+            DESCRIPTION: self._description(report)[:MAX_TAG],
+            "alarms": "; ".join(report.alarms)[:MAX_TAG] or "none",
+        }
+        with mlflow_errors(self._store.uri, "take this report"):
+            self._client.log_text(self.run_id, csv_text(_flips_table(report.flips)), "flips.csv")
+            log_batch(self._client, self.run_id, _metrics(report), tags=tags, step=self.steps)
+            # Last: a report that is recorded by half is no step.
+            self._client.log_text(self.run_id, report.model_dump_json(), f"history/{self.steps:06d}.json")
+            self._client.set_terminated(self.run_id, "FINISHED")
+
+    def _read(self, path: str) -> DriftReport:
+        text = Path(self._client.download_artifacts(self.run_id, path)).read_text(encoding="utf-8")
+        try:
+            return DriftReport.model_validate_json(text)
+        except ValidationError as exc:
+            raise FaithDspyError(
+                f"{path} in MLflow run {self.run_id} is not a drift report that this version reads "
+                f"({str(exc).splitlines()[0]}). Delete the run to begin anew."
+            ) from exc
+
+    def _description(self, report: DriftReport) -> str:
+        """The report in Markdown, alarms first."""
+        a = report.agreement.answers
+        assert a is not None  # else there is no report
+        found = (
+            f"Balanced accuracy {estimate(a.balanced_accuracy)} on {counted(a.n, 'answer')}, {a.coverage:.0%} scored."
+        )
+        alarms = Table("Alarms", notes=report.alarms or ("None.",))
+        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
+        return markdown([alarms, latest, *drift_tables(report)], level=3)
+
+
+def _metrics(report: DriftReport) -> dict[str, float | None]:
+    return {
+        **agreement_metrics("labelled", report.agreement),
+        "alarms": len(report.alarms),
+        "flips": len(report.flips) if report.changes else None,
+        "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
+        **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
+    }
+
+
+def drift_tables(report: DriftReport) -> list[Table]:
+    """What changed, and the flips, those to wrong first."""
+    if not report.changes:
+        return [Table("Drift", notes=("This is the first report: there is nothing to compare it with.",))]
+    wrong = sum(f.now != f.label for f in report.flips)
+    version = "another version of the judge" if report.new_version else "the same judge"
+    flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
+    tables = [Table("Drift", notes=(*(c.sentence for c in report.changes), flipped))]
+    if report.flips:
+        more = len(report.flips) - _MOST
+        notes = (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
+        tables.append(_flips_table(report.flips[:_MOST], notes))
+    return tables
+
+
+def _flips_table(flips: Sequence[Flip], notes: tuple[str, ...] = ()) -> Table:
+    columns = {
+        "answer": lambda f: f.answer,
+        "people": lambda f: OUTCOME[f.label],
+        "before": lambda f: OUTCOME[f.before],
+        "now": lambda f: OUTCOME[f.now],
+        "id": lambda f: f.id,
+    }
+    return table_of("Flips", columns, flips, notes=notes)
+
+
+def traffic_table(share: Prevalence) -> Table:
+    """The share of faithful answers in the traffic."""
+    s = share.share
+    sentence = (
+        f"{estimate(s.powered)} of the traffic is faithful ({estimate(s.labels_only)} from the labels alone), "
+        f"estimated from {counted(s.labelled, 'label')} and {counted(s.unlabelled, 'unlabelled answer')}."
+    )
+    return Table("Traffic", notes=(sentence, share.sentence))
