@@ -110,7 +110,7 @@ def evaluated() -> None:
     """The champion as a scorer of MLflow's evaluation."""
     import mlflow
 
-    from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+    from faith_dspy.integrations.mlflow import FaithfulnessScorer
 
     data = [{"inputs": {"question": QUESTION, "context": CONTEXT}, "outputs": a} for a in ANSWERS]
     found = mlflow.genai.evaluate(data=data, scorers=[FaithfulnessScorer(CHAMPION)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.optimize import tune
 from faith_dspy.optimize.tracking.feedback import labels_of
 

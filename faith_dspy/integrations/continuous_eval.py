@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from faith_dspy.integrations.datum import asked, explain, judge_of
+from faith_dspy.integrations.adapters import asked, explain, judge_of
 
 _NAME = "LLM_based_faithfulness"
 

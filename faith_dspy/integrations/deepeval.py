@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import needs
-from faith_dspy.integrations.datum import asked, explain, value
+from faith_dspy.integrations.adapters import asked, explain, value
 
 with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
     from deepeval.metrics import BaseMetric

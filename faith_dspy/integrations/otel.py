@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, with the attributes of OpenInference or of the GenAI semantic conventions.
+"""Spans of OpenTelemetry, with the attributes of OpenInference or of the GenAI conventions, as records for a judge.
 
     from faith_dspy.integrations.otel import records
     judgments = judge.batch(records("traces.json"))
@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.traces import Span, documents_of, loads, records_of, span_of
+from faith_dspy.integrations.traces import Span, documents_of, loads, records_of
 
-_HOLDERS = ("resourceSpans", "scopeSpans", "spans", "data")
-_OPERATIONS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
-_DOCUMENTS = ("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents")
-_GIVEN = ("llm.input_messages", "gen_ai.input.messages", "gen_ai.prompt")
-_WROTE = ("llm.output_messages", "gen_ai.output.messages", "gen_ai.completion")
-"""Where a span has documents and messages: of each the first attribute that is there."""
+_HOLDERS = ("resourceSpans", "scopeSpans", "spans")
+_KINDS = {"execute_tool": "TOOL", "retrieval": "RETRIEVER", "invoke_agent": "AGENT", "chat": "LLM"}
+_DETAILS = "gen_ai.client.inference.operation.details"
+"""An event that holds the attributes of a call, where they are not on its span."""
 _FORMAT = (
-    "Expected spans: OTLP JSON (resourceSpans), objects with name, context and attributes as span exporters or Phoenix "
-    "write them, ReadableSpan objects, or an InMemorySpanExporter."
+    "Expected spans: OTLP JSON (resourceSpans), objects with name, context and attributes as the SDK's exporters write "
+    "them, ReadableSpan objects, or an InMemorySpanExporter."
 )
 
 
@@ -39,28 +37,24 @@ def records(source: Any) -> list[dict[str, Any]]:
     """
     traces: dict[str, list[Mapping[str, Any]]] = {}
     for raw in _raw_spans(source):
-        trace_id = raw.get("traceId") or raw.get("context.trace_id") or _at(raw, "context.trace_id")
-        traces.setdefault(_id(trace_id or "unknown"), []).append(raw)
+        trace_id = raw.get("traceId") or _context(raw).get("trace_id") or "unknown"
+        traces.setdefault(_id(trace_id), []).append(raw)
     return records_of((trace_id, partial(map, _span, raws)) for trace_id, raws in traces.items())
 
 
 def _raw_spans(source: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(source, str | Path):
-        for document in _documents(Path(source)):
-            yield from _raw_spans(document)
+        source = list(_documents(Path(source)))
     elif hasattr(source, "get_finished_spans"):
-        yield from _raw_spans(source.get_finished_spans())
-    elif hasattr(source, "get_span_context"):
+        source = source.get_finished_spans()
+    if hasattr(source, "get_span_context"):
         yield json.loads(source.to_json())
     elif isinstance(source, list | tuple):
         for item in source:
             yield from _raw_spans(item)
     elif isinstance(source, Mapping):
-        held = [source[k] for k in _HOLDERS if isinstance(source.get(k), list)]
-        if held:
-            yield from _raw_spans(held[0])
-        else:
-            yield source
+        held = next((source[k] for k in _HOLDERS if isinstance(source.get(k), list)), None)
+        yield from [source] if held is None else _raw_spans(held)
     else:
         raise InputError(f"got {type(source).__name__}. {_FORMAT}")
 
@@ -79,16 +73,51 @@ def _documents(path: Path) -> Iterator[Any]:
         text = text[end:].lstrip(" \t\r\n,")
 
 
-def _from_otlp(span: Mapping[str, Any]) -> dict[str, Any]:
-    """A span of OTLP JSON as the SDK's exporters write it."""
-    return {
-        "name": span.get("name", ""),
-        "context": {"trace_id": span.get("traceId"), "span_id": span.get("spanId")},
-        "parent_id": span.get("parentSpanId"),
-        "start_time": span.get("startTimeUnixNano"),
-        "attributes": _values(span.get("attributes")),
-        "events": [{**e, "attributes": _values(e.get("attributes"))} for e in _list(span.get("events"))],
-    }
+def _span(raw: Mapping[str, Any]) -> Span:
+    span_id = raw.get("spanId") or _context(raw).get("span_id")
+    if not span_id:
+        raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
+    flat = _attributes(raw)
+    for event in _list(raw.get("events")):
+        if event.get("name") == _DETAILS:
+            flat |= _attributes(event)
+    attributes = _tree(flat)
+    kind = flat.get("openinference.span.kind") or _KINDS.get(str(flat.get("gen_ai.operation.name"))) or "UNKNOWN"
+    given = [_message(m) for m in _list(_first(attributes, "llm.input_messages", "gen_ai.input.messages"))]
+    wrote = [_message(m) for m in _list(_first(attributes, "llm.output_messages", "gen_ai.output.messages"))]
+    if system := loads(flat.get("gen_ai.system_instructions")):
+        given.insert(0, {"role": "system", "content": system})
+    name, output = raw.get("name"), flat.get("output.value")
+    if kind == "TOOL":  # its messages hold its arguments, its output the result
+        name = flat.get("gen_ai.tool.name") or flat.get("tool.name") or name
+        output = output or flat.get("gen_ai.tool.call.result")
+        output = output or next((m["content"] or m.get("parts") for m in wrote), None)
+        given, wrote = [], []
+    found = _first(attributes, "retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents")
+    parent_id = raw.get("parentSpanId") or raw.get("parent_id")
+    return Span(
+        id=_id(span_id),
+        parent_id=_id(parent_id) if parent_id else None,
+        name=str(name or ""),
+        start=_nanoseconds(raw.get("startTimeUnixNano") or raw.get("start_time")),
+        kind=str(kind).upper(),
+        input=flat.get("input.value"),
+        output=output,
+        documents=documents_of(found),
+        messages=tuple({"role": "user", **m} for m in given),
+        replies=tuple({**m, "role": "assistant"} for m in wrote),
+    )
+
+
+def _context(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    context = raw.get("context")
+    return context if isinstance(context, Mapping) else {}
+
+
+def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a span or event by their dotted names, from OTLP's pairs or the SDK's mapping."""
+    given = holder.get("attributes") or {}
+    return dict(given) if isinstance(given, Mapping) else _values(given)
 
 
 def _values(pairs: Any) -> dict[str, Any]:
@@ -105,29 +134,20 @@ def _value(value: Any) -> Any:
     return next(iter(value.values()), None)
 
 
-def tree(value: Any) -> Any:
-    """Attributes with dotted names as nested mappings, numbered ones as lists. Missing values (None, NaN) are left out.
+def _tree(flat: Mapping[str, Any]) -> Any:
+    """Dotted names as nested mappings, numbered ones as lists: ``{"a.0.b": 1, "a.1.b": 2}``: ``{"a": [{"b": 1}, …]}``.
 
-    ``{"a.0.b": 1, "a.1.b": 2}`` is ``{"a": [{"b": 1}, {"b": 2}]}``. Of a name that has both a value and parts, as
-    ``error`` and ``error.type``, the parts are kept.
+    Of a name that has both a value and parts, as ``error`` and ``error.type``, the parts are kept.
     """
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, list | tuple):
-        return [tree(v) for v in value]
-    if not isinstance(value, Mapping):
-        return value
     out: dict[str, Any] = {}
-    for key in sorted(value, key=str):  # a name before its parts
-        inner = tree(value[key])
-        if inner is None or inner != inner:
-            continue
+    for key in sorted(flat):  # a name before its parts
         node = out
-        *path, leaf = str(key).split(".")
+        *path, leaf = key.split(".")
         for part in path:
             if not isinstance(node.get(part), dict):
                 node[part] = {}
             node = node[part]
-        node[leaf] = inner
+        node[leaf] = flat[key]
     return _with_lists(out)
 
 
@@ -135,63 +155,8 @@ def _with_lists(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     inner = {k: _with_lists(v) for k, v in node.items()}
-    if inner and all(k.isdigit() for k in inner):
-        return [inner[k] for k in sorted(inner, key=int)]
-    return inner
-
-
-def _span(span: Mapping[str, Any]) -> Span:
-    raw = tree(_from_otlp(span) if "spanId" in span else span)
-    span_id = _at(raw, "context.span_id")
-    if not span_id:
-        raise InputError(f"a span has no context with a span_id: {str(dict(span))[:80]}. {_FORMAT}")
-    attributes = raw.get("attributes") or {}
-    events = [(str(e.get("name")), e.get("attributes") or {}) for e in _list(raw.get("events"))]
-    for event, values in events:
-        if event == "gen_ai.client.inference.operation.details":  # attributes that were moved into an event
-            attributes["gen_ai"] = {**_at(attributes, "gen_ai", {}), **values.get("gen_ai", {})}
-    operation = _OPERATIONS.get(str(_at(attributes, "gen_ai.operation.name")), "UNKNOWN")
-    kind = str(_at(attributes, "openinference.span.kind") or raw.get("span_kind") or operation).upper()
-    messages, replies = _messages(attributes, events)
-    name, output = raw.get("name"), _at(attributes, "output.value")
-    if kind == "TOOL":  # its messages hold its arguments, its output the result
-        name = _first(attributes, "gen_ai.tool.name", "tool.name") or name
-        output = _first(attributes, "output.value", "gen_ai.tool.call.result")
-        output = output or next((m["content"] or m.get("parts") for m in replies), None)
-        messages, replies = [], []
-    parent = raw.get("parent_id")
-    return span_of(
-        kind,
-        _at(attributes, "input.value"),
-        output,
-        documents_of(_first(attributes, *_DOCUMENTS)),
-        messages,
-        replies,
-        id=_id(span_id),
-        parent_id=_id(parent) if parent else None,
-        name=str(name or ""),
-        start=_nanoseconds(raw.get("start_time")),
-    )
-
-
-def _messages(
-    attributes: Mapping[str, Any], events: list[tuple[str, dict[str, Any]]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages a model was given and those it wrote, in whichever convention the span uses."""
-    given = [_message(m) for m in _list(_first(attributes, *_GIVEN))]
-    wrote = [_message(m) for m in _list(_first(attributes, *_WROTE))]
-    for name, values in events:
-        if name == "gen_ai.choice":
-            message = loads(values.get("message"))
-            is_message = isinstance(message, Mapping) and "content" in message
-            wrote.append(dict(message) if is_message else {"content": message})
-        elif name.startswith("gen_ai.") and name.endswith(".message"):
-            content = {"content": loads(values.get("content")), "tool_calls": loads(values.get("tool_calls"))}
-            given.append({"role": name.split(".")[1], "tool_call_id": values.get("id"), **content})
-    system = loads(_at(attributes, "gen_ai.system_instructions"))
-    if system and not any(m.get("role") == "system" for m in given):
-        given.insert(0, {"role": "system", "content": system})
-    return [{"role": "user", **m} for m in given], [{**m, "role": "assistant"} for m in wrote]
+    numbered = inner and all(k.isdigit() for k in inner)
+    return [inner[k] for k in sorted(inner, key=int)] if numbered else inner
 
 
 def _message(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,16 +173,14 @@ def _list(value: Any) -> list[Any]:
     return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
 
 
-def _first(attributes: Mapping[str, Any], *paths: str) -> Any:
-    return next((found for path in paths if (found := _at(attributes, path))), None)
-
-
-def _at(node: Any, path: str, default: Any = None) -> Any:
-    for part in path.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return default
-        node = node[part]
-    return node
+def _first(attributes: Any, *paths: str) -> Any:
+    for path in paths:
+        node = attributes
+        for part in path.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        if node:
+            return node
+    return None
 
 
 def _id(value: Any) -> str:
@@ -226,5 +189,5 @@ def _id(value: Any) -> str:
 
 def _nanoseconds(value: Any) -> float:
     if isinstance(value, str) and not value.isdigit():
-        value = datetime.fromisoformat(value)
-    return value.timestamp() * 1e9 if hasattr(value, "timestamp") else float(value or 0)
+        return datetime.fromisoformat(value).timestamp() * 1e9
+    return float(value or 0)

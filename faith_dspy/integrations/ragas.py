@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from faith_dspy.errors import needs
-from faith_dspy.integrations.datum import explain, judge_of
+from faith_dspy.integrations.adapters import explain, judge_of
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import digest
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError, in_short, needs
-from faith_dspy.integrations.rows import EXAMPLE, PARAMS, RESULT_TYPE
+from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
 from faith_dspy.io.names import NAMES
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 COLUMN = "judgment"
-"""Name of the column that is added: a struct with the fields of `faith_dspy.integrations.rows.JudgedRow`."""
+"""Name of the column that is added: a struct with the fields of `faith_dspy.integrations.mlflow_model.JudgedRow`."""
 _LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz")
 
 
@@ -69,7 +69,7 @@ def judge_table(
         found.save(f"{folder}/judge")
         mlflow.pyfunc.save_model(
             path=f"{folder}/model",
-            python_model=str(Path(__file__).with_name("mlflow_pyfunc.py")),
+            python_model=str(Path(__file__).with_name("mlflow_model.py")),
             artifacts={"judge": f"{folder}/judge"},
             input_example=(EXAMPLE, PARAMS),
             pip_requirements=["faith_dspy"],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.datum import asked, explain, judge_of
+from faith_dspy.integrations.adapters import asked, explain, judge_of
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.labels import as_chunks
 from faith_dspy.schema import Unscored

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, in_short
 from faith_dspy.io.conversation import as_text, from_conversation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""
@@ -23,7 +20,7 @@ ANSWER_KEYS = (
 
 
 class Span(NamedTuple):
-    """What a record is made from; `span_of` makes one."""
+    """What a record is made from. Documents and messages are read from output and input where there are none."""
 
     id: str
     parent_id: str | None
@@ -35,30 +32,21 @@ class Span(NamedTuple):
     """As in OpenInference and MLflow: RETRIEVER, RERANKER, TOOL, LLM, CHAT_MODEL, CHAIN, AGENT, …"""
     input: Any
     output: Any
-    documents: tuple[tuple[str, str], ...]
+    documents: tuple[tuple[str, str], ...] = ()
     """Name and text of each document found."""
-    messages: tuple[Mapping[str, Any], ...]
+    messages: tuple[Mapping[str, Any], ...] = ()
     """The messages a model was given, in order."""
-    replies: tuple[Mapping[str, Any], ...]
+    replies: tuple[Mapping[str, Any], ...] = ()
     """The messages it wrote."""
 
-
-def span_of(
-    kind: str,
-    input: Any,
-    output: Any,
-    documents: tuple[tuple[str, str], ...] = (),
-    messages: Iterable[Mapping[str, Any]] = (),
-    replies: Iterable[Mapping[str, Any]] = (),
-    **place: Any,
-) -> Span:
-    """A span; documents of a `FINDERS` span and messages of a `MODELS` span are in output and input unless given."""
-    given, wrote = tuple(messages), tuple(replies)
-    if kind in FINDERS:
-        documents = documents or documents_of(output)
-    if kind in MODELS:
-        given, wrote = given or _messages(loads(input)), wrote or _replies(loads(output))
-    return Span(**place, kind=kind, input=input, output=output, documents=documents, messages=given, replies=wrote)
+    def completed(self) -> Span:
+        """The same with the documents of a `FINDERS` span and the messages of a `MODELS` span."""
+        if self.kind in FINDERS:
+            return self._replace(documents=self.documents or documents_of(self.output))
+        if self.kind not in MODELS:
+            return self
+        messages, replies = self.messages or _messages(loads(self.input)), self.replies or _replies(loads(self.output))
+        return self._replace(messages=messages, replies=replies)
 
 
 def _messages(inputs: Any) -> tuple[Mapping[str, Any], ...]:
@@ -96,7 +84,8 @@ def records_of(traces: Iterable[tuple[str, Callable[[], Iterable[Span]]]]) -> li
 def record_of_spans(trace_id: str, read: Callable[[], Iterable[Span]]) -> dict[str, Any]:
     """One record. A trace that cannot be read has ``error`` instead of texts; a judge leaves it unscored."""
     try:
-        return {"id": trace_id, **_record(sorted(read(), key=lambda s: s.start))}
+        spans = sorted((s.completed() for s in read()), key=lambda s: s.start)
+        return {"id": trace_id, **_record(spans)}
     except Exception as exc:  # noqa: BLE001 - whatever a trace holds, the others are judged
         return {"id": trace_id, "error": f"trace {trace_id}: {in_short(exc)}"}
 

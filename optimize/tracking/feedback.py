@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.integrations.mlflow_traces import expectations, record_of_trace
+from faith_dspy.integrations.mlflow import expectations, record_of_trace
 from faith_dspy.optimize.data.imports import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
 from faith_dspy.optimize.tracking.traces import DIGEST, known_traces

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.integrations.rows import EXAMPLE, PARAMS
 from faith_dspy.optimize.report.headline import not_shown
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
@@ -175,6 +174,8 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
+    from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
+
     extra = "[local]" if result.lm.get("sha256") else ""
     client = store.client
     logged = client.create_logged_model(
@@ -189,7 +190,7 @@ def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str
         model = Model(logged.artifact_location, run_id, model_uuid=logged.model_id, model_id=logged.model_id)
         mlflow.pyfunc.save_model(
             path=path,
-            python_model=str(files("faith_dspy.integrations") / "mlflow_pyfunc.py"),
+            python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
             artifacts={"judge": str(copy)},
             input_example=(EXAMPLE, PARAMS),
             pip_requirements=[f"faith_dspy{extra}=={metadata.version('faith_dspy')}", f"mlflow=={mlflow.__version__}"],

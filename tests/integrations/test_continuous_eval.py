@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.integrations.continuous_eval import LLMBasedFaithfulness, LLMFactory
-from faith_dspy.integrations.datum import judge_of
 
 HAMLET, BORN = "Hamlet is a tragedy by William Shakespeare.", "He was born in Ireland."
 DATUM = {

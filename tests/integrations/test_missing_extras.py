@@ -19,7 +19,7 @@ def python(code):
         ("ragas", "ragas", "ragas"),
         ("deepeval", "deepeval", "deepeval"),
         ("strands", "strands_evals", "strands"),
-        ("mlflow_scorer", "mlflow", "tune"),
+        ("mlflow", "mlflow", "tune"),
     ],
 )
 def test_library_that_is_not_installed(module, package, extra):
@@ -44,7 +44,7 @@ def test_what_needs_no_library():
     code = """
 import sys
 import faith_dspy.integrations.otel, faith_dspy.integrations.axion, faith_dspy.integrations.continuous_eval
-import faith_dspy.integrations.rag_evals, faith_dspy.integrations.mlflow_traces
+import faith_dspy.integrations.rag_evals
 heavy = ("ragas", "deepeval", "strands", "strands_evals", "opentelemetry", "openinference", "mlflow", "dspy")
 print([m for m in heavy if m in sys.modules])"""
     assert python(code) == "[]"

@@ -9,7 +9,7 @@ import mlflow
 import pytest
 from mlflow.entities import Document, SpanType
 
-from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+from faith_dspy.integrations.mlflow import FaithfulnessScorer
 
 BLUE, RED, NEW = "The kettle is blue.", "It is red.", "It is new."
 YES = {BLUE: 0.9, RED: 0.2, NEW: 0.3}

@@ -5,7 +5,7 @@ import pytest
 from mlflow.entities import Document, SpanType
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.mlflow_traces import records
+from faith_dspy.integrations.mlflow import records
 
 QUESTION = "Is opened software refunded?"
 ANSWER = "No, opened software is not refunded."

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.otel import records, tree
+from faith_dspy.integrations.otel import records
 
 QUESTION = "Is opened software refunded?"
 DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]
@@ -137,35 +137,6 @@ def test_span_dictionaries(rag, tmp_path):
     check(records([json.loads(s.to_json()) for s in rag.get_finished_spans()]))
 
 
-def test_flattened_rows(rag):
-    """Rows of a table with a column per attribute, documents and messages as lists, missing values as NaN."""
-    rows = []
-    for s in rag.get_finished_spans():
-        span = json.loads(s.to_json())
-        attributes = tree(s.attributes)
-        rows.append(
-            {
-                "name": s.name,
-                "span_kind": s.attributes[KIND],
-                "parent_id": span["parent_id"],
-                "start_time": span["start_time"],
-                "context.span_id": span["context"]["span_id"],
-                "context.trace_id": span["context"]["trace_id"],
-                "attributes.input.value": s.attributes.get("input.value", float("nan")),
-                "attributes.output.value": s.attributes.get("output.value"),
-                "attributes.retrieval.documents": [
-                    {f"document.{k}": v for k, v in d["document"].items()}
-                    for d in attributes.get("retrieval", {}).get("documents", [])
-                ],
-                "attributes.llm.input_messages": [
-                    {f"message.{k}": v for k, v in m["message"].items()}
-                    for m in attributes.get("llm", {}).get("input_messages", [])
-                ],
-            }
-        )
-    check(records(rows))
-
-
 def test_tool_calls_in_openinference(tracer, exporter):
     """Of a tool's span the result is context, under the tool's name; of its call in the messages, nothing."""
     side = SpanAttributes.LLM_INPUT_MESSAGES
@@ -237,24 +208,6 @@ def test_gen_ai_attributes(tracer, exporter):
         ("Hello.", "user"),
         ("How can I help?", "assistant"),
         (QUESTION, "user"),
-    ]
-
-
-def test_gen_ai_events(tracer, exporter):
-    """The older conventions, with an event per message; without a tool's span its result stands in the messages."""
-    with tracer.start_as_current_span("chat tiny", attributes={gen_ai.GEN_AI_OPERATION_NAME: "chat"}) as span:
-        span.add_event("gen_ai.system.message", {"content": "You work for a shop."})
-        span.add_event("gen_ai.user.message", {"content": QUESTION})
-        calls = [{"id": "c1", "type": "function", "function": {"name": "policy", "arguments": "{}"}}]
-        span.add_event("gen_ai.assistant.message", {"content": "", "tool_calls": json.dumps(calls)})
-        span.add_event("gen_ai.tool.message", {"content": DOCUMENTS[0], "id": "c1"})
-        span.add_event("gen_ai.choice", {"message": json.dumps({"role": "assistant", "content": ANSWER})})
-    (record,) = records(exporter)
-    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [(c["text"], c["source"]) for c in record["context"]] == [
-        ("You work for a shop.", "turn 0: system"),
-        (QUESTION, "turn 1: user"),
-        (DOCUMENTS[0], "turn 3: tool policy"),
     ]
 
 

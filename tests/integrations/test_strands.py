@@ -19,7 +19,7 @@ from strands_evals.mappers import StrandsInMemorySessionMapper
 from strands_evals.types.evaluation import EvaluationData
 
 from faith_dspy.integrations import otel
-from faith_dspy.integrations.datum import judge_of
+from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.integrations.strands import FaithfulnessEvaluator, records
 
 FOUND = "Opened software is not refunded."
@@ -61,7 +61,7 @@ def search_docs(query: str) -> str:
     return FOUND
 
 
-@pytest.fixture(params=["", "gen_ai_latest_experimental"], ids=["legacy", "latest"])
+@pytest.fixture(params=["gen_ai_latest_experimental"], ids=["latest"])
 def ran(request, monkeypatch):
     """A real agent that was asked two things: spans in memory, agent."""
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)

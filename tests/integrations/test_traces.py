@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.integrations import mlflow_traces, otel
+from faith_dspy.integrations import mlflow as mlflow_traces
+from faith_dspy.integrations import otel
 from faith_dspy.integrations.traces import documents_of
 
 

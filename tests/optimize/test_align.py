@@ -10,7 +10,7 @@ from mlflow.genai.judges import make_judge
 
 from faith_dspy import load_judge
 from faith_dspy.errors import InputError
-from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.align import FaithfulnessAlignment
 from faith_dspy.optimize.tracking import study_run

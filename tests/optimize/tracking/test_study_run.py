@@ -256,7 +256,7 @@ def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, mo
     (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
     assert (row["unscored"], row["score"]) == ("no_context", None)
     written = [f for f in own_store.rglob("*") if f.is_file()]
-    assert any(f.name == "mlflow_pyfunc.py" for f in written)
+    assert any(f.name == "mlflow_model.py" for f in written)
     assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
     assert [f for f in written if KEY.encode() in f.read_bytes()] == []
 

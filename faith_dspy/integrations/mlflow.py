@@ -1,38 +1,37 @@
-"""A judge as a scorer in MLflow's evaluation, over rows and over traces.
+"""A judge as a scorer of MLflow's evaluation, and MLflow's traces as records for a judge.
 
-from faith_dspy.integrations.mlflow_scorer import FaithfulnessScorer
+from faith_dspy.integrations.mlflow import FaithfulnessScorer, records
 mlflow.genai.evaluate(data=rows_or_traces, scorers=[FaithfulnessScorer("models:/faithfulness@champion")])
+judgments = judge.batch(records(mlflow.search_traces(return_type="list")))
 """
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import dspy
+from pydantic import PrivateAttr
 
 from faith_dspy.artifact import load_judge
-from faith_dspy.errors import needs
-from faith_dspy.integrations.datum import explain, value
-from faith_dspy.integrations.mlflow_traces import record_of
+from faith_dspy.errors import InputError, needs
+from faith_dspy.integrations.adapters import explain, value
+from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, text_of
+from faith_dspy.io.names import NAMES
 from faith_dspy.judge import Judge
+from faith_dspy.schema import Judgment, StatementVerdict
 
 with needs("mlflow", "tune", "A judge as an MLflow scorer"):
-    from mlflow.entities import AssessmentError, AssessmentSource, Feedback
+    from mlflow.entities import AssessmentError, AssessmentSource, Feedback, Trace
     from mlflow.genai.judges import Judge as MlflowJudge
     from mlflow.genai.judges.base import JudgeField
     from mlflow.genai.scorers.base import ScorerKind
     from mlflow.tracing.constant import AssessmentMetadataKey
-
-from pydantic import PrivateAttr
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from mlflow.entities import Trace
-
-    from faith_dspy.schema import Judgment, StatementVerdict
 
 
 class FaithfulnessScorer(MlflowJudge):
@@ -47,8 +46,8 @@ class FaithfulnessScorer(MlflowJudge):
     **Output.** A list of `Feedback` per answer:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
-      verdict; metadata: score, level, each statement with verdict, confidence and chunk ids, and the cost. An unscored
-      answer has no value but an error, whose code is the reason (``no_context``, ``lm_failed`` …).
+      verdict; metadata: the judgment, and its cost. An unscored answer has no value but an error, whose code is the
+      reason (``no_context``, ``lm_failed`` …).
     - ``faithfulness/faithful``: whether the answer passes. Missing when unscored.
     - ``faithfulness/scored``: whether there is a score, so that its mean over a run is the coverage.
     - ``faithfulness/statement``: one per unsupported statement (``statements="all"``: one per statement; ``"none"``);
@@ -91,8 +90,6 @@ class FaithfulnessScorer(MlflowJudge):
         self, inputs: Any = None, outputs: Any = None, expectations: Any = None, trace: Trace | None = None
     ) -> Judgment:
         """The judgment; arguments as MLflow passes them to a scorer."""
-        import dspy
-
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
             return self._judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
@@ -105,8 +102,7 @@ class FaithfulnessScorer(MlflowJudge):
         expectations: dict[str, Any] | None = None,
         trace: Trace | None = None,
     ) -> list[Feedback]:
-        """The judgment as `Feedback`. Raises `LMUnavailableError` when the endpoint is not there, which MLflow shows as
-        the error of each row."""
+        """The judgment as `Feedback`; an LM that fails leaves the answer unscored."""
         return self.feedback(self.judgment(inputs, outputs, expectations, trace))
 
     def feedback(self, judgment: Judgment) -> list[Feedback]:
@@ -181,3 +177,69 @@ def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
     """As MLflow's metadata: texts as they are, anything else as JSON; without what is None."""
     known = {k: v for k, v in fields.items() if v is not None}
     return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in known.items()}
+
+
+def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
+    """Records for a judge, one a trace, in their order; ``id`` is the trace's.
+
+    Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
+    and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
+    A trace that cannot be read is a record with ``error``, which a judge leaves unscored.
+    """
+    several: list[Any] = [traces] if hasattr(traces, "data") else list(traces)
+    if strange := [type(t).__name__ for t in several if not hasattr(t, "data")]:
+        raise InputError(
+            f"a trace is {strange[0]}, expected mlflow.entities.Trace, as mlflow.get_trace(id) or "
+            'mlflow.search_traces(return_type="list") gives it'
+        )
+    return records_of((t.info.trace_id, partial(_spans, t)) for t in several)
+
+
+def record_of(inputs: Any, outputs: Any, expected: Any = None, trace: Trace | None = None) -> dict[str, Any]:
+    """A record for a judge, from a row of MLflow's evaluation; with ``error`` where it cannot be read.
+
+    The answer is the output, the question the input. The context is what ``inputs``, ``expected`` or ``outputs`` name
+    as such; if none does, what `records` finds in the trace, else the earlier messages in ``inputs["messages"]``.
+    """
+    parts = [p for p in (inputs, expected, outputs) if isinstance(p, Mapping)]
+    named = next((p[k] for p in parts for k in NAMES["context"] if isinstance(p.get(k), str | list | tuple)), None)
+    messages = inputs.get("messages") if isinstance(inputs, Mapping) else None
+    if named is None and trace is not None:
+        found = record_of_spans(trace.info.trace_id, partial(_spans, trace))
+        if "error" in found or found["context"] or messages is None:
+            return found
+    if outputs is None:
+        return {"error": "the row has no outputs; expected the answer, or a trace that has one"}
+    answer = text_of(outputs, ANSWER_KEYS)
+    if named is None and isinstance(messages, list):
+        return {"conversation": [*messages, {"role": "assistant", "content": answer}]}
+    if isinstance(inputs, Mapping):
+        inputs = {k: v for k, v in inputs.items() if k not in NAMES["context"]}
+    return {"question": text_of(inputs, QUESTION_KEYS) if inputs else None, "context": named, "answer": answer}
+
+
+def record_of_trace(trace: Trace) -> dict[str, Any]:
+    """`record_of` the inputs and outputs of a trace's root span, with the expectations people gave it."""
+    root = next((s for s in trace.data.spans if s.parent_id is None), None)
+    return record_of(root.inputs if root else None, root.outputs if root else None, expectations(trace), trace)
+
+
+def expectations(trace: Trace) -> dict[str, Any]:
+    """The expectations that people gave a trace, by name."""
+    found: list[Any] = trace.search_assessments(type="expectation")
+    return {a.name: a.value for a in found}
+
+
+def _spans(trace: Trace) -> list[Span]:
+    return [
+        Span(
+            id=str(s.span_id),
+            parent_id=s.parent_id,
+            name=s.name,
+            start=s.start_time_ns or 0,
+            kind=str(s.span_type or "UNKNOWN").upper(),
+            input=s.inputs,
+            output=s.outputs,
+        )
+        for s in trace.data.spans
+    ]
