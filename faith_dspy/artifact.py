@@ -28,8 +28,7 @@ from faith_dspy.io.records import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import portable
 from faith_dspy.schema import RawJudgment
-from faith_dspy.scoring.classifier import Classifier
-from faith_dspy.scoring.default import fitted_to
+from faith_dspy.scoring.classifier import Classifier, describe_fit
 from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
 if TYPE_CHECKING:
@@ -348,5 +347,5 @@ def _plain_card(judge: Judge) -> str:
     asked = f"asked of `{portable(judge.lm_name)}`" if judge.asks_lm else "by lexical features alone, no LM"
     then = " What it is unsure of goes to the judge in `escalate_to/`." if judge.escalate_to else ""
     unit = judge.config.granularity.value
-    judges = f"{fitted_to(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
+    judges = f"{describe_fit(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
     return f"# Faithfulness judge\n\n{judges} Its agreement with people has not been measured.{then}\n"

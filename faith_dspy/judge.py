@@ -11,7 +11,7 @@ from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, l
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.tables import is_table, with_judgments
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
-from faith_dspy.scoring.default import default_classifier, fitted_to
+from faith_dspy.scoring.classifier import default_classifier, describe_fit
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
 from faith_dspy.threads import map_in_order
 
@@ -92,7 +92,7 @@ class Judge:
         self.escalate_to: Judge | None = escalate_to
 
     def __repr__(self) -> str:
-        return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {fitted_to(self.classifier)}>"
+        return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {describe_fit(self.classifier)}>"
 
     @cached_property
     def program(self) -> FaithfulnessProgram:

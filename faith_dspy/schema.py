@@ -227,19 +227,19 @@ class Judgment(_Frozen):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        from faith_dspy.report.terminal import render_html
+        from faith_dspy.report.judgment import render_html
 
         return render_html(self)
 
     def pretty(self) -> str:
         """The judgment as text for a terminal."""
-        from faith_dspy.report.terminal import render
+        from faith_dspy.report.judgment import render
 
         return render(self)
 
     def to_html(self, path: str | Path) -> None:
         """Write the judgment as one self-contained HTML page."""
-        from faith_dspy.report.html import write_html
+        from faith_dspy.report.judgment import write_html
 
         write_html([self], path)
 

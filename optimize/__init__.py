@@ -70,7 +70,7 @@ def tune(
     from faith_dspy.optimize.study import run
     from faith_dspy.optimize.tracking.store import connect
     from faith_dspy.optimize.tracking.study_run import MlflowTracker
-    from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.report.progress import TerminalView
 
     if max_flips is not None and not 0 <= max_flips <= 1:
         raise ConfigError(f"max_flips is {max_flips}; expected a share from 0 to 1, such as 0.05.")

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ValidationError
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, counted, need
 from faith_dspy.io.labels import label_set_hash
@@ -24,11 +26,10 @@ from faith_dspy.optimize.results import Comparison
 from faith_dspy.optimize.select.comparison import Side, compare
 from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics
 from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
-from faith_dspy.report.numbers import estimate, points
-from faith_dspy.report.tables import Table, csv_text, markdown, table_of
+from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.statistics import FaithfulShare, ppi_mean
+from faith_dspy.scoring.statistics import Estimate, check_labels, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,19 @@ SIGNIFICANT = 0.01
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 _MOST = 20  # flips that are shown
 _KEY = "faith_dspy.drift"
+
+
+class FaithfulShare(BaseModel, extra="forbid", frozen=True):
+    """The share of faithful answers in traffic that is labelled only in part."""
+
+    powered: Estimate
+    """From the labels and the judge's scores together (prediction-powered)."""
+    labels_only: Estimate
+    """From the labels alone, with a Wilson interval: the scores help if `powered` is narrower."""
+    weight: float = Field(ge=0, le=1)
+    """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
+    labelled: int
+    unlabelled: int
 
 
 class LabelledVerdict(BaseModel, extra="forbid", frozen=True):
@@ -281,6 +295,48 @@ def faithful_share(
         else f"The judge scores traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
         "the estimate may be off. Label a random sample of the new traffic.",
     )
+
+
+def ppi_mean(
+    labelled_scores: Sequence[float | None],
+    labels: Sequence[bool],
+    unlabelled_scores: Sequence[float | None],
+) -> FaithfulShare:
+    """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
+
+    ``labelled_scores`` are the judge's, in [0, 1], of n ≥ 2 answers with ``labels`` (True = faithful);
+    ``unlabelled_scores`` the same judge's of N ≥ 2 others. Intervals are 95 %.
+
+    Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
+    scores need no calibration, since the labels correct their bias. Unscored answers (None) enter with 0.5 on both
+    sides, which only widens the interval. The interval is normal: doubt it below 30 labels.
+
+    With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
+    ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
+    *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
+
+    `InputError` when lengths differ, with fewer than 2 answers on a side, or for a score outside [0, 1].
+    """
+    need("scipy.stats", "The share of faithful answers")
+    check_labels(labels, scores=labelled_scores)
+    n, n_more = len(labels), len(unlabelled_scores)
+    if n < 2 or n_more < 2:
+        raise InputError(f"got {n} labelled and {n_more} unlabelled answers, expected at least 2 of each")
+    if any(s is not None and not 0 <= s <= 1 for s in (*labelled_scores, *unlabelled_scores)):
+        raise InputError("got a score outside [0, 1], expected numbers in [0, 1], or None where unscored")
+    f, f_more = (np.array([0.5 if s is None else s for s in scores]) for scores in (labelled_scores, unlabelled_scores))
+    y = np.asarray(labels, dtype=np.float64)
+    spread = float(np.var(np.concatenate([f, f_more]), ddof=1))
+    weight = float(np.clip(np.cov(y, f)[0, 1] / ((1 + n / n_more) * spread), 0, 1)) if spread > 0 else 0.0
+    powered = Estimate(value=float(y.mean()), why="no interval: all labels are the same; see `labels_only`")
+    if y.min() < y.max():
+        value = y.mean() + weight * (f_more.mean() - f.mean())
+        error = (weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n) ** 0.5
+        half = NormalDist().inv_cdf(0.975) * error
+        low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
+        powered = Estimate(value=value, low=low, high=high)
+    labels_only = wilson(int(y.sum()), n)
+    return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)
 
 
 class DriftRun:

@@ -10,9 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, StatementAgreement
-from faith_dspy.scoring.evidence import EvidenceAgreement
-from faith_dspy.scoring.extraction import ExtractionAgreement
+from faith_dspy.scoring.agreement import Agreement, EvidenceAgreement, JudgeAgreement, StatementAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 Kind = Literal["untuned", "lm", "baseline"]
@@ -121,14 +119,11 @@ class TestsetResult(_Measured):
 
     agreement: Agreement
     """On answers."""
-    extraction: ExtractionAgreement | None = None
-    """On the statements themselves; None where the judge takes none from the answer, or people did not."""
 
     @property
     def levels(self) -> JudgeAgreement:
         """Agreement on all levels."""
-        below = {level: getattr(self, level) for level in ("statements", "evidence", "extraction")}
-        return JudgeAgreement(answers=self.agreement, **below)
+        return JudgeAgreement(answers=self.agreement, statements=self.statements, evidence=self.evidence)
 
 
 class Difference(Estimate):

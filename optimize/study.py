@@ -21,6 +21,7 @@ from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.meter import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
+from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
 from faith_dspy.optimize.report.groups import by_group
 from faith_dspy.optimize.report.pages import card
@@ -35,7 +36,6 @@ from faith_dspy.optimize.select.trial import Trial, judge_of, try_baselines
 from faith_dspy.optimize.stress import stress
 from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import digest
-from faith_dspy.scoring.annotators import annotator_agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -105,7 +105,7 @@ def on_sockets():
 @pytest.fixture
 def with_default_classifier(monkeypatch):
     """Judges with an LM have the default classifier, as they do outside of tests."""
-    from faith_dspy.scoring.default import default_classifier
+    from faith_dspy.scoring.classifier import default_classifier
 
     monkeypatch.setattr("faith_dspy.judge.default_classifier", default_classifier)
 
@@ -114,7 +114,7 @@ def with_default_classifier(monkeypatch):
 def own_surroundings(monkeypatch):
     """Each test has an empty cache of replies, nothing from the user's environment, and judges that report what the LM
     says, unless they are given a classifier or the test asks for the default one."""
-    from faith_dspy.scoring.default import default_classifier
+    from faith_dspy.scoring.classifier import default_classifier
 
     def without_lm(lm: str, config: Any) -> Any:
         return default_classifier(lm, config) if lm == "none" else None

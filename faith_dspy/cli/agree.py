@@ -97,10 +97,8 @@ def agree(
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
     from faith_dspy.optimize.drift import drift_report, drift_tables, ignore_cache, traffic_table
     from faith_dspy.optimize.report.headline import of_judge
-    from faith_dspy.report.agreement import agreement_tables, disagreements, disagreements_table
-    from faith_dspy.report.html import write_html
-    from faith_dspy.report.tables import Table
-    from faith_dspy.report.wording import described
+    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.tables import Table, agreement_tables, disagreements, disagreements_table
 
     if html is not None:
         check_writable(html)
@@ -181,7 +179,7 @@ def agree(
 def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
     """Judgments of the examples, with a progress bar."""
     from faith_dspy.lm.meter import metered
-    from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.report.progress import TerminalView
 
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():

@@ -28,8 +28,7 @@ def demo(
     from faith_dspy.io.files import check_writable, write_file
     from faith_dspy.io.labels import as_chunks
     from faith_dspy.optimize.report.headline import of_judge
-    from faith_dspy.report.html import write_html
-    from faith_dspy.report.wording import described
+    from faith_dspy.report.judgment import described, write_html
     from faith_dspy.schema import RawJudgment
 
     records = html.with_suffix(".jsonl")

@@ -138,9 +138,8 @@ def judge(
     if spark_conf:
         raise InputError(f"--spark-conf {spark_conf[0]} is for --engine spark.")
     from faith_dspy.io.records import check_records, count_lines
-    from faith_dspy.report.html import write_html
-    from faith_dspy.report.terminal import TerminalView
-    from faith_dspy.report.wording import described
+    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.progress import TerminalView
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source, file = Path(records), None if out in (None, "-") else Path(out)
@@ -175,8 +174,7 @@ def judge(
 
 
 def _judge_one(record: dict[str, Any], judge: Judge, html: Path | None, as_json: bool) -> None:
-    from faith_dspy.report.html import write_html
-    from faith_dspy.report.wording import described
+    from faith_dspy.report.judgment import described, write_html
 
     judge.preflight()
     judgment = judge(**record)

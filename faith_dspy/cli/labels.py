@@ -84,7 +84,7 @@ def show(
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
     """What is shown of an answer, each part with its name, chunk id or verdict's mark."""
-    from faith_dspy.report.wording import UNJUDGED, WORDING
+    from faith_dspy.report.judgment import UNJUDGED, WORDING
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
     score = "" if e.score is None else f", score {e.score:g}"

@@ -55,7 +55,7 @@ def stress(
     from faith_dspy.lm.meter import metered
     from faith_dspy.optimize.report.tables import stress_tables
     from faith_dspy.optimize.stress import stress as run
-    from faith_dspy.report.terminal import TerminalView
+    from faith_dspy.report.progress import TerminalView
 
     examples = read_labels(labels)
     the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)

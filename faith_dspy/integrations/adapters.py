@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.io.names import fields_of, value_of
-from faith_dspy.report.wording import supported
+from faith_dspy.report.judgment import supported
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge

@@ -8,23 +8,27 @@ others.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.errors import InputError, need
-from faith_dspy.schema import Verdict
-from faith_dspy.scoring.evidence import EvidenceAgreement, measure_evidence
-from faith_dspy.scoring.extraction import ExtractionAgreement, measure_extraction
-from faith_dspy.scoring.matching import match_verdicts
-from faith_dspy.scoring.metrics import CONFUSION, confusion_counts, metric_values, weighted_kappa
-from faith_dspy.scoring.statistics import Estimate, bootstrap, check_labels, check_scores
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.schema import Judgment, LabelledExample
-    from faith_dspy.scoring.statistics import Floats
+from faith_dspy.errors import InputError
+from faith_dspy.schema import Judgment, LabelledExample, Verdict
+from faith_dspy.scoring.matching import match_statements, match_verdicts
+from faith_dspy.scoring.statistics import (
+    CONFUSION,
+    Estimate,
+    Floats,
+    bootstrap,
+    check_labels,
+    check_scores,
+    confusion_counts,
+    metric_values,
+    weighted_kappa,
+)
 
 
 class Agreement(BaseModel):
@@ -81,7 +85,6 @@ _NEEDS = {
     "answers": "no answer has a label",
     "statements": "no statement has a label",
     "evidence": "no label names chunks",
-    "extraction": "needs statements in people's own words, and a judge that takes statements from the answer",
 }
 """The levels of agreement, and why each cannot be measured."""
 
@@ -92,7 +95,6 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
     answers: Agreement | None
     statements: StatementAgreement | None
     evidence: EvidenceAgreement | None
-    extraction: ExtractionAgreement | None = None
 
     @property
     def measured(self) -> str:
@@ -137,7 +139,6 @@ def measure_agreement(
         answers=answers,
         statements=_measure_statements(pairs, seed),
         evidence=measure_evidence(pairs, seed),
-        extraction=measure_extraction(pairs, seed),
     )
 
 
@@ -164,9 +165,6 @@ def measure(
 
     `InputError` without labels, when lengths differ, or for a label or score that is none.
     """
-    need("numpy", "Measuring agreement")
-    import numpy as np
-
     check_labels(labels, predictions=predictions, scores=scores, groups=groups)
     check_scores(scores)
     if odd := [p for p in predictions if p is not None and p not in (True, False)]:
@@ -239,8 +237,6 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], s
     """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
-    import numpy as np
-
     by_people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
     by_judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
     order = [v for v in Verdict if v in kinds]
@@ -265,3 +261,59 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], s
 def _same(label: Verdict, verdict: Verdict) -> bool:
     """Whether two verdicts say the same, as far as both say it."""
     return label is verdict or (Verdict.NOT_SUPPORTED in (label, verdict) and not _level(label) and not _level(verdict))
+
+
+class EvidenceAgreement(BaseModel, extra="forbid", frozen=True):
+    """How far the chunks a judge names are those that people named; ids are summed over statements (micro average)."""
+
+    n: int
+    """Statements for which people named their chunks, even if none."""
+    scored: int
+    """Those of a scored answer. A statement that the judge does not have counts as one without chunks."""
+    coverage: float
+    """``scored / n``."""
+    precision: Estimate
+    """Share of the judge's ids that people named."""
+    recall: Estimate
+    """Share of people's ids that the judge named."""
+    f1: Estimate
+    """``2 · shared ids / (judge's ids + people's ids)``."""
+
+
+def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int = 0) -> EvidenceAgreement | None:
+    """Micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are labelled.
+
+    A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
+    statements that match the same ones are compared as one. 95 % intervals resample groups.
+    """
+    n, sets, groups = 0, [], []
+    for example, judgment in pairs:
+        labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]
+        matches = match_statements([text for text, _ in labelled], judgment.statements, example.answer)
+        wanted: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+        for i, ((_, ids), match) in enumerate(zip(labelled, matches, strict=True)):
+            wanted[match or (-1 - i,)].update(ids)  # one that matches nothing stands alone
+        n += len(wanted)
+        if not judgment.unscored:
+            for match, gold in wanted.items():
+                named = {c for i in match if i >= 0 for c in judgment.statements[i].supporting_chunk_ids}
+                sets.append((len(named & gold), len(named), len(gold)))
+                groups.append(example.group_key)
+    if not n:
+        return None
+    counts = np.array(sets, dtype=np.float64)
+
+    def metrics(w: Floats) -> dict[str, Floats]:
+        both, named, wanted = (w @ counts).T
+        with np.errstate(invalid="ignore"):
+            return {"precision": both / named, "recall": both / wanted, "f1": 2 * both / (named + wanted)}
+
+    why = {
+        "precision": "the judge named no chunk",
+        "recall": "people named no chunk",
+        "f1": "nobody named a supporting chunk",
+    }
+    found = dict.fromkeys(why, Estimate(why="no statement was scored"))
+    if sets:
+        found = bootstrap(metrics, len(sets), groups, why, seed=seed)
+    return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **found)

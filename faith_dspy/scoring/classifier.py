@@ -5,15 +5,17 @@ Applying a classifier needs no numpy. Fitting one is `faith_dspy.optimize.classi
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.text.features import DIRECTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LOGIT_LIMIT = 6.0
 """Logits are clipped to ± this: a classifier does not distinguish probabilities of .9975 and .9999."""
@@ -172,3 +174,34 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     ) -> float | None:
         """Probability of an answer, from its statements' features and its own, see `AnswerClassifier.probability`."""
         return self.answer.probability(self.statement_probabilities(statements), answer, unjudged)
+
+
+DEFAULT_FILE = "default_classifier.json"
+"""The default classifiers, fitted to public human labels for users who have none yet; ``DEFAULT.md`` says to which, and
+how each agreed with people on sets it had not seen."""
+
+
+@cache
+def default_classifiers() -> dict[str, Classifier]:
+    """By LM: ``none`` (lexical features alone), ``local`` (the embedded model)."""
+    text = files("faith_dspy.scoring").joinpath(DEFAULT_FILE).read_text(encoding="utf-8")
+    return {name: Classifier.model_validate(numbers) for name, numbers in json.loads(text).items()}
+
+
+def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
+    """The default classifier for the replies of that LM, ``none`` for no LM.
+
+    None for an LM it was not fitted to, and where the options ask for something else: verdicts on whole answers or
+    finer than supported or not, or a threshold on the score. Such a judge is untuned.
+    """
+    whole, finer = config.granularity is Granularity.ANSWER, config.verdicts != "binary"
+    if whole or finer or config.threshold is not None:
+        return None
+    return default_classifiers().get(lm)
+
+
+def describe_fit(classifier: Classifier | None) -> str:
+    """What a judge with that classifier was fitted to, in words."""
+    if classifier is None:
+        return "untuned judge"
+    return "tuned judge" if classifier.fitted_to == "labels" else "default judge, not fitted to your labels"

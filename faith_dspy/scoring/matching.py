@@ -22,18 +22,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from faith_dspy.schema import Chunk
-from faith_dspy.text.features import index_context, lexical_features
+from faith_dspy.schema import LabelledExample, Statement, Verdict
 from faith_dspy.text.sentences import sentences
 from faith_dspy.text.words import content_tokens, language_of, tidy, tokenize
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.schema import LabelledExample, Statement, Verdict
 
 CONTAINED = 0.75
 """Above this share of its words a statement, or a sentence, counts as contained in another statement."""
@@ -126,12 +121,6 @@ def match_verdicts(
         if not match:
             unmatched.append(verdict)
     return matched, unmatched
-
-
-def word_share(text: str, within: str) -> float:
-    """Share of the content words of ``text`` that ``within`` has; 1 if it has no content word."""
-    indexed = index_context([Chunk(id=0, text=within)])
-    return 1 - lexical_features(text, [], indexed=indexed, names=["novel_words"])["novel_words"]
 
 
 @lru_cache(maxsize=256)

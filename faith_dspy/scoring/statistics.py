@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.errors import InputError, need
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Bools = NDArray[np.bool_]
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int_]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
 
 _BLOCK = 2_000_000
 """Weights that the bootstrap holds at once: 16 MB."""
@@ -44,19 +40,6 @@ class Estimate(BaseModel):
         if self.low is None and self.why is None:
             raise ValueError("an estimate without an interval needs why=, the reason")
         return self
-
-
-class FaithfulShare(BaseModel, extra="forbid", frozen=True):
-    """The share of faithful answers in traffic that is labelled only in part."""
-
-    powered: Estimate
-    """From the labels and the judge's scores together (prediction-powered)."""
-    labels_only: Estimate
-    """From the labels alone, with a Wilson interval: the scores help if `powered` is narrower."""
-    weight: float = Field(ge=0, le=1)
-    """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
-    labelled: int
-    unlabelled: int
 
 
 def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
@@ -86,8 +69,6 @@ def resample_weights(n: int, groups: Sequence[str] | None, n_resamples: int, see
     Without ``groups`` every item is its own group. With fewer than about 20 groups intervals come out too narrow.
     The draws depend on the seed and the sorted group names, not on the block size.
     """
-    import numpy as np
-
     member = np.arange(n) if groups is None else np.unique(np.asarray(groups, dtype=str), return_inverse=True)[1]
     g = int(member.max()) + 1
     rng = np.random.default_rng(seed)
@@ -111,8 +92,6 @@ def bootstrap(
     ``metrics`` maps weights of shape (resamples, n) to values of shape (resamples,) by name, NaN where undefined;
     ``undefined`` names the metrics to return, each with the reason to give when it is undefined.
     """
-    import numpy as np
-
     values = metrics(np.ones((1, n)))
     blocks = [metrics(w) for w in resample_weights(n, groups, n_resamples, seed)]
     return {
@@ -129,8 +108,6 @@ def from_draws(value: float, draws: Floats, undefined: str, *, basic: bool = Fal
     perfect judge on few answers would get one of width 0. ``basic`` mirrors the draws about the value, cut at 0, for
     a statistic that resampling biases upwards (Davison & Hinkley 1997, §5.2); it is widened to hold the value.
     """
-    import numpy as np
-
     if np.isnan(value):
         return Estimate(why=undefined)
     kept = draws[~np.isnan(draws)]
@@ -151,45 +128,69 @@ def wilson(k: int, n: int) -> Estimate:
     return Estimate(value=k / n, low=float(interval.low), high=float(interval.high))
 
 
-def ppi_mean(
-    labelled_scores: Sequence[float | None],
-    labels: Sequence[bool],
-    unlabelled_scores: Sequence[float | None],
-) -> FaithfulShare:
-    """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
+CONFUSION = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")
+"""The label, then the prediction."""
+_BINS = 10
+"""Bins of the expected calibration error."""
 
-    ``labelled_scores`` are the judge's, in [0, 1], of n ≥ 2 answers with ``labels`` (True = faithful);
-    ``unlabelled_scores`` the same judge's of N ≥ 2 others. Intervals are 95 %.
 
-    Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
-    scores need no calibration, since the labels correct their bias. Unscored answers (None) enter with 0.5 on both
-    sides, which only widens the interval. The interval is normal: doubt it below 30 labels.
+def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
+    """Weighted counts in the order of `CONFUSION`, shape (resamples, 4), from weights of shape (resamples, n)."""
+    return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
 
-    With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
-    ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
-    *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
 
-    `InputError` when lengths differ, with fewer than 2 answers on a side, or for a score outside [0, 1].
+def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
+    """AUROC per resample, shape (resamples,): the Mann-Whitney statistic, ties one half; NaN with one class."""
+    order = np.argsort(s, kind="stable")
+    first = np.unique(s[order], return_index=True)[1]
+    good = np.add.reduceat(w[:, order] * y[order], first, axis=1)
+    bad = np.add.reduceat(w[:, order] * ~y[order], first, axis=1)
+    won = good * (np.cumsum(bad, axis=1) - bad / 2)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(won.sum(axis=1) / (good.sum(axis=1) * bad.sum(axis=1)))
+
+
+def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]:
+    """Every metric of `Agreement` for each row of weights, shape (resamples, n); NaN where undefined.
+
+    ``y``, ``p`` and ``s``, each of shape (n,): labels, predictions, and scores (NaN where there is none).
     """
-    need("scipy.stats", "The share of faithful answers")
-    import numpy as np
+    fp, ff, up, uf = confusion_counts(w, y, p).T
+    n = fp + ff + up + uf
+    out: dict[str, Floats] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out["recall_faithful"], out["recall_unfaithful"] = fp / (fp + ff), uf / (uf + up)
+        out["balanced_accuracy"] = (out["recall_faithful"] + out["recall_unfaithful"]) / 2
+        both = (fp + ff > 0) & (uf + up > 0)
+        by_chance = ((fp + ff) * (fp + up) + (uf + up) * (uf + ff)) / n**2
+        out["cohen_kappa"] = np.where(both, ((fp + uf) / n - by_chance) / (1 - by_chance), np.nan)
+        root = np.sqrt((fp + ff) * (fp + up) * (uf + up) * (uf + ff))
+        out["mcc"] = np.where(both, np.where(root > 0, (fp * uf - ff * up) / root, 0.0), np.nan)
+        out["f1_unfaithful"] = 2 * uf / (2 * uf + ff + up)
+        out["precision_unfaithful"] = uf / (uf + ff)
+        has = ~np.isnan(s)
+        w, y, s = w[:, has], y[has], s[has]
+        out["auroc"] = out["ece"] = out["brier"] = np.full(len(w), np.nan)
+        if len(s):
+            out["auroc"] = weighted_auroc(w, y, s)
+        if len(s) and s.min() >= 0 and s.max() <= 1:
+            total = w.sum(axis=1)
+            # Bins of the original answers, kept in every resample; equal scores share a bin.
+            bins = np.searchsorted(np.sort(s), s) * _BINS // len(s)
+            off = (y - s)[:, None] * (bins[:, None] == np.arange(_BINS))
+            out["ece"] = np.abs(w @ off).sum(axis=1) / total
+            out["brier"] = w @ (y - s) ** 2 / total
+    return out
 
-    check_labels(labels, scores=labelled_scores)
-    n, n_more = len(labels), len(unlabelled_scores)
-    if n < 2 or n_more < 2:
-        raise InputError(f"got {n} labelled and {n_more} unlabelled answers, expected at least 2 of each")
-    if any(s is not None and not 0 <= s <= 1 for s in (*labelled_scores, *unlabelled_scores)):
-        raise InputError("got a score outside [0, 1], expected numbers in [0, 1], or None where unscored")
-    f, f_more = (np.array([0.5 if s is None else s for s in scores]) for scores in (labelled_scores, unlabelled_scores))
-    y = np.asarray(labels, dtype=np.float64)
-    spread = float(np.var(np.concatenate([f, f_more]), ddof=1))
-    weight = float(np.clip(np.cov(y, f)[0, 1] / ((1 + n / n_more) * spread), 0, 1)) if spread > 0 else 0.0
-    powered = Estimate(value=float(y.mean()), why="no interval: all labels are the same; see `labels_only`")
-    if y.min() < y.max():
-        value = y.mean() + weight * (f_more.mean() - f.mean())
-        error = (weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n) ** 0.5
-        half = NormalDist().inv_cdf(0.975) * error
-        low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
-        powered = Estimate(value=value, low=low, high=high)
-    labels_only = wilson(int(y.sum()), n)
-    return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)
+
+def weighted_kappa(w: Floats, a: Ints, b: Ints, levels: int) -> Floats:
+    """κ with linear weights (Cohen 1968) of two ratings from 0 to ``levels - 1``, per row of weights.
+
+    ``1 - observed / expected``, each the mean ``|a - b|``; NaN where both raters only use one and the same level.
+    """
+    cell = np.eye(levels * levels)[a * levels + b]  # shape (n, levels²)
+    shares = (w @ cell).reshape(-1, levels, levels) / w.sum(axis=1)[:, None, None]
+    distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
+    by_chance = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(1 - (shares * distance).sum(axis=(1, 2)) / (by_chance * distance).sum(axis=(1, 2)))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import dspy
 
 from faith_dspy.program.extraction import read_statements
-from faith_dspy.scoring.extraction import found_shares, invented
+from faith_dspy.schema import Chunk
 from faith_dspy.scoring.matching import locate
+from faith_dspy.text.features import IndexedContext, lexical_features
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ def extraction_examples(examples: Sequence[LabelledExample]) -> list[dspy.Exampl
 def extraction_metric(
     gold: dspy.Example, pred: dspy.Prediction, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
 ) -> Any:
-    """Harmonic mean of coverage and fidelity, in [0, 1]; 0 for a reply without statements.
-
-    Coverage and fidelity are those of `faith_dspy.scoring.extraction`.
-    """
+    """Harmonic mean of coverage and fidelity, in [0, 1]; 0 for a reply without statements."""
     said = [] if pred is None else _texts(pred.get("statements") or [])
     covered = found_shares(gold.texts, said)
     added = invented(said, " ".join([gold.question, *gold.sentences]))
@@ -79,3 +77,22 @@ def extraction_metric(
 
 def _texts(lines: Sequence[str]) -> list[str]:
     return [t for _, t in read_statements(lines) if not re.fullmatch(r"\W*none\W*", t, re.IGNORECASE)]
+
+
+def found_shares(people: Sequence[str], judge: Sequence[str]) -> list[float]:
+    """How far each of the people's statements is found, in [0, 1]: the words it shares with the closest of the judge's.
+
+    The smaller share of the two counts, so that the whole answer in one statement does not cover its parts.
+    """
+    return [max((min(word_share(t, s), word_share(s, t)) for s in judge), default=0.0) for t in people]
+
+
+def invented(judge: Sequence[str], known: str) -> list[str]:
+    """The judge's statements with a content word that ``known``, answer and question, does not have."""
+    return [s for s in judge if word_share(s, known) < 1]
+
+
+def word_share(text: str, within: str) -> float:
+    """Share of the content words of ``text`` that ``within`` has; 1 if it has no content word."""
+    indexed = IndexedContext([Chunk(id=0, text=within)])
+    return 1 - lexical_features(text, [], indexed=indexed, names=["novel_words"])["novel_words"]

@@ -7,11 +7,11 @@ import random
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import ConfigError
+from faith_dspy.optimize.classifier.operating_point import stable_threshold
 from faith_dspy.optimize.compile.examples import balanced
 from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 from faith_dspy.program.program import Verifier
 from faith_dspy.program.signatures import BANK
-from faith_dspy.scoring.thresholds import stable_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

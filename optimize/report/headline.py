@@ -8,8 +8,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison
-from faith_dspy.report.numbers import estimate, few, points, roughly
-from faith_dspy.report.tables import Table
+from faith_dspy.report.tables import Table, estimate, few, points, roughly
 from faith_dspy.scoring.agreement import Agreement
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import LEARNING_CURVE
-from faith_dspy.report.html import csp_hash
-from faith_dspy.report.numbers import each, estimate, number
-from faith_dspy.report.tables import Table, markdown
+from faith_dspy.report.judgment import csp_hash
+from faith_dspy.report.tables import Table, each, estimate, markdown, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

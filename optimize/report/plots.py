@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.report.numbers import estimate
+from faith_dspy.report.tables import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

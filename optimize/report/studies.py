@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.select.comparison import compare_rows, holm
-from faith_dspy.report.numbers import capitalised, each, estimate, number
-from faith_dspy.report.tables import Table, table_of
+from faith_dspy.report.tables import Table, capitalised, each, estimate, number, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

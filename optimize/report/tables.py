@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import TestsetResult
-from faith_dspy.report.agreement import level_tables
-from faith_dspy.report.numbers import NONE, capitalised, each, estimate, number
-from faith_dspy.report.tables import MARK, Table, table_of
+from faith_dspy.report.tables import MARK, NONE, Table, capitalised, each, estimate, level_tables, number, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +89,7 @@ def testset_table(result: StudyResult) -> Table:
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Agreement on statements, evidence and extraction, on the testset, as far as labels tell."""
+    """Agreement on statements and evidence, on the testset, as far as labels tell."""
     return level_tables({_judge_name(t.name): t.levels for t in result.test})
 
 

@@ -247,7 +247,6 @@ def _test_judge(name: str, folds: Sequence[tuple[Judge, Sequence[JudgedExample]]
         agreement=found.answers,
         statements=found.statements,
         evidence=found.evidence,
-        extraction=found.extraction,
         usage=usage_of(e for _, judged in folds for e in judged),
         predictions=_of_test(row for judge, judged in folds for row in judged_rows(judged, judge)),
     )

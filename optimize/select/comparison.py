@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from faith_dspy.errors import need
 from faith_dspy.optimize.results import Comparison, Difference
-from faith_dspy.report.numbers import roughly
-from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import resample_weights
+from faith_dspy.report.tables import roughly
+from faith_dspy.scoring.statistics import metric_values, resample_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

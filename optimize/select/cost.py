@@ -9,7 +9,7 @@ from faith_dspy.optimize.select.comparison import paired_bootstrap
 from faith_dspy.optimize.select.evaluate import agreement
 from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.metrics import metric_values
+from faith_dspy.scoring.statistics import metric_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

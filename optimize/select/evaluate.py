@@ -17,7 +17,7 @@ from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPo
 from faith_dspy.optimize.results import PredictionRow, StatementRow
 from faith_dspy.schema import Judgment, RawJudgment, Usage
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure, measure_agreement
-from faith_dspy.scoring.default import default_classifier
+from faith_dspy.scoring.classifier import default_classifier
 from faith_dspy.scoring.matching import statement_labels
 from faith_dspy.scoring.score import failure, statement_features, unverified
 from faith_dspy.text.features import CLASSIFIER_FEATURES, LENGTH_FEATURES, index_context, length_features

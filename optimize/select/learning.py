@@ -16,8 +16,7 @@ import numpy as np
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.results import CurvePoint
 from faith_dspy.optimize.select.evaluate import classifier_example, fit_examples, scorable
-from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import Estimate, from_draws
+from faith_dspy.scoring.statistics import Estimate, from_draws, metric_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

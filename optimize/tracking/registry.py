@@ -17,7 +17,7 @@ from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import client_of, global_store, mlflow_errors, redacted
-from faith_dspy.report.numbers import estimate, points
+from faith_dspy.report.tables import estimate, points
 from faith_dspy.schema import digest
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ from faith_dspy.optimize.select.evaluate import (
     without_lm,
 )
 from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
-from faith_dspy.report.numbers import estimate, number, points
-from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import Estimate, from_draws, resample_weights
+from faith_dspy.report.tables import estimate, number, points
+from faith_dspy.scoring.statistics import Estimate, from_draws, metric_values, resample_weights
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default

@@ -27,9 +27,8 @@ from faith_dspy.optimize.select.evaluate import (
     scorable,
     without_lm,
 )
-from faith_dspy.report.numbers import estimate, number
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier, direction
-from faith_dspy.scoring.default import FILE
+from faith_dspy.report.tables import estimate, number
+from faith_dspy.scoring.classifier import DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier, direction
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .public_labels import read, read_replies
@@ -139,7 +138,7 @@ def main() -> None:
         prose = card.read_text(encoding="utf-8").partition("\n## ")[0]
         card.write_text("\n".join([prose, *tables]), encoding="utf-8")
         shipped = {name: classifier.model_dump(mode="json") for name, classifier in fitted.items()}
-        (HOME / FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
+        (HOME / DEFAULT_FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

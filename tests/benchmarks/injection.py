@@ -25,7 +25,7 @@ from faith_dspy import Judge
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.stress import attacks, inject
-from faith_dspy.report.numbers import estimate
+from faith_dspy.report.tables import estimate
 from faith_dspy.scoring.statistics import wilson
 from faith_dspy.text.sentences import carries_statement, sentences
 

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.report.plots import BLUE, DARK
 from faith_dspy.optimize.select.evaluate import fit_examples
-from faith_dspy.scoring.metrics import metric_values
-from faith_dspy.scoring.statistics import Estimate
+from faith_dspy.scoring.statistics import Estimate, metric_values
 
 from .default_classifier import METRICS
 

@@ -30,9 +30,8 @@ from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
 from faith_dspy.optimize.compile.task import Effort, Stage
 from faith_dspy.optimize.data.splits import split
-from faith_dspy.report.numbers import estimate, points
-from faith_dspy.scoring.metrics import weighted_auroc
-from faith_dspy.scoring.statistics import Estimate, bootstrap
+from faith_dspy.report.tables import estimate, points
+from faith_dspy.scoring.statistics import Estimate, bootstrap, weighted_auroc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.report.numbers import NONE, each, estimate, number
-from faith_dspy.report.tables import Table, table_of, terminal
+from faith_dspy.report.tables import NONE, Table, each, estimate, number, table_of, terminal
 from faith_dspy.report.tables import markdown as sections
 
 from .answers import STATEMENT_TOKENS

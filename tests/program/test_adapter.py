@@ -7,7 +7,7 @@ import pytest
 from faith_dspy import Chunk, JudgeConfig
 from faith_dspy.program.adapter import CompactAdapter, as_data
 from faith_dspy.program.signatures import INSTRUCTIONS, CiteStatement, ExtractStatements, VerifyStatement, signature_of
-from faith_dspy.text.evidence import find_quotes
+from faith_dspy.scoring.score import find_quotes
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 

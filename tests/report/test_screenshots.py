@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faith_dspy.report.html import write_html
+from faith_dspy.report.judgment import write_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,7 @@ import io
 
 from rich.console import Console
 
-from faith_dspy.report.numbers import each, estimate, number, percent, points
-from faith_dspy.report.tables import Table, markdown, table_of, terminal
+from faith_dspy.report.tables import Table, each, estimate, markdown, number, percent, points, table_of, terminal
 from faith_dspy.scoring.statistics import Estimate
 
 

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from faith_dspy.report.terminal import TerminalView, judgment_view
-from faith_dspy.report.wording import described, signed
+from faith_dspy.report.judgment import described, judgment_view, signed
+from faith_dspy.report.progress import TerminalView
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
 if TYPE_CHECKING:

@@ -297,47 +297,13 @@ def test_binary_labels_have_no_grades() -> None:
     assert (found.weighted_kappa, found.recall_by_verdict) == (None, {})
 
 
-APART = labelled(
-    ("The kettle is blue.", "fully_supported", None), ("The kettle holds one litre.", "no_evidence", None),
-    answer="The kettle is blue and holds one litre.",
-)  # fmt: skip
-
-
-def test_extraction_by_hand() -> None:
-    """People took two statements from one sentence; the judge took the first, and one that nobody said.
-
-    Of blue and kettle all are found; of kettle, holds and litre the closest statement has the kettle: 1/3 of the label,
-    and 1/2 of itself. One of two statements says only what the answer says.
-    """
-    said = judged(("The kettle is blue.", "fully_supported", ()), ("Penguins fly.", "no_evidence", ()))
-    found = measure_agreement([APART], [said]).extraction
-    assert found is not None
-    assert (found.n, found.scored, found.found.value, found.fidelity.value) == (
-        2,
-        2,
-        pytest.approx((1 + 1 / 3) / 2),
-        0.5,
-    )
-    lost = judged(unscored=Unscored.LM_FAILED)
-    half = measure_agreement([APART, APART], [said, lost]).extraction
-    assert half is not None
-    assert (half.n, half.scored, half.found) == (4, 2, found.found.model_copy(update={"why": half.found.why}))
-
-
-def test_without_statements_in_own_words_there_is_no_extraction() -> None:
-    """A judge of sentences takes none, and people who labelled sentences took none."""
-    as_written = judged((APART.answer, "no_evidence", ()))
-    assert measure_agreement([APART], [as_written]).extraction is None
-    assert measure_agreement([SPLIT], [judged(("The kettle is blue.", "fully_supported", ()))]).extraction is None
-
-
 def test_what_could_be_measured_is_said() -> None:
     """Each level with its number of labels, or what it would take."""
     said = measure_agreement([SPLIT], [judged(("It rains.", "no_evidence", ()))]).measured
-    assert said.startswith("Measured on answers (1), statements (2), evidence (2); not on extraction (needs statements")
+    assert said == "Measured on answers (1), statements (2), evidence (2)."
     answers = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
     said = measure_agreement([answers], [judged(("It rains.", "fully_supported", ()))]).measured
-    assert "not on statements (no statement has a label); evidence (no label names chunks); extraction (" in said
+    assert "not on statements (no statement has a label); evidence (no label names chunks)." in said
 
 
 def test_an_unscored_answer_counts_in_coverage_alone() -> None:

@@ -5,8 +5,7 @@ import pytest
 from faith_dspy import Judge, load_judge
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.scoring.classifier import aggregates, direction
-from faith_dspy.scoring.default import default_classifier, default_classifiers
+from faith_dspy.scoring.classifier import aggregates, default_classifier, default_classifiers, direction
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from faith_dspy.io.labels import parse_example
 from faith_dspy.schema import Statement
-from faith_dspy.scoring.matching import locate, match_statements, statement_labels, word_share
+from faith_dspy.scoring.matching import locate, match_statements, statement_labels
 
 
 def labelled(answer, *statements, **more):
@@ -119,9 +119,3 @@ def test_typography_case_and_white_space_do_not_move_a_statement():
     answer = "She said: “It\u2019s  late”.\nCats sleep."
     assert matched(answer, ['she said: "it\'s late".', "Cat"], answer, "cats sleep.") == [(0,), (0, 1)]
     assert locate(["Cats sleep."], answer)[0] == locate(["CATS  SLEEP."], answer)[0]
-
-
-def test_word_share_by_hand():
-    """Of kettle, blue and round two are in the other text; without content words nothing is missing."""
-    assert word_share("The kettle is blue and round.", "A blue kettle.") == 1 - 1 / 3
-    assert word_share("So it is.", "A blue kettle.") == 1.0

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from faith_dspy.errors import InputError, MissingExtraError, need
-from faith_dspy.scoring.metrics import weighted_auroc, weighted_kappa
-from faith_dspy.scoring.statistics import ppi_mean, resample_weights, wilson
+from faith_dspy.errors import MissingExtraError, need
+from faith_dspy.scoring.statistics import resample_weights, weighted_auroc, weighted_kappa, wilson
 
 
 def test_weighted_auroc_is_that_of_repeated_answers() -> None:
@@ -21,52 +18,6 @@ def test_weighted_auroc_is_that_of_repeated_answers() -> None:
         if 0 < (again * y).sum() < again.sum():
             expected = metrics.roc_auc_score(np.repeat(y, again), np.repeat(s, again))
             assert weighted_auroc(w[None], y, s)[0] == pytest.approx(expected)
-
-
-def test_prediction_powered_share_worked_by_hand() -> None:
-    """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
-    # Labels 1 0 1 0, scores .8 .2 .6 .4 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 + .1 + .1) / 3 = .4 / 3.
-    # var of all eight scores (mean .6): squares .04 .16 0 .04 .04 .04 0 0 -> .32 / 7. n/N = 1.
-    # λ = (.4 / 3) / (2 * .32 / 7) = 1.458 -> cut to 1. Share = .5 + (.7 - .5) = .7.
-    share = ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
-    assert share.weight == 1.0
-    assert share.powered.value == pytest.approx(0.7)
-    # Variance: var(F_u) / 4 + var(Y - F) / 4 = (.04 / 3) / 4 + (.4 / 3) / 4; Y - F = .2 -.2 .4 -.4.
-    assert share.powered.low == pytest.approx(0.7 - 1.959964 * math.sqrt(0.44 / 12))
-    # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
-    z = 1.959964
-    assert share.labels_only.high == pytest.approx(0.5 + z * math.sqrt(0.0625 + z**2 / 64) / (1 + z**2 / 4), abs=1e-6)
-
-
-def test_prediction_powered_intervals_hold_the_truth_and_are_narrower() -> None:
-    """With 60 labels and 600 scores of a fair but biased judge: coverage in 90 to 99 %, width under that of labels."""
-    rng = np.random.default_rng(2)
-    held = narrower = 0
-    for _ in range(200):
-        y = rng.random(660) < 0.7
-        f = np.clip(0.2 + 0.5 * y + 0.1 * rng.standard_normal(660), 0, 1)
-        share = ppi_mean(f[:60].tolist(), y[:60].tolist(), f[60:].tolist())
-        p, c = share.powered, share.labels_only
-        held += p.low <= 0.7 <= p.high  # type: ignore[operator]  # all samples have both classes
-        narrower += p.high - p.low < c.high - c.low  # type: ignore[operator]
-    assert 180 <= held <= 198
-    assert narrower > 190
-
-
-def test_useless_scores_are_not_used() -> None:
-    """Constant scores get weight 0 and leave the labels' mean; labels all alike give no normal interval."""
-    share = ppi_mean([0.5] * 4, [True, False, True, True], [0.5, None, 0.5])
-    assert (share.weight, share.powered.value) == (0.0, 0.75)
-    same = ppi_mean([0.9, 0.8], [True, True], [0.9, 0.1])
-    assert same.powered.low is None
-    assert same.labels_only.low is not None
-    for bad in (
-        ([1.5, 0.5], [True, False], [0.5, 0.5]),
-        ([0.5], [True], [0.5]),
-        ([math.nan, 0.5], [True, False], [1, 1]),
-    ):
-        with pytest.raises(InputError):
-            ppi_mean(*bad)
 
 
 def test_a_missing_package_names_the_extra() -> None:

@@ -9,7 +9,7 @@ import pytest
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.compile.extraction import extraction_examples, extraction_metric
+from faith_dspy.optimize.compile.extraction import extraction_examples, extraction_metric, word_share
 from faith_dspy.optimize.compile.stages import compiled_judge, demo_ids
 from faith_dspy.optimize.compile.task import Compiled, Effort
 from faith_dspy.optimize.select.variants import VARIANTS, Variant
@@ -126,3 +126,9 @@ def test_where_only_answers_are_labelled_extraction_stays_as_it_was(chat_server)
     assert found.result.program.extract.demos == []
     assert {d.statement for d in found.result.program.verify.predict.demos} <= {e.answer for e in answers}
     assert "extraction: as it was" in found.notes[0]
+
+
+def test_word_share_by_hand():
+    """Of kettle, blue and round two are in the other text; without content words nothing is missing."""
+    assert word_share("The kettle is blue and round.", "A blue kettle.") == 1 - 1 / 3
+    assert word_share("So it is.", "A blue kettle.") == 1.0

@@ -16,8 +16,7 @@ from faith_dspy.optimize.report.tables import predictions_table, study_tables
 from faith_dspy.optimize.results import CostPoint, Difference, StudyResult, VariantResult
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import StatementAgreement
-from faith_dspy.scoring.evidence import EvidenceAgreement
+from faith_dspy.scoring.agreement import EvidenceAgreement, StatementAgreement
 from faith_dspy.scoring.statistics import Estimate
 
 USAGE = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)

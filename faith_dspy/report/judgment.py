@@ -1,4 +1,4 @@
-"""Judgments as one self-contained HTML page.
+"""A judgment for readers: in the terminal, in a notebook and as one self-contained HTML page.
 
 The page is ``page.html`` with ``page.css`` and ``page.js`` inside and the judgments as JSON in a script element. Its
 content security policy allows this one script and this one style, by their hashes, and nothing from any network.
@@ -9,25 +9,181 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import json
 import re
+import shutil
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from faith_dspy.errors import InputError
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from faith_dspy.errors import InputError, counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.inputs import check_record
-from faith_dspy.report.wording import UNJUDGED, WORDING, grounds, notes_on, signed, supported
-from faith_dspy.schema import Judgment, Unscored
+from faith_dspy.io.inputs import AnswerInput, check_record
+from faith_dspy.judge import Judge
+from faith_dspy.report.tables import shown, signed
+from faith_dspy.schema import Chunk, Judgment, StatementVerdict, Unscored
+from faith_dspy.scoring.classifier import describe_fit
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+_PLAIN = ("fully_supported", "not_supported")
+"""Their marks need no words."""
+_IDS = 3
+"""Chunk ids shown for a statement; more would leave its text no room."""
 
-    from faith_dspy.io.inputs import AnswerInput
-    from faith_dspy.schema import Chunk, StatementVerdict
+
+def judgment_view(judgment: Judgment) -> RenderableType:
+    """One judgment: the result on top, a line per statement below."""
+    if judgment.unscored is not None:
+        head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
+    else:
+        head = Text()
+        head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
+        if judgment.probability is not None:
+            head.append(f"   probability {_against(judgment.probability, judgment.threshold)}", style="bold")
+        if judgment.level is not None:
+            head.append(f"   {judgment.level}", style="dim")
+        by_score = judgment.threshold if judgment.probability is None else None
+        head.append(
+            f"\n{supported(judgment)}{_threshold(judgment.statement_threshold)}   " if judgment.statements else "   "
+        )
+        head.append(f"score {_against(judgment.score, by_score)}")
+    if judgment.detail:
+        head.append_text(shown(f" – {judgment.detail}", "dim"))
+    if judgment.fitted_to == "default":
+        head.append("\nnot fitted to your labels", style="dim")
+    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
+    table.add_column(width=1)
+    table.add_column(justify="right", style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    for s in judgment.statements:
+        verdict = s.verdict.value if s.verdict else UNJUDGED
+        mark, words, style = WORDING[verdict]
+        words = "" if verdict in _PLAIN else words
+        ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
+        evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
+        digits = _digits(s.confidence, judgment.statement_threshold)
+        confidence = "" if s.confidence is None else f"{s.confidence:.{digits}f}"
+        table.add_row(Text(mark, style), confidence, shown(s.text), Text(f"{words} {evidence}".strip()))
+        if said := grounds(s):
+            table.add_row("", "", shown(said, "italic dim"), "")
+    last = shown("\n".join([*notes_on(judgment), _cost(judgment)]), "dim")
+    parts: list[RenderableType] = [head, table] if judgment.statements else [head]
+    return Panel(Group(*parts, last), expand=False)
+
+
+def _against(value: float | None, threshold: float | None) -> str:
+    """A number and its threshold."""
+    digits = _digits(value, threshold)
+    return f"{value:.{digits}f}{_threshold(threshold, digits)}"
+
+
+def _digits(value: float | None, threshold: float | None) -> int:
+    """As many as tell a number from its threshold."""
+    if value is None or threshold is None or value == threshold:
+        return 2
+    return next((d for d in (2, 3) if f"{value:.{d}f}" != f"{threshold:.{d}f}"), 4)
+
+
+def _threshold(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f" (threshold {value:.{digits}f})"
+
+
+def _cost(judgment: Judgment) -> str:
+    u, again = judgment.usage, judgment.replayed.calls
+    replayed = [f"{counted(again, 'reply')} from the cache"] if again else []
+    if not u.calls:
+        return " · ".join(["no LM calls", *replayed])
+    read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
+    tokens = f"{read} ({u.cached_tokens:,} cached), {written}"
+    return " · ".join([counted(u.calls, "call"), tokens, f"{u.seconds:.1f} s", *replayed])
+
+
+def render(judgment: Judgment) -> str:
+    """`judgment_view` as plain text, as wide as the terminal, 60 to 100 columns."""
+    width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(judgment_view(judgment))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def render_html(judgment: Judgment) -> str:
+    """`judgment_view` as HTML for a notebook, in the same colours."""
+    console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
+    console.print(judgment_view(judgment))
+    return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
+
+
+UNJUDGED = "unjudged"
+
+
+class Wording(NamedTuple):
+    """A verdict for readers: a mark of one cell, words, and a style of rich."""
+
+    mark: str
+    words: str
+    style: str
+
+
+WORDING = {
+    "contradictory": Wording("!", "contradicted", "bold red"),
+    "not_supported": Wording("✗", "not supported", "red"),
+    "no_evidence": Wording("✗", "no evidence", "red"),
+    "partially_supported": Wording("◐", "partly supported", "yellow"),
+    UNJUDGED: Wording("?", "not judged", "yellow"),
+    "fully_supported": Wording("✓", "supported", "green"),
+}
+"""By verdict, the worst first: a sentence is coloured by the first that one of its statements has."""
+
+
+def supported(judgment: Judgment) -> str:
+    """What the score counts: ``1 of 2 statements supported``; nothing without statements."""
+    n = len(judgment.statements)
+    return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
+
+
+def grounds(statement: StatementVerdict) -> str | None:
+    """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell."""
+    if said := statement.reason or statement.error:
+        return said
+    if statement.missing is None:
+        return None
+    words = f"not in the context: {', '.join(statement.missing)}" if statement.missing else ""
+    if statement.is_supported:
+        return f"supported in other words; {words}" if words else None
+    return words or "the context has its words, but does not say this with them"
+
+
+def notes_on(judgment: Judgment) -> list[str]:
+    """Where a reply of the LM could not be used as it is, a sentence each."""
+    not_shown = "the LM named: not in the context, so not shown."
+    counts = (
+        (
+            judgment.stand_ins,
+            "sentence",
+            "judged as written: the LM's statements were missing or left something out.",
+        ),
+        (judgment.dropped_chunk_ids, "chunk id", not_shown),
+        (judgment.dropped_quotes, "quote", not_shown),
+    )
+    return [f"{counted(n, what)} {said}" for n, what, said in counts if n]
+
+
+def described(judge: Judge) -> str:
+    """A judge in one line: what it was tuned on, its LMs, and the beginning of its fingerprint."""
+    made = judge.manifest
+    trained = f"{made['variant']}, tuned on {made['labels_file']}" if "variant" in made else None
+    lms = ", then ".join(j.lm_name if j.asks_lm else "lexical features" for j in judge.chain)
+    return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
+
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _HEAD = {

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.schema import Chunk, LabelledExample
-from faith_dspy.scoring.annotators import annotator_agreement
 
 
 def example(annotators: object, i: int = 0) -> LabelledExample:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faith_dspy.report.html import script_json, summary, write_html
+from faith_dspy.report.judgment import script_json, summary, write_html
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored
 from faith_dspy.text.sentences import sentences
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from faith_dspy import Chunk
-from faith_dspy.text.evidence import find_quotes, valid_chunk_ids
+from faith_dspy.scoring.score import find_quotes, valid_chunk_ids
 
 CONTEXT = (Chunk(id=0, text="a"), Chunk(id=1, text="b"), Chunk(id=2, text="c"))
 
