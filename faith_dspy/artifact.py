@@ -117,13 +117,12 @@ def load_judge(
     api_base: str | None = None,
     api_key: str | None = None,
     timeout: float | None = None,
-    max_wait: float | None = None,
 ) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
     ``lm`` replaces the LM it was tuned on, in a chain of judges the first one, wherever that is asked; ``api_base`` and
     ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
-    ``timeout`` and ``max_wait`` are as for `Judge`, and hold for every LM of the chain.
+    ``timeout`` is as for `Judge`, and holds for every LM of the chain.
 
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
@@ -139,7 +138,7 @@ def load_judge(
         )
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     given = {"lm": lm, "api_base": api_base, "api_key": api_key}
-    return _load(folder, given, {"timeout": timeout, "max_wait": max_wait})
+    return _load(folder, given, {"timeout": timeout})
 
 
 def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], replaced: str = NO_LM) -> Judge:
@@ -187,7 +186,7 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
     _reproduce(judge, typed.reference, folder)
     wanted = typed.lm.sha256
     if (given["lm"] is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
-        from faith_dspy.lm.files import EMBEDDED
+        from faith_dspy.lm.embedded import EMBEDDED
 
         if wanted != EMBEDDED.sha256:
             raise ArtifactError(
@@ -282,7 +281,7 @@ def _dump(judge: Judge) -> bytes:
 
 def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM; if it was not made yet, what the export it was loaded from says."""
-    from faith_dspy.lm.endpoint import identity
+    from faith_dspy.lm.make import identity
 
     if "lm" not in vars(judge):
         known: dict[str, Any] = judge.manifest.get("lm") or {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from faith_dspy.io.inputs import AnswerInput
     from faith_dspy.io.tables import TableT
-    from faith_dspy.lm.metered_lm import MeteredLM
+    from faith_dspy.lm.metered import MeteredLM
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
     from faith_dspy.scoring.agreement import JudgeAgreement
@@ -41,8 +41,8 @@ class Judge:
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
-    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given, 900 for an embedded model);
-    ``max_wait``: seconds between two attempts at most (30). Other keywords are options of `JudgeConfig`.
+    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given).
+    Other keywords are options of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
     options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
@@ -59,7 +59,6 @@ class Judge:
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
         timeout: float | None = None,
-        max_wait: float | None = None,
         **options: Unpack[JudgeOptions],
     ) -> None:
         if config is not None and options:
@@ -72,7 +71,7 @@ class Judge:
         self.classifier = fitted = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
-        times: dict[str, Any] = {"timeout": timeout, "max_wait": max_wait}
+        times: dict[str, Any] = {"timeout": timeout}
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
         if not self.asks_lm:
             given, usual = self.config.program_options, JudgeConfig().program_options
@@ -106,14 +105,13 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        from faith_dspy.lm.endpoint import need_address
-        from faith_dspy.lm.make import make_lm
-        from faith_dspy.lm.metered_lm import MeteredLM
+        from faith_dspy.lm.make import make_lm, need_address
+        from faith_dspy.lm.metered import MeteredLM
 
         if isinstance(self._given, str):
             need_address(self.manifest.get("lm"), self._given, self._endpoint["api_base"])
             return make_lm(self._given, **self._endpoint)
-        times = {name: self._endpoint[name] for name in ("timeout", "max_wait") if self._endpoint[name] is not None}
+        times = {name: self._endpoint[name] for name in ("timeout",) if self._endpoint[name] is not None}
         lm = MeteredLM.adopt(self._given)
         return lm.copy(**times) if times else lm
 
@@ -167,7 +165,7 @@ class Judge:
 
     def preflight(self) -> None:
         """`LMUnavailableError` unless every LM of the chain answers."""
-        from faith_dspy.lm.endpoint import preflight
+        from faith_dspy.lm.make import preflight
 
         for lm in self.lms:
             preflight(lm)
@@ -187,7 +185,7 @@ class Judge:
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, up to 64 at a time; cancelled, it makes no further LM call."""
-        from faith_dspy.lm.meter import awaited
+        from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self, *args, **kwargs))
 
@@ -221,7 +219,7 @@ class Judge:
         return raw, _of_next(next_judgment, raw)
 
     def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
-        from faith_dspy.lm.meter import metered
+        from faith_dspy.lm.metered import metered
 
         if self.program.window is None:
             self.program.window = self.window
@@ -260,7 +258,7 @@ class Judge:
 
     async def abatch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
         """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
-        from faith_dspy.lm.meter import awaited
+        from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self.batch, records, num_threads))
 
@@ -299,7 +297,7 @@ class Judge:
         return self._in_order(verify, examples, None)
 
     def _in_order(self, work: Callable[[Any], _Out], items: Iterable[Any], num_threads: int | None) -> Iterator[_Out]:
-        from faith_dspy.lm.meter import MAX_FAILURES, Meter, metered
+        from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
 
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
             raise ConfigError(f"num_threads is {num_threads!r}, expected a whole number from 1, or None.")

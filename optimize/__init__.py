@@ -21,7 +21,6 @@ def tune(
     api_base: str | None = None,
     api_key: str | None = None,
     timeout: float | None = None,
-    max_wait: float | None = None,
     reflection_lm: str | None = None,
     operating_point: str = "balanced",
     budget: Literal["quick", "standard", "thorough"] = "quick",
@@ -45,7 +44,7 @@ def tune(
     `Dataset` or `DatasetDict`, or a list of rows or examples. ``test``: labels to test on; else a part of ``labels`` is
     kept aside. ``out``: folder for the champion (default ``judges/<name of labels>``, of labels in memory
     ``judges/labels``); `StudyResult.judge_dir` says where.
-    ``timeout`` and ``max_wait``: of each LM, as for `faith_dspy.Judge`.
+    ``timeout``: of each LM, as for `faith_dspy.Judge`.
     ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
     ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
     LM that proposes instructions (mipro, gepa); default: the judged one. ``prefer``: whether what agrees best is
@@ -63,7 +62,7 @@ def tune(
     """
     from faith_dspy.errors import ConfigError
     from faith_dspy.eval_sets.catalog import source_of
-    from faith_dspy.lm.meter import Limits
+    from faith_dspy.lm.metered import Limits
     from faith_dspy.optimize.classifier.operating_point import OperatingPoint
     from faith_dspy.optimize.options import Options
     from faith_dspy.optimize.select.plan import named
@@ -79,7 +78,6 @@ def tune(
         api_base=api_base,
         api_key=api_key,
         timeout=timeout,
-        max_wait=max_wait,
         reflection_lm=reflection_lm,
         operating_point=OperatingPoint.parse(operating_point),
         budget=budget,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from faith_dspy.lm.meter import Limits
+from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ class Options(NamedTuple):
     api_base: str | None = None
     api_key: str | None = None
     timeout: float | None = None
-    max_wait: float | None = None
     budget: str = "quick"
     seed: int = 0
     out: Path | None = None
@@ -42,7 +41,7 @@ class Options(NamedTuple):
     @property
     def times(self) -> dict[str, Any]:
         """Of every LM, as `make_lm` takes them."""
-        return {"timeout": self.timeout, "max_wait": self.max_wait}
+        return {"timeout": self.timeout}
 
 
 class View(Protocol):

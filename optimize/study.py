@@ -16,9 +16,8 @@ from faith_dspy.artifact import save_judge
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
-from faith_dspy.lm.endpoint import identity, preflight
-from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.meter import MAX_FAILURES, metered
+from faith_dspy.lm.make import identity, make_lm, preflight
+from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.audit import annotator_agreement
@@ -40,7 +39,7 @@ from faith_dspy.schema import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from faith_dspy.lm.endpoint import LMIdentity
+    from faith_dspy.lm.make import LMIdentity
     from faith_dspy.optimize.options import Options, Tracker, View
     from faith_dspy.optimize.select.variants import Budget, Variant
     from faith_dspy.schema import LabelledExample

@@ -282,7 +282,7 @@ def test_looking_for_a_judge_makes_no_database(tmp_path, monkeypatch):
 
 def test_a_password_in_the_address_is_shown_nowhere(tmp_path):
     """Neither in what a call says, nor in the judge's or LM's text, nor in what is exported."""
-    judge = Judge("openai/tiny", api_base="http://me:hidden-word@127.0.0.1:1/v1", timeout=5, max_wait=0.01)
+    judge = Judge("openai/tiny", api_base="http://me:hidden-word@127.0.0.1:1/v1", timeout=5)
     found = judge(context=CONTEXT, answer=ANSWER)
     assert found.unscored == "lm_failed"
     judge.save(tmp_path / "judge")

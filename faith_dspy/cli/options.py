@@ -49,15 +49,7 @@ LM = Annotated[
 APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]
 Timeout = Annotated[
     float | None,
-    typer.Option(
-        "--timeout", help="Seconds a call of the LM may take, retries included. Default: 300; embedded 900.", min=0.1
-    ),
-]
-MaxWait = Annotated[
-    float | None,
-    typer.Option(
-        "--max-wait", help="Seconds between two attempts at most, whatever Retry-After says. Default: 30.", min=0.1
-    ),
+    typer.Option("--timeout", help="Seconds a call of the LM may take, retries included. Default: 300.", min=0.1),
 ]
 JudgeSource = Annotated[
     str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
@@ -99,7 +91,7 @@ def judge_of(
     """The judge that the options describe: a tuned one; or one with these options and, unless ``untuned``, the default
     classifier.
 
-    ``times``: ``timeout`` and ``max_wait``.
+    ``times``: ``timeout``.
     """
     from faith_dspy.config import JudgeConfig
 

@@ -13,7 +13,6 @@ from faith_dspy.cli.options import (
     JudgeSource,
     Labels,
     MaxFlips,
-    MaxWait,
     Minimum,
     Options,
     Timeout,
@@ -31,7 +30,6 @@ def stress(
     lm: LM = None,
     api_base: APIBase = None,
     timeout: Timeout = None,
-    max_wait: MaxWait = None,
     options: Options = None,
     untuned: Untuned = False,
     answers: Annotated[
@@ -52,13 +50,13 @@ def stress(
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.lm.meter import metered
+    from faith_dspy.lm.metered import metered
     from faith_dspy.optimize.report.tables import stress_tables
     from faith_dspy.optimize.stress import stress as run
     from faith_dspy.report.progress import TerminalView
 
     examples = read_labels(labels)
-    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout, max_wait=max_wait)
+    the_judge = judge_of(judge, lm, api_base, options, untuned, timeout=timeout)
     the_judge.preflight()
     with TerminalView().bar("judging", None) as advance, metered():
         report = run(the_judge, examples, answers=answers, seed=seed, advance=advance)

@@ -14,7 +14,6 @@ from faith_dspy.cli.options import (
     Experiment,
     Json,
     MaxFlips,
-    MaxWait,
     Timeout,
     TrackingURI,
     fail,
@@ -34,7 +33,6 @@ def tune(
     lm: LM = "local",
     api_base: APIBase = None,
     timeout: Timeout = None,
-    max_wait: MaxWait = None,
     reflection_lm: Annotated[
         str | None,
         typer.Option(
@@ -127,7 +125,6 @@ def tune(
         lm="local" if lm is None else lm,
         api_base=api_base,
         timeout=timeout,
-        max_wait=max_wait,
         reflection_lm=reflection_lm,
         operating_point=operating_point,
         budget=budget,

@@ -4,7 +4,7 @@ MLflow copies this file into the model ("models from code") beside the exported 
 it depends on nothing but the packages it imports: JSON and this file instead of a pickle. The LM's key and address come
 from the environment; FAITH_DSPY_LM replaces the LM the judge was tuned on. `SERVING.md` shows requests and replies.
 
-``model_config`` may hold ``api_base`` (the LM's address), ``timeout`` and ``max_wait`` (see `Judge`), and
+``model_config`` may hold ``api_base`` (the LM's address), ``timeout`` (see `Judge`), and
 ``replies_in_memory`` (see `limit_replies_in_memory`).
 """
 
@@ -125,7 +125,7 @@ class FaithfulnessModel(PythonModel):
         config = context.model_config or {}
         if config.get("replies_in_memory"):
             limit_replies_in_memory(config["replies_in_memory"])
-        given = {name: config.get(name) for name in ("api_base", "timeout", "max_wait")}
+        given = {name: config.get(name) for name in ("api_base", "timeout")}
         self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **given)
 
     def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[JudgedRow]:

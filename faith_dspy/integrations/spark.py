@@ -42,14 +42,13 @@ def judge_table(
     lm: str | None = None,
     api_base: str | None = None,
     timeout: float | None = None,
-    max_wait: float | None = None,
     threads: int | None = None,
 ) -> DataFrame:
     """The table with a column ``judgment``; lazy, as Spark is.
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm``, ``api_base``,
-    ``timeout`` and ``max_wait``: as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
+    ``timeout``: as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
     An executor has as many workers as cores.
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
@@ -76,7 +75,6 @@ def judge_table(
             model_config={
                 "api_base": api_base,
                 "timeout": timeout,
-                "max_wait": max_wait,
                 "replies_in_memory": REPLIES_IN_MEMORY,
             },
         )

@@ -1,25 +1,42 @@
-"""Makes a metered LM out of a model string."""
+"""Makes a metered LM out of a model string, tells who it is, and finds out whether it answers."""
 
-from __future__ import annotations
-
+import hashlib
 import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
-from faith_dspy.errors import ConfigError
+from pydantic import BaseModel
+
+from faith_dspy.errors import ConfigError, LMUnavailableError, in_short, redact
 
 if TYPE_CHECKING:
-    from faith_dspy.lm.metered_lm import MeteredLM
+    from collections.abc import Mapping
+
+    from faith_dspy.lm.metered import MeteredLM
 
 _LOCAL_REPLY = 1024
 """Output tokens of an embedded model at most: small models that lose the thread write until the window is full."""
-_LOCAL_TIMEOUT = 900
-"""Seconds. Calls queue for one slot, and a long document takes a minute to read on a laptop."""
+
+
+class LMIdentity(BaseModel, extra="forbid", frozen=True):
+    """Which LM gave the verdicts; stored in exported judges. Holds no key and no address."""
+
+    name: str
+    """The model string DSPy uses."""
+    sha256: str | None = None
+    """Of the model file, if the model runs in this process."""
+    api_base_hash: str | None = None
+    """Twelve hex digits for the endpoint's address, if one was given: equal means same endpoint."""
+
+
+def identity(lm: "MeteredLM") -> LMIdentity:
+    return LMIdentity(name=lm.model, sha256=lm.endpoint.sha256, api_base_hash=lm.endpoint.salt)
 
 
 def is_local(model: str) -> bool:
-    """Whether the model string means a model served in this process: ``local`` or ``local:FILE``."""
+    """Whether the model string means a model in this process: ``local`` or ``local:FILE``."""
     return model == "local" or model.startswith("local:")
 
 
@@ -36,72 +53,62 @@ def make_lm(
     num_ctx: int | None = None,
     cache: bool = True,
     timeout: float | None = None,
-    max_wait: float | None = None,
     **kwargs: Any,
-) -> MeteredLM:
+) -> "MeteredLM":
     """The LM a model string stands for.
 
-    ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any other llama.cpp model; both
-    are served in this process on loopback. Any other string is DSPy's (``openai/gpt-4o-mini``,
-    ``ollama_chat/llama3``…), with `api_base` for your own endpoints.
+    ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like
+    one; both run in this process. Any other string is DSPy's (``openai/gpt-4o-mini``, ``ollama_chat/llama3``…), with
+    `api_base` for your own endpoints.
 
     `num_ctx` is the context window in tokens; it is sent to Ollama only. `cache`: whether to use DSPy's cache of
     replies, in which endpoints are kept apart. `timeout`: seconds a call may take, its retries included; 300 unless
-    given, 900 for an embedded model. `max_wait`: seconds between two attempts at most, whatever ``Retry-After`` says;
-    30 unless given. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, if the model takes one.
+    given, without meaning for a model in this process. `kwargs` go to `dspy.LM`; the temperature is 0 unless given, if
+    the model takes one.
 
     Raises ModelFileError, MissingExtraError, ConfigError. Does not contact the endpoint: see `preflight`.
     """
-    # Without this the first call, even to the embedded model, asks the network for a list of prices.
+    # Without this the first call asks the network for a list of prices.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    for name, seconds in (("timeout", timeout), ("max_wait", max_wait)):
-        if seconds is not None:
-            if not 0 < seconds < math.inf:
-                raise ConfigError(f"{name} is {seconds}; expected a positive number of seconds, such as 60.")
-            kwargs[name] = seconds
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ConfigError(f"timeout is {timeout}; expected a positive number of seconds, such as 60.")
     if is_local(model):
         if api_base or api_key:
-            raise ConfigError(f"{model!r} is served in this process: it takes no api_base and no api_key.")
-        return _local(model, num_ctx=num_ctx, cache=cache, **kwargs)
+            raise ConfigError(f"{model!r} runs in this process: it takes no api_base and no api_key.")
+        return _local(model, cache=cache, **kwargs)
     if model == "none":
         raise ConfigError(
             "'none' is no LM: a judge takes it, which then judges by lexical features; here one is needed."
         )
     if not model or model.endswith("/"):
         raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
-    return _remote(model, api_base=api_base, api_key=api_key, num_ctx=num_ctx, cache=cache, **kwargs)
+    if timeout is not None:
+        kwargs["timeout"] = timeout
+    return _hosted(model, api_base=api_base, api_key=api_key, num_ctx=num_ctx, cache=cache, **kwargs)
 
 
-def _local(model: str, *, num_ctx: int | None, cache: bool, **kwargs: Any) -> MeteredLM:
-    from faith_dspy.lm.files import resolve
-    from faith_dspy.lm.server import serve
+def _local(model: str, **kwargs: Any) -> "MeteredLM":
+    from faith_dspy.lm import embedded
 
-    server = serve(resolve(model), num_ctx)
-    from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
+    path = Path(model[6:]).expanduser().resolve()
+    folder = embedded.fetch() if model == "local" else embedded.own_model(path)
+    sha256 = embedded.EMBEDDED.sha256 if model == "local" else embedded.sha256_of(path)
+    from faith_dspy.lm.metered import Endpoint, MeteredLM
 
-    settings: dict[str, Any] = {
-        "temperature": 0.0,
-        "max_tokens": _LOCAL_REPLY,
-        "num_retries": 1,
-        "timeout": _LOCAL_TIMEOUT,
-        **kwargs,
-    }
-    # The model's name holds the file's hash, so the cache key does too; the port changes with every start.
+    settings = {"temperature": 0.0, "max_tokens": _LOCAL_REPLY, **kwargs}
+    # The folder's name holds the file's hash, so the key of DSPy's cache does too.
     return MeteredLM(
-        f"openai/{server.model_file.model_name}",
-        api_base=server.api_base,
-        api_key="none",
-        cache=cache,
-        endpoint=Endpoint(sha256=server.model_file.sha256, num_ctx=server.num_ctx, response_schema=True),
+        f"local/{folder.name}",
+        engine=embedded.engine_of(folder),
+        endpoint=Endpoint(sha256=sha256, num_ctx=embedded.WINDOW),
         **settings,
     )
 
 
-def _remote(
+def _hosted(
     model: str, *, api_base: str | None, api_key: str | None, num_ctx: int | None, cache: bool, **kwargs: Any
-) -> MeteredLM:
-    from faith_dspy.lm.endpoint import base_from_environment, base_hash, from_environment
-    from faith_dspy.lm.metered_lm import Endpoint, MeteredLM
+) -> "MeteredLM":
+    from faith_dspy.lm.metered import Endpoint, MeteredLM
 
     settings = dict(kwargs)
     api_base = api_base and api_base.strip()
@@ -109,9 +116,9 @@ def _remote(
     if api_base:
         settings["api_base"] = api_base
     if api_base or (base and model.startswith("openai/")):
-        api_key = api_key or from_environment(model, "API_KEY") or "none"  # most self-hosted servers want none
+        api_key = api_key or _from_environment(model, "API_KEY") or "none"  # most self-hosted servers want none
     if api_key:
-        settings["api_key"] = _sendable(api_key)
+        settings["api_key"] = api_key.strip()  # files end in a line break
     if num_ctx and model.startswith("ollama"):
         settings["num_ctx"] = num_ctx
     endpoint = Endpoint(salt=base_hash(base) if base else None, num_ctx=num_ctx)
@@ -122,9 +129,58 @@ def _remote(
     return lm
 
 
-def _sendable(api_key: str) -> str:
-    """The key without surrounding white space, as files end in a line break; ConfigError if no header can carry it."""
-    key = api_key.strip()
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError("the API key holds a line break or a character beyond ASCII, which no request can carry.")
-    return key
+def need_address(tuned: "Mapping[str, Any] | None", model: str, api_base: str | None) -> None:
+    """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
+    own = tuned and tuned.get("api_base_hash") and tuned.get("model") == model
+    if own and not (api_base or base_from_environment(model)):
+        raise ConfigError(
+            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
+            "nowhere else: give it with api_base=, on the command line --api-base."
+        )
+
+
+def base_from_environment(model: str) -> str | None:
+    """The address set for the model's provider in ``<PROVIDER>_API_BASE`` or ``<PROVIDER>_BASE_URL``, if any."""
+    return _from_environment(model, "API_BASE") or _from_environment(model, "BASE_URL")
+
+
+def _from_environment(model: str, name: str) -> str | None:
+    provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
+    provider = provider.removesuffix("_CHAT")  # of Ollama's two protocols, which share their variables
+    return os.environ.get(f"{provider}_{name}", "").strip() or None
+
+
+def shown_base(api_base: str) -> str:
+    """An endpoint's address without user, password and query, which may hold keys. Raises ConfigError if it is none."""
+    try:
+        parts = urlsplit(api_base.strip())
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete:
+        shown = api_base.strip().rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"{shown!r} is no address; expected one like http://127.0.0.1:8080/v1.")
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def base_hash(api_base: str) -> str:
+    """Twelve hex digits of the SHA-256 of the address as shown."""
+    return hashlib.sha256(shown_base(api_base).lower().encode()).hexdigest()[:12]
+
+
+def preflight(lm: "MeteredLM") -> None:
+    """Find out before any work whether the LM answers, at the cost of one token.
+
+    Raises LMUnavailableError with DSPy's own reason: no connection, a refused key, an unknown model.
+    """
+    # Reasoning models refuse small limits; the Responses API wants 16 at least.
+    limit = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": 16 if lm.model_type == "responses" else 1}
+    try:
+        lm.copy(num_retries=1)("Say yes.", cache=False, **limit)
+    except Exception as exc:  # whatever fails here, no work should start
+        base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
+        where = f" at {shown_base(base)}" if base else ""
+        raise LMUnavailableError(
+            f"{lm.model}{where} does not answer: {redact(in_short(exc), lm)}. Check the model's name, its key and the "
+            "address."
+        ) from exc

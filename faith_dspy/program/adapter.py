@@ -22,7 +22,7 @@ from dspy import Signature
 from dspy.adapters import ChatAdapter
 from dspy.utils.exceptions import AdapterParseError
 
-from faith_dspy.lm.metered_lm import MeteredLM
+from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.program.extraction import read_statements
 from faith_dspy.text.words import visible
 

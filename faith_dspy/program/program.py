@@ -11,7 +11,7 @@ import dspy
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short, redact
-from faith_dspy.lm.meter import counted
+from faith_dspy.lm.metered import used
 from faith_dspy.program.adapter import (
     CompactAdapter,
     Reply,
@@ -357,9 +357,9 @@ class FaithfulnessProgram(dspy.Module):
         parts = sentences(answer)
         fallbacks = 0
         with dspy.context(adapter=CompactAdapter()):
-            before = counted()
+            before = used()
             statements, stand_ins = self._statements(parts, answer, question or "")
-            extraction = counted() - before
+            extraction = used() - before
             without_lm: list[RawVerdict | None] = [None] * len(statements)
             if ask_about == "weakest":
                 without_lm = verdicts_without_lm(statements, index_context(context, question))
@@ -428,7 +428,7 @@ class FaithfulnessProgram(dspy.Module):
         return self.joint.ask(window.texts, question, [s.text for s in statements])
 
     def _verdict(self, statement: Statement, window: Window, replies: Replies | None, question: str) -> RawVerdict:
-        before = counted()
+        before = used()
         fields: dict[str, Any]
         try:
             fields = self.verify.ask(window.texts, question, statement.text, replies)
@@ -446,7 +446,7 @@ class FaithfulnessProgram(dspy.Module):
                 fields["chunk_ids"] = tuple(window.ids[i] if 0 <= i < len(window.ids) else -1 for i in ids)
                 if self.config.verdicts != "five_level":
                     del fields["level"]
-        usage = counted() - before
+        usage = used() - before
         return RawVerdict(text=statement.text, sentence_index=statement.sentence_index, **fields, usage=usage)
 
 

@@ -18,8 +18,8 @@ from dspy.adapters import ChatAdapter
 from dspy.teleprompt.gepa import InstructionProposer
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
-from faith_dspy.lm.endpoint import preflight
-from faith_dspy.lm.metered_lm import MeteredLM
+from faith_dspy.lm.make import preflight
+from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.optimize.compile.examples import balanced, short
 from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed

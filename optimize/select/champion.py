@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.lm.meter import Meter
+    from faith_dspy.lm.metered import Meter
     from faith_dspy.optimize.classifier.fitting import FittedClassifier
     from faith_dspy.optimize.data.splits import Parts
     from faith_dspy.optimize.options import Options, View

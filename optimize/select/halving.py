@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from faith_dspy.lm.meter import Meter
+    from faith_dspy.lm.metered import Meter
     from faith_dspy.optimize.data.splits import Parts
     from faith_dspy.optimize.options import Options, Tracker, View
     from faith_dspy.optimize.results import VariantResult

@@ -36,7 +36,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, did_you_mean, fault
-from faith_dspy.lm.meter import Limits
+from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
 from faith_dspy.optimize.select.variants import BUDGETS, UNTUNED, VARIANTS, Budget, Variant, budget
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import LimitReachedError
-from faith_dspy.lm.meter import Limits, metered
+from faith_dspy.lm.metered import Limits, metered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from faith_dspy.lm.meter import Meter
+    from faith_dspy.lm.metered import Meter
     from faith_dspy.schema import Usage
 
 PLENTY = 10**9

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from faith_dspy.errors import InputError, counted
 from faith_dspy.judge import Judge
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.meter import metered
+from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
 from faith_dspy.optimize.results import VariantResult

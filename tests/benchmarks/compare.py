@@ -54,15 +54,14 @@ def main() -> int:
 
 def measure(asked: argparse.Namespace) -> None:
     """Every set in turn, the minutes shared among them."""
-    from faith_dspy.lm.files import resolve
-    from faith_dspy.lm.server import start
+    from .server import NUM_CTX, serve
 
     end = None if asked.minutes is None else time.monotonic() + asked.minutes * 60
     asked.out.mkdir(parents=True, exist_ok=True)
     sets = [read_set(path, asked.answers or None) for path in find_sets(asked.data, asked.sets)]
     judges = champions(sets, asked)
-    server = start(resolve(asked.lm))  # the product's one slot and prefix cache
-    served = Endpoint(server.url, server.model_file.model_name, server.num_ctx, server.model_file.sha256)
+    server = serve(asked.lm)
+    served = Endpoint(server.url, server.model, NUM_CTX, server.sha256)
     proxy = MeteringProxy(server.url, {name: s.mark for name, s in SYSTEMS.items()})
     book = Book(asked.out / "answers.jsonl")
     try:
@@ -72,7 +71,6 @@ def measure(asked: argparse.Namespace) -> None:
             run_set(one, judges.get(one.name), served, proxy, book, until, asked)
     finally:
         proxy.close()
-        server.stop()
 
 
 def champions(sets: list[AnswerSet], asked: argparse.Namespace) -> dict[str, str]:

@@ -117,7 +117,7 @@ class Endpoint:
         from faith_dspy import Judge
         from faith_dspy.lm.make import make_lm
 
-        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES, max_wait=0.05)
+        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES)
         return Judge(lm, granularity="sentence", cite=True)
 
 

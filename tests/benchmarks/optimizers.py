@@ -24,7 +24,7 @@ from faith_dspy import Judge
 from faith_dspy.config import Granularity
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.io.labels import read_labels
-from faith_dspy.lm.meter import metered
+from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.examples import balanced, statement_examples
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
 from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of

@@ -81,7 +81,7 @@ def _lm(at: Endpoint) -> Any:
     from faith_dspy.lm.make import make_lm
 
     lm = make_lm(f"openai/{at.model}", api_base=at.base, num_ctx=at.num_ctx, cache=False, num_retries=1, timeout=900)
-    lm.endpoint = replace(lm.endpoint, sha256=at.sha256, response_schema=True)
+    lm.endpoint = replace(lm.endpoint, sha256=at.sha256)
     return lm
 
 

@@ -253,17 +253,17 @@ def test_judge_with_an_exported_judge(run, judge_at, server, tmp_path):
 
 @pytest.mark.parametrize("command", ["judge", "agree", "stress"])
 def test_times_reach_the_lm(run, at, tmp_path, monkeypatch, command):
-    """--timeout and --max-wait are those of every call."""
+    """--timeout is that of every call."""
     found = []
 
     def stop(judge):
-        found.extend((lm.kwargs["timeout"], lm.max_wait) for lm in judge.lms)
+        found.extend(lm.kwargs["timeout"] for lm in judge.lms)
         raise InputError("seen")
 
     monkeypatch.setattr("faith_dspy.judge.Judge.preflight", stop)
     source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
-    refused(run(command, source, *at, "--timeout", "60", "--max-wait", "0.5"), "seen")
-    assert found == [(60, 0.5)]
+    refused(run(command, source, *at, "--timeout", "60"), "seen")
+    assert found == [60]
 
 
 # --- agree, audit, info ------------------------------------------------------------------------------------------
@@ -607,8 +607,8 @@ def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
     held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",))
     given = {}
     monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
-    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60", "--max-wait", "5")
-    assert (code, given["max_flips"], given["timeout"], given["max_wait"]) == (1, 0.05, 60, 5)
+    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60")
+    assert (code, given["max_flips"], given["timeout"]) == (1, 0.05, 60)
     assert "In three lines" in out
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]

@@ -6,8 +6,6 @@ import pytest
 from cases import CASES, SUBJECTS
 
 from faith_dspy import Judge
-from faith_dspy.lm import server
-from faith_dspy.lm.files import EMBEDDED, models_dir
 
 CLEAR = [case for case in CASES if case.version in ("supported", "unsupported")]
 
@@ -22,12 +20,9 @@ def test_cases_are_complete():
 @pytest.fixture(scope="module")
 def judged():
     """The clear answers, judged by the embedded model sentence by sentence."""
-    if not (models_dir() / EMBEDDED.filename).is_file():
-        pytest.skip("the embedded model is not here: faith-dspy model fetch")
     judge = Judge("local", granularity="sentence")
     found = judge.batch({"question": c.question, "context": c.context, "answer": c.answer} for c in CLEAR)
-    yield {(c.subject, c.version): j for c, j in zip(CLEAR, found, strict=True)}
-    server.stop_all()
+    return {(c.subject, c.version): j for c, j in zip(CLEAR, found, strict=True)}
 
 
 @pytest.mark.lm

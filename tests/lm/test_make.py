@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import traceback
 
 import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.lm.endpoint import LMIdentity, identity, preflight
-from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.make import LMIdentity, identity, make_lm, need_address, preflight
 
 KEY = "sk-verysecret-0123456789"
 
@@ -131,14 +128,6 @@ def test_what_is_no_address(base):
     assert not {"pass", "token"} & set(str(found.value).replace("=", " ").replace(":", " ").split())
 
 
-def test_a_key_as_a_file_holds_it(chat_server):
-    """White space around a key is no part of it; a key that no header can carry is refused and not shown."""
-    assert make_lm("openai/tiny", api_base="http://a.test/v1", api_key=f"{KEY}\n").kwargs["api_key"] == KEY
-    with pytest.raises(ConfigError, match="no request can carry") as found:
-        make_lm("openai/tiny", api_base="http://a.test/v1", api_key="sk-abc\nsecret")
-    assert "secret" not in str(found.value)
-
-
 def test_identity_holds_no_secret(chat_server):
     """An LM's identity has its name and a hash of its address: no key, no host, no password in the address."""
     found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))
@@ -148,113 +137,6 @@ def test_identity_holds_no_secret(chat_server):
     assert found != identity(make_lm("openai/tiny", api_base="http://other.test/v1"))
     assert not {"pass", "example", KEY, "token"} & set(found.model_dump_json())
     assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
-
-
-def test_preflight_passes(chat_server):
-    """An endpoint that lists the model costs no token."""
-    server = chat_server()
-    preflight(make_lm("openai/tiny", api_base=server.base))
-    assert server.requests == []
-
-
-def test_preflight_without_a_list(chat_server):
-    """An endpoint that lists nothing is asked one token, past the cache."""
-    server = chat_server()
-    server.lists = False
-    lm = make_lm("openai/tiny", api_base=server.base)
-    preflight(lm)
-    preflight(lm)
-    assert [r["max_tokens"] for r in server.requests] == [1, 1]
-
-
-def test_preflight_of_an_unknown_model(chat_server):
-    """An endpoint without the model is reported with the models it has."""
-    server = chat_server(models=[{"id": "tiny"}, {"id": "small"}])
-    with pytest.raises(LMUnavailableError, match=r"openai/large does not answer: .* The endpoint has small, tiny\."):
-        preflight(make_lm("openai/large", api_base=server.base))
-
-
-def test_preflight_of_a_model_behind_a_gateway(chat_server):
-    """A model that is not listed but answers is fine: gateways do not list everything."""
-    server = chat_server()
-    server.unlisted = {"hidden"}
-    preflight(make_lm("openai/hidden", api_base=server.base))
-
-
-def test_preflight_connection_refused():
-    """A dead endpoint is named, with the question to ask."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(LMUnavailableError, match=rf"connection refused at http://127.0.0.1:{port}/v1: is the server"):
-        preflight(make_lm("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1"))
-
-
-@pytest.mark.parametrize("lists", [True, False])
-def test_preflight_refused_key_is_never_shown(chat_server, lists):
-    """An endpoint that quotes the key in its refusal does not get it into our message or traceback."""
-    server = chat_server(models=[] if lists else None)
-    server.lists = lists
-    server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(LMUnavailableError, match=r"does not answer: .* Check the model's name, its key") as caught:
-        preflight(make_lm("openai/tiny", api_base=server.base, api_key=KEY))
-    assert server.authorization[-1] == f"Bearer {KEY}"
-    assert KEY not in str(caught.value)
-    assert KEY not in "".join(traceback.format_exception(caught.value))
-
-
-def test_preflight_missing_key(monkeypatch):
-    """A hosted model without a key is refused before any request."""
-    with pytest.raises(LMUnavailableError, match="openai/gpt-4o-mini needs a key, and OPENAI_API_KEY is not set in"):
-        preflight(make_lm("openai/gpt-4o-mini"))
-
-
-def test_preflight_of_a_misspelt_provider():
-    """A provider that LiteLLM does not know is named in one sentence, with the one that was perhaps meant."""
-    with pytest.raises(LMUnavailableError, match=r"has no known provider: .* Did you mean 'openai'\?") as caught:
-        preflight(make_lm("opnai/gpt-4o-mini"))
-    assert "litellm" not in str(caught.value)
-
-
-def test_preflight_is_tried_twice(chat_server):
-    """One failure is no dead endpoint: what answers the second time is there."""
-    failures = [{"status": 500, "text": "starting"}]
-    server = chat_server(says=lambda _: failures.pop() if failures else "Yes")
-    server.lists = False
-    preflight(make_lm("openai/tiny", api_base=server.base))
-    assert len(server.requests) == 2
-
-
-def test_preflight_of_llama_cpp_under_another_name(chat_server):
-    """A llama.cpp server answers under any name: one that it does not list is refused, with those it does."""
-    server = chat_server(models=[{"id": "small.gguf", "owned_by": "llamacpp"}])
-    server.unlisted = {"large"}
-    with pytest.raises(LMUnavailableError, match=r"openai/large is not what answers: .* has small\.gguf\."):
-        preflight(make_lm("openai/large", api_base=server.base))
-    preflight(make_lm("openai/small.gguf", api_base=server.base))
-
-
-@pytest.mark.parametrize("name", ["timeout", "max_wait"])
-@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
-def test_a_time_that_is_none(name, seconds):
-    """A call, or a wait, cannot be given no time, or all of it."""
-    with pytest.raises(ConfigError, match=f"{name} is .*; expected a positive number of seconds"):
-        make_lm("openai/tiny", **{name: seconds})
-
-
-def test_preflight_server_error(chat_server):
-    """An endpoint that fails says so in its own words."""
-    server = chat_server(models=[])
-    server.status, server.error = 500, "out of memory"
-    with pytest.raises(LMUnavailableError, match="out of memory"):
-        preflight(make_lm("openai/tiny", api_base=server.base))
-
-
-def test_preflight_password_in_the_address():
-    """User and password in an address are not shown."""
-    with pytest.raises(LMUnavailableError) as caught:
-        preflight(make_lm("openai/tiny", api_base="http://me:hidden@127.0.0.1:1/v1"))
-    assert "hidden" not in str(caught.value)
 
 
 def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, monkeypatch):
@@ -274,3 +156,67 @@ def test_none_is_no_lm():
     """What a judge takes for lexical features alone is refused where an LM is needed."""
     with pytest.raises(ConfigError, match="'none' is no LM"):
         make_lm("none")
+
+
+def test_preflight_is_one_token_past_the_cache(chat_server):
+    """An endpoint that answers is asked for one token each time."""
+    server = chat_server()
+    lm = make_lm("openai/tiny", api_base=server.base)
+    preflight(lm)
+    preflight(lm)
+    assert [r["max_tokens"] for r in server.requests] == [1, 1]
+
+
+def test_preflight_is_tried_twice(chat_server):
+    """One failure is no dead endpoint: what answers the second time is there."""
+    failures = [{"status": 500, "text": "starting"}]
+    server = chat_server(says=lambda _: failures.pop() if failures else "Yes")
+    preflight(make_lm("openai/tiny", api_base=server.base))
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "said"),
+    [
+        ("openai/gpt-4o-mini", {}, "Set OPENAI_API_KEY in the environment"),
+        ("opnai/gpt-4o-mini", {}, "LLM Provider NOT provided"),
+        ("openai/tiny", {"api_base": "http://me:hidden@127.0.0.1:9/v1"}, "LMTransportError"),
+    ],
+    ids=["key", "provider", "address"],
+)
+def test_preflight_says_why_in_dspys_words(model, settings, said):
+    """A missing key, an unknown provider and a dead endpoint are told apart; a password in the address is not shown."""
+    with pytest.raises(LMUnavailableError, match=said) as caught:
+        preflight(make_lm(model, **settings))
+    assert "hidden" not in str(caught.value)
+
+
+def test_preflight_refused_key_is_never_shown(chat_server):
+    """An endpoint that quotes the key in its refusal does not get it into our message."""
+    server = chat_server()
+    server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
+    with pytest.raises(LMUnavailableError, match=r"does not answer: LMAuthError.*Check the model's name") as caught:
+        preflight(make_lm("openai/tiny", api_base=server.base, api_key=KEY))
+    assert server.authorization[-1] == f"Bearer {KEY}"
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_that_is_none(seconds):
+    """A call cannot be given no time, or all of it."""
+    with pytest.raises(ConfigError, match=r"timeout is .*; expected a positive number of seconds"):
+        make_lm("openai/tiny", timeout=seconds)
+
+
+def test_addresses_are_those_of_the_models_own_provider(monkeypatch):
+    """Another provider's address will not do for a judge tuned at one; Ollama's two protocols share theirs."""
+    tuned = {"model": "ollama_chat/x", "api_base_hash": "0" * 12}
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:1/v1")
+    with pytest.raises(ConfigError, match="at an address of your own"):
+        need_address(tuned, "ollama_chat/x", None)
+    salts = set()
+    for port in (2, 3):
+        monkeypatch.setenv("OLLAMA_API_BASE", f"http://127.0.0.1:{port}")
+        need_address(tuned, "ollama_chat/x", None)
+        salts.add(make_lm("ollama_chat/x").endpoint.salt)
+    assert len(salts - {None}) == 2

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from faith_dspy.lm.endpoint import LMIdentity
+from faith_dspy.lm.make import LMIdentity
 from faith_dspy.optimize.select.variants import BUDGETS, VARIANTS
 from faith_dspy.optimize.study import study_id
 from faith_dspy.schema import Chunk, LabelledExample

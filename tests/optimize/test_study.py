@@ -17,7 +17,7 @@ from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.lm.meter import Limits
+from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize import study
 from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.splits import read_parts, sample

@@ -132,7 +132,7 @@ def test_joint_asks_once_and_reads_each_label(judge_at):
 @pytest.fixture
 def held(monkeypatch):
     """An LM whose endpoint holds replies to a JSON schema."""
-    from faith_dspy.lm.metered_lm import MeteredLM
+    from faith_dspy.lm.metered import MeteredLM
 
     monkeypatch.setattr(MeteredLM, "supports_response_schema", property(lambda self: True))
 

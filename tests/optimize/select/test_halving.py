@@ -9,7 +9,7 @@ from test_study import Quiet, Record, knowing, studied
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
-from faith_dspy.lm.meter import Limits
+from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.options import Options
 from faith_dspy.optimize.report.tables import variants_table
 from faith_dspy.optimize.select.halving import rungs

@@ -9,7 +9,7 @@ from test_study import Quiet, Record, knowing
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.io.labels import read_labels
-from faith_dspy.lm.meter import metered
+from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.classifier.fitting import FittedClassifier
 from faith_dspy.optimize.options import Options
 from faith_dspy.optimize.select.cost import choose_mode, cost_table

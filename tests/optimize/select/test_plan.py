@@ -6,7 +6,7 @@ import pytest
 
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, InputError
-from faith_dspy.lm.meter import Limits
+from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.select.plan import named, plan
 from faith_dspy.optimize.select.variants import BUDGETS
 

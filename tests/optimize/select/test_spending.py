@@ -6,7 +6,7 @@ import pytest
 
 from faith_dspy.errors import LimitReachedError
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.meter import Limits, metered
+from faith_dspy.lm.metered import Limits, metered
 from faith_dspy.optimize.select.spending import NOTHING, PLENTY, Cost, affords, left, reserving
 from faith_dspy.schema import Usage
 

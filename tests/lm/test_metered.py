@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import contextvars
 import copy
-import logging
 import pickle
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import dspy
 import pytest
@@ -14,10 +17,10 @@ from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.meter import Limits, metered
-from faith_dspy.lm.metered_lm import MeteredLM
+from faith_dspy.lm.metered import Limits, MeteredLM, metered
 from faith_dspy.schema import Usage
 
+ROOT = Path(__file__).parents[2]
 ONE = {"calls": 1, "prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5}
 
 
@@ -286,31 +289,6 @@ def test_logprobs_pass_through(lm, server):
     assert found[0]["logprobs"]["content"][0]["logprob"] == -0.1
 
 
-class Warnings(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
-        self.said.append(record.getMessage())
-
-
-def test_truncation_warning_only_where_it_is_news(lm, server, monkeypatch):
-    """A reply of the one token asked for is not reported as truncated; any other cut reply is."""
-    logger, seen = logging.getLogger("dspy.clients.lm"), Warnings()
-    monkeypatch.setattr(logger, "handlers", [seen])
-    lm("hello", max_tokens=1)
-    assert seen.said == []
-    cut = server.completion
-    monkeypatch.setattr(server, "completion", lambda asked: cut({**asked, "max_tokens": 1}))
-    lm("hello", max_tokens=7)
-    assert len(seen.said) == 1
-    assert "truncated" in seen.said[0]
-
-
 def test_no_call_is_made_beyond_the_limit_of_calls(chat_server):
     """Three calls are allowed: the fourth raises and never reaches the endpoint; a failed call counts as made."""
     server = chat_server(says="Yes")
@@ -420,3 +398,78 @@ def test_a_replay_of_a_reply_without_token_counts(chat_server):
         assert lm("hello") == lm("hello") == ["Yes"]
     assert (meter.usage.calls, meter.replayed, meter.paid.calls, len(server.requests)) == (2, 1, 1, 1)
     assert not tracker.get_total_tokens()
+
+
+def test_a_call_ends_in_time_whatever_retry_after_says(on_sockets):
+    """An endpoint that asks to be left alone for a day is left alone, by an error, when the call has to end."""
+
+    def later(connection):
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 429 x\r\nRetry-After: 86400\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+    lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{on_sockets(later)}/v1", timeout=1.5)
+    started = time.monotonic()
+    with pytest.raises(dspy.LMError, match=r"no whole reply within 1.5 seconds"):
+        lm("hello")
+    assert time.monotonic() - started < 6
+
+
+@pytest.mark.parametrize("engine", ["auto", "litellm"])
+def test_a_trickle_is_no_sign_of_life(on_sockets, engine):
+    """A byte every tenth of a second ends when the call has to."""
+
+    def trickle(connection):
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+        for _ in range(200):
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+    base = f"http://127.0.0.1:{on_sockets(trickle)}/v1"
+    lm = make_lm("openai/tiny", api_base=base, timeout=1.5, num_retries=3, engine=engine)
+    _ = lm.supports_reasoning  # imports LiteLLM where it is needed
+    started = time.monotonic()
+    with pytest.raises(dspy.LMError, match=r"no whole reply within 1.5 seconds"):
+        lm("hello")
+    assert time.monotonic() - started < 6
+
+
+def test_awaited_calls_share_the_cache_with_others(chat_server):
+    """A reply that was awaited is kept for every call."""
+    server = chat_server()
+    lm = make_lm("openai/tiny", api_base=server.base)
+    assert asyncio.run(lm.acall("hello")) == lm("hello") == ["Yes"]
+    assert len(server.requests) == 1
+
+
+SOCKETS = """
+import asyncio, os, sys
+from faith_dspy import Judge
+from faith_dspy.lm.make import make_lm
+from tests.golden.endpoint import Endpoint
+
+def sockets():
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("socket:") for link in links if os.path.exists(link))
+
+with Endpoint() as endpoint:
+    lm = make_lm("openai/golden", api_base=endpoint.base, cache=False)
+    judge = Judge(lm)
+    async def ask(call):
+        await asyncio.gather(*map(call, range(200)))
+    before = sockets()
+    asyncio.run(ask(lambda i: lm.acall(f"q{i}")))
+    asyncio.run(ask(lambda i: judge.acall(context=["The kettle is blue."], answer=f"Kettle {i} is blue.")))
+    print(sockets() - before, len(endpoint.requests))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts the sockets in /proc")
+def test_connections_are_few_and_closed():
+    """Of 200 awaited calls at once 64 hold a connection (whose two ends are here), and none is left unclosed."""
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", SOCKETS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    held, asked = map(int, done.stdout.split())
+    assert asked == 400, done.stderr
+    assert held <= 2 * 64 + 4
+    assert "ResourceWarning" not in done.stderr

@@ -1,0 +1,364 @@
+"""The one place that calls an LM: counts its calls, limits what is spent, and keeps endpoints apart in DSPy's cache.
+
+DSPy's own usage tracking loses the tokens of nested batches and reports none for cached replies. Here every call of a
+`MeteredLM` is added to all meters that are open around it, in DSPy's threads and asyncio's tasks too.
+"""
+
+import asyncio
+import contextvars
+import hashlib
+import inspect
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import dspy
+from dspy.utils.exceptions import LMAuthError, LMBillingError, LMTimeoutError, is_retryable_lm_error
+
+from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short, redact
+from faith_dspy.schema import Usage
+
+_Out = TypeVar("_Out")
+
+TIMEOUT = 300.0
+"""Seconds that a call of a hosted LM may take with DSPy's retries, unless the LM has a ``timeout`` of its own."""
+MAX_FAILURES = 20
+"""Calls that fail in a row, each after its retries, before a study or a batch takes the endpoint for dead."""
+_HISTORY = 64
+"""Calls that an LM keeps in its history, each with its whole prompt."""
+_METERS = "faith_dspy_meters"
+"""Our key in `dspy.context`. A context variable of our own would not reach the threads of `dspy.Parallel`."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be spent. None: no limit. Replies from DSPy's cache cost nothing."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    """Computed (uncached) prompt tokens and output tokens."""
+    dollars: float | None = None
+    seconds: float | None = None
+    """Wall-clock seconds since the meter was opened."""
+
+    def describe(self, name: str) -> str:
+        """One limit in words: ``3 calls``, ``1.5 dollars``."""
+        return f"{getattr(self, name) or 0:,} {name}"
+
+
+@dataclass
+class Call:
+    """One call of an LM; the LM fills in what it cost."""
+
+    lm: Any
+    usage: Usage = field(default_factory=lambda: Usage(calls=1))
+    replayed: bool = True
+    """Whether the reply came from DSPy's cache, unless told otherwise."""
+    started: float = field(default_factory=time.perf_counter)
+
+
+class Meter:
+    """Adds up calls. Several threads may share one.
+
+    ``usage``: all calls so far; its seconds are summed over calls, and replies from DSPy's cache count with the tokens
+    that they carry and zero seconds. ``paid``: without those replies, ``replayed`` of them. ``failed``: calls that
+    raised. ``refused``: calls that were not made because a limit was reached.
+
+    ``max_failures``: after so many calls in a row to which the endpoint had no answer (no connection, a time-out, a
+    status of 5xx, a key that is refused), no further one is made: each raises `LMUnavailableError`.
+    """
+
+    def __init__(self, limits: Limits | None = None, max_failures: int | None = None) -> None:
+        self.limits = limits or Limits()
+        self.max_failures = max_failures
+        self._failing = 0  # calls in a row
+        self._failure = ""
+        self.usage = self.paid = Usage()
+        self.replayed = self.failed = self.refused = 0
+        self._in_flight = 0
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds since the meter was opened."""
+        return time.monotonic() - self._started
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What counts against each limit. Calls in flight count as made; their tokens and dollars are not known yet."""
+        return {
+            "calls": self.paid.calls + self.failed + self._in_flight,
+            "tokens": self.paid.computed_tokens + self.paid.output_tokens,
+            "dollars": self.paid.dollars or 0.0,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def reached(self) -> str | None:
+        """The name of the limit that is reached, if any."""
+        if self.limits.dollars is not None and self.paid.calls and self.paid.dollars is None:
+            raise ConfigError(
+                "a limit in dollars needs a price, and DSPy's price list has none for this LM; set a limit in tokens."
+            )
+        limits = vars(self.limits)
+        return next((k for k, v in self.spent.items() if limits[k] is not None and v >= limits[k]), None)
+
+    def stop(self) -> None:
+        """Let no further call begin: each raises `LimitReachedError` from now on."""
+        self._stopped = True
+
+    @contextmanager
+    def counting(self, call: Call) -> Iterator[None]:
+        """Count the call made in the block. Raises `LimitReachedError` instead when a limit is reached."""
+        with self._lock:
+            if self.max_failures is not None and self._failing >= self.max_failures:
+                self.refused += 1
+                raise LMUnavailableError(
+                    f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
+                    "Check the endpoint and run again; what was answered is kept."
+                )
+            if self._stopped or (reached := self.reached):
+                self.refused += 1
+                limit = "the work was cancelled" if self._stopped else f"limit of {self.limits.describe(reached)}"
+                raise LimitReachedError(limit if self._stopped else f"the {limit} is reached")
+            self._in_flight += 1
+        try:
+            yield
+        except Exception as exc:
+            # A call that another meter refused, or that Ctrl-C or a cancelled task ended, is no failure of the LM.
+            with self._lock:
+                self.failed += not isinstance(exc, FaithDspyError)
+                if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
+                    self._failing += 1
+                    self._failure = redact(in_short(exc), call.lm)
+                elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
+                    self._failing = 0
+            raise
+        else:
+            with self._lock:
+                self.usage += call.usage
+                self.replayed += call.replayed
+                if not call.replayed:
+                    self._failing = 0
+                    self.paid += call.usage
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+
+@contextmanager
+def metered(
+    limits: Limits | None = None, *, meter: Meter | None = None, max_failures: int | None = None, **settings: Any
+) -> Iterator[Meter]:
+    """Count all calls of `MeteredLM`s inside the block, in DSPy's threads and asyncio's tasks too. Blocks nest.
+
+    With ``limits``, a call beyond them raises `LimitReachedError` instead of being made. ``max_failures`` is that of
+    `Meter`. ``meter`` is an existing one to go on with, e.g. shared by several threads. ``settings`` are those of
+    `dspy.context`, for the same block; like it, a plain `ThreadPoolExecutor` needs `contextvars.copy_context().run`.
+    """
+    meter = meter or Meter(limits, max_failures)
+    with dspy.context(**settings, **{_METERS: (*open_meters(), meter)}):
+        yield meter
+
+
+def open_meters() -> tuple[Meter, ...]:
+    """The meters around the current piece of work, outermost first."""
+    meters: tuple[Meter, ...] = dspy.settings.get(_METERS, ())
+    return meters
+
+
+def used() -> Usage:
+    """What the innermost open meter has counted so far; an empty usage if none is open."""
+    meters = open_meters()
+    return meters[-1].usage if meters else Usage()
+
+
+async def awaited(work: Callable[[], _Out]) -> _Out:
+    """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
+    with metered() as meter:
+        try:
+            return await dspy.asyncify(work)()
+        except asyncio.CancelledError:
+            meter.stop()
+            raise
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What is known of the place an LM's calls go to, beyond what DSPy holds."""
+
+    salt: str | None = None
+    """Hex digits that tell the endpoint's replies from another's in DSPy's cache, whose keys ignore the address."""
+    sha256: str | None = None
+    """Of the model file, if the model runs in this process."""
+    num_ctx: int | None = None
+    """Context window in tokens, if known."""
+
+
+_current: ContextVar[Call | None] = ContextVar("faith_dspy_lm_call", default=None)
+"""The call that runs in this thread or task."""
+_last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
+"""The last call of this thread or task."""
+
+
+class MeteredLM(dspy.LM):
+    """A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache.
+
+    Retries are DSPy's. A call of a hosted LM ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries and
+    a long ``Retry-After`` included, even while bytes trickle in: the request is abandoned then.
+    """
+
+    def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
+        self.endpoint = endpoint or Endpoint()
+        super().__init__(model, *args, **kwargs)
+        # DSPy imports what an LM needs at its first call; threads that begin together would find it half-imported.
+        with suppress(dspy.LMError):  # the call itself will say what is wrong
+            _ = self.supports_reasoning
+
+    @classmethod
+    def adopt(cls, lm: Any) -> "MeteredLM":
+        """A metered LM with the settings of a plain `dspy.LM` (but its `async_engine`); a MeteredLM as it is."""
+        if isinstance(lm, cls):
+            return lm
+        if type(lm) is not dspy.LM:
+            raise ConfigError(f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM.")
+        names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
+        settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)} | lm.kwargs
+        if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
+            settings["max_tokens"] = settings.pop("max_completion_tokens")
+        return cls(**settings)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `dspy.LM`, counted, and ended in time."""
+        return self._metered(super().__call__, *args, **kwargs)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """What adapters call from DSPy 3.5 on: as `dspy.LM`, counted, and ended in time."""
+        return self._metered(super().generate, *args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """As a call, without blocking the event loop; all loops share the pool of connections and the cache's keys."""
+        return await asyncio.to_thread(self, *args, **kwargs)
+
+    async def agenerate(self, *args: Any, **kwargs: Any) -> Any:
+        """`generate`, without blocking the event loop."""
+        return await asyncio.to_thread(self.generate, *args, **kwargs)
+
+    def replayed(self) -> bool:
+        """Whether DSPy's cache gave the last reply in this thread or task."""
+        call = _last.get()
+        return call is not None and call.lm is self and call.replayed
+
+    def update_history(self, entry: dict[str, Any]) -> None:
+        """DSPy calls this once per answered call, in the thread or task that made it.
+
+        The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
+        prompts, which are gigabytes when contexts are long.
+        """
+        if call := _current.get():
+            seconds = 0.0 if call.replayed else time.perf_counter() - call.started
+            dollars = 0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
+            call.usage = _usage_of(entry).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
+        self.history.append(entry)
+        del self.history[:-_HISTORY]
+
+    def _metered(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if (outer := _current.get()) and outer.lm is self:  # one of DSPy's ways to call it uses another
+            return ask(*args, **kwargs)
+        call = Call(self)
+        token = _current.set(call)
+        _last.set(call)
+        try:
+            with ExitStack() as stack:
+                for meter in open_meters():
+                    stack.enter_context(meter.counting(call))
+                stack.enter_context(dspy.context(usage_tracker=_Paid(call, dspy.settings.usage_tracker)))
+                work = partial(ask, *args, **self._salted(kwargs))
+                if not isinstance(self.engine, str):  # it runs in this process, and ends by its limit of tokens
+                    return work()
+                seconds = kwargs.get("timeout", self.kwargs.get("timeout"))
+                return self._within(seconds if isinstance(seconds, int | float) else TIMEOUT, work)
+        finally:
+            _current.reset(token)
+
+    def _within(self, seconds: float, work: Callable[[], Any]) -> Any:
+        """What ``work`` returns. DSPy waits as long as ``Retry-After`` says, and for each byte anew; here a call ends
+        in time: what it would still return is discarded."""
+        found: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                found.set_result(work())
+            except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
+                found.set_exception(exc)
+
+        threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True).start()
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            if found.done():  # it is the call's own
+                raise
+            raise LMTimeoutError(f"no whole reply within {seconds:g} seconds", model=self.model) from None
+
+    def _salted(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        # `rollout_id` is the one setting that is part of DSPy's cache key and sent nowhere. It is set per call because
+        # optimizers read and replace the one in `lm.kwargs`.
+        if self.endpoint.salt is None:
+            return kwargs
+        rollout = kwargs.get("rollout_id", self.kwargs.get("rollout_id"))
+        salt = self.endpoint.salt
+        if rollout is not None:
+            salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
+        return {**kwargs, "rollout_id": int(salt, 16)}
+
+
+class _Paid:
+    """DSPy's usage tracker during one call. DSPy tells it of each reply, but not of those that its cache gave."""
+
+    def __init__(self, call: Call, outer: Any) -> None:
+        self.call, self.outer = call, outer
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        self.call.replayed = False
+        if self.outer:
+            self.outer.add_usage(lm, usage_entry)
+
+
+def _usage_of(entry: dict[str, Any]) -> Usage:
+    """Token counts of a history entry's call. Of a cached reply DSPy reports none, but the reply may carry its own."""
+    if entry.get("usage"):
+        return _counts(entry["usage"])
+    response = entry["response"]
+    replies = response if isinstance(response, tuple) else (response,)
+    return sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
+
+
+def _counts(usage: Any) -> Usage:
+    """Token counts out of OpenAI's dictionary or lm15's object, 0 for those not given."""
+
+    def first(counts: Any, *names: str) -> int:
+        values = (counts.get(n) if isinstance(counts, dict) else getattr(counts, n, None) for n in names)
+        return next((int(value) for value in values if isinstance(value, int | float)), 0)
+
+    details = usage.get("prompt_tokens_details") or {} if isinstance(usage, dict) else usage
+    return Usage(
+        prompt_tokens=first(usage, "prompt_tokens", "input_tokens"),
+        cached_tokens=first(details, "cached_tokens", "cache_read_tokens"),
+        output_tokens=first(usage, "completion_tokens", "output_tokens"),
+    )
+
+
+# One token is often all that is asked for, and whoever asks for more looks at what came.
+logging.getLogger("dspy.clients.lm").addFilter(lambda record: "response was truncated" not in record.getMessage())
+# DSPy warns that a rollout_id at temperature 0 changes no reply. It still changes the cache key, which is what we want.
+warnings.filterwarnings("ignore", message="rollout_id has no effect when temperature=0")

