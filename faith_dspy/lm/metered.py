@@ -127,10 +127,10 @@ class Meter:
                     f"{self._failing} calls in a row failed, the last with {self._failure}. No further one is made. "
                     "Check the endpoint and run again; what was answered is kept."
                 )
-            if self._stopped or (reached := self.reached):
+            if self._stopped or self.reached:
                 self.refused += 1
-                limit = "the work was cancelled" if self._stopped else f"limit of {self.limits.describe(reached)}"
-                raise LimitReachedError(limit if self._stopped else f"the {limit} is reached")
+                reached = self.reached and f"the limit of {self.limits.describe(self.reached)} is reached"
+                raise LimitReachedError(reached or "the work was cancelled")
             self._in_flight += 1
         try:
             yield
@@ -187,7 +187,8 @@ async def awaited(work: Callable[[], _Out]) -> _Out:
     """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
     with metered() as meter:
         try:
-            return await dspy.asyncify(work)()
+            result: _Out = await dspy.asyncify(work)()
+            return result
         except asyncio.CancelledError:
             meter.stop()
             raise
