@@ -76,7 +76,7 @@ tree: $(VENV)/.ready
 check: tree ## lint, types, import contracts
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
 	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
-	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache | tail -n 3
+	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache >imports.txt || { cat imports.txt; exit 1; }
 
 # To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
 lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)

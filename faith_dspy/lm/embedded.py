@@ -102,8 +102,8 @@ def fetch(source: Source = EMBEDDED) -> Path:
 
 def own_model(path: Path) -> Path:
     """The folder of the user's GGUF, converted when it is first used. Raises ModelFileError."""
-    if not path.is_file():
-        raise ModelFileError(f"There is no model file at {path}. Give the path of a GGUF file: local:/path/FILE.gguf")
+    if not path.is_file() or path.open("rb").read(4) != b"GGUF":
+        raise ModelFileError(f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf")
     folder = folder_of(path.name, sha256_of(path))
     with _alone(folder) as wanted:
         if wanted:

@@ -228,7 +228,7 @@ def test_what_is_no_model(tmp_path, monkeypatch, content):
     monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path))
     if content is not None:
         (tmp_path / "bad.gguf").write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"no model file at|Serve any other model with"):
+    with pytest.raises(ModelFileError, match=r"no GGUF file at|Serve any other model with"):
         own_model(tmp_path / "bad.gguf")
 
 
