@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, did_you_mean, need
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.tables import rows_of
+from faith_dspy.io.records import rows_of
 
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from faith_dspy.artifact import load_judge
     from faith_dspy.config import JudgeConfig
+    from faith_dspy.export import load_judge
     from faith_dspy.judge import Judge
     from faith_dspy.optimize import tune
     from faith_dspy.schema import Chunk, Judgment, LabelledExample, StatementVerdict, Unscored, Verdict
@@ -29,7 +29,7 @@ __all__ = [
 _HOME = {
     "Judge": "judge",
     "JudgeConfig": "config",
-    "load_judge": "artifact",
+    "load_judge": "export",
     "tune": "optimize",
 }
 

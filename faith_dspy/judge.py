@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from faith_dspy.config import JudgeConfig, JudgeOptions
 from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short, need
-from faith_dspy.io.inputs import by_context, check_input, check_record, id_of, list_inputs
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.tables import is_table, with_judgments
+from faith_dspy.io.records import by_context, check_input, check_record, id_of, is_table, list_inputs, with_judgments
 from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
 from faith_dspy.scoring.classifier import default_classifier, describe_fit
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from faith_dspy.io.inputs import AnswerInput
-    from faith_dspy.io.tables import TableT
+    from faith_dspy.io.records import AnswerInput, TableT
     from faith_dspy.lm.metered import MeteredLM
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.schema import Chunk, LabelledExample
@@ -264,7 +262,7 @@ class Judge:
 
     def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Iterator[Judgment]:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
-        libraries' names and objects are understood (`faith_dspy.io.names`); a judgment has its record's ``id``.
+        libraries' names and objects are understood (`faith_dspy.io.records`); a judgment has its record's ``id``.
 
         At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
         cannot be judged, or an `InputError` in its place, comes back unscored, as does one that the LM failed on; the
@@ -330,7 +328,7 @@ class Judge:
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
-        from faith_dspy.artifact import save_judge
+        from faith_dspy.export import save_judge
 
         save_judge(self, folder)
 

@@ -20,9 +20,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, counted, fault
 from faith_dspy.io.files import cannot_write, owned, replacing, sync
-from faith_dspy.io.inputs import given
-from faith_dspy.io.names import fields_of
-from faith_dspy.io.records import open_records
+from faith_dspy.io.records import fields_of, given, open_records
 from faith_dspy.schema import Judgment, Unscored, Usage
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.artifact import load_judge
 from faith_dspy.errors import InputError, needs
+from faith_dspy.export import load_judge
 from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.optimize import tune
 from faith_dspy.optimize.tracking.feedback import labels_of

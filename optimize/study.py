@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import faith_dspy
-from faith_dspy.artifact import save_judge
 from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
 from faith_dspy.lm.make import identity, make_lm, preflight

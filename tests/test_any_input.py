@@ -162,7 +162,7 @@ RAW = st.builds(
 @given(raw=st.lists(RAW, max_size=6), chunks=st.lists(st.text(max_size=40), max_size=3), tuned=st.booleans())
 def test_anything_an_lm_may_say(raw, chunks, tuned):
     """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
-    from faith_dspy.io.labels import as_chunks
+    from faith_dspy.io.records import as_chunks
 
     context = as_chunks(chunks)
     said = RawJudgment(raw_verdicts=tuple(raw))

@@ -7,9 +7,9 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, load_judge
-from faith_dspy.artifact import _content, save_judge
 from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.export import _content, save_judge
+from faith_dspy.io.records import as_chunks
 from faith_dspy.lm.make import make_lm
 from faith_dspy.runner import run
 from faith_dspy.schema import Unscored

@@ -93,7 +93,7 @@ for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matpl
     sys.modules[name] = None
 import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score
 import faith_dspy.text.sentences, faith_dspy.text.features
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.records import as_chunks
 from faith_dspy.schema import RawVerdict, RawJudgment, Verdict
 found = faith_dspy.scoring.score.score_answer(
     RawJudgment(raw_verdicts=(RawVerdict(text="It is blue.", verdict=Verdict.FULLY_SUPPORTED),)),

@@ -9,12 +9,12 @@ import shutil
 
 import dspy
 import pytest
-from test_artifact import ANSWER, CONTEXT, HEAD, exported, tuned  # noqa: F401 - fixtures
+from test_export import ANSWER, CONTEXT, HEAD, exported, tuned  # noqa: F401 - fixtures
 
 from faith_dspy import load_judge
-from faith_dspy.artifact import _content, save_judge
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.export import _content, save_judge
+from faith_dspy.io.records import as_chunks
 from faith_dspy.lm.make import make_lm
 
 VALUES = (

@@ -24,9 +24,9 @@ def demo(
 
     Example: faith-dspy demo
     """
-    from faith_dspy.artifact import load_judge
+    from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
-    from faith_dspy.io.labels import as_chunks
+    from faith_dspy.io.records import as_chunks
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.schema import RawJudgment

@@ -97,7 +97,7 @@ def judge_of(
 
     options = JudgeConfig.parse(settings or [])
     if folder is not None:
-        from faith_dspy.artifact import load_judge
+        from faith_dspy.export import load_judge
 
         if settings or untuned:
             given = f"--set {settings[0]}" if settings else "--untuned"

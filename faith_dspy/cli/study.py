@@ -39,7 +39,7 @@ def show(
 
 def _show_judge(folder: Path, as_json: bool) -> None:
     """What an exported judge says of itself: the card, or as JSON all but the answers that loading it reproduces."""
-    from faith_dspy.artifact import load_judge
+    from faith_dspy.export import load_judge
 
     found = load_judge(folder)
     if as_json:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.io.names import fields_of, value_of
+from faith_dspy.io.records import fields_of, value_of
 from faith_dspy.report.judgment import supported
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
     address of a tuned judge, a `dspy.LM`, or an LM or client of the system's own, whose model, address and key are
     taken. ``options`` of `JudgeConfig` come first unless they are None, but a judge keeps its granularity.
     """
-    from faith_dspy.artifact import load_judge
     from faith_dspy.config import JudgeConfig
+    from faith_dspy.export import load_judge
     from faith_dspy.judge import NO_LM, Judge
 
     options = {name: value for name, value in options.items() if value is not None}

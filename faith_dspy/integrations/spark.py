@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.artifact import load_judge
 from faith_dspy.errors import FaithDspyError, InputError, in_short, needs
+from faith_dspy.export import load_judge
 from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
-from faith_dspy.io.names import NAMES
+from faith_dspy.io.records import NAMES
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
 from faith_dspy.schema import Usage

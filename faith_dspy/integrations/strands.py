@@ -15,7 +15,7 @@ import dspy
 from faith_dspy.errors import InputError, needs
 from faith_dspy.integrations.adapters import asked, explain, judge_of
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.io.records import as_chunks
 from faith_dspy.schema import Unscored
 from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import islice
 from os import PathLike
@@ -11,23 +12,25 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, LabelsError, counted, fault
-from faith_dspy.io.names import (
+from faith_dspy.io.records import (
     COLUMNS,
+    FIRST,
     LABELS,
     NAMES,
+    as_chunks,
+    check_records,
     columns,
-    document_of,
     fields_of,
+    is_table_file,
     meant,
     missing,
+    open_records,
+    rows_of,
     say_names,
     there,
     unused,
 )
-from faith_dspy.io.records import FIRST, check_records, is_table_file, open_records
-from faith_dspy.io.tables import rows_of
-from faith_dspy.io.words import EXPECTED, truth
-from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, digest
+from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +53,7 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     """All examples of a labels file, of a table in a file or in memory (pandas, Hugging Face), or of an iterable of
     rows or examples.
 
-    Columns may have the names that others use (`faith_dspy.io.names`); unknown ones are ignored, ``null`` counts as
+    Columns may have the names that others use (`faith_dspy.io.records`); unknown ones are ignored, ``null`` counts as
     absent. With ``require_label`` examples without any usable label are left out, and labels in which none has one are
     an error. So are rows with faults: the first ten are named together.
     """
@@ -188,27 +191,6 @@ def _label_names(row: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {"faithful": ("faithful",)} if row.keys() & _OWN else LABELS
 
 
-def as_chunks(context: Any) -> tuple[Chunk, ...]:
-    """Context as given by a user – text, strings, `Chunk` objects, documents – with 0-based positions as ids."""
-    if context is None:
-        return ()
-    if isinstance(context, str) or (not isinstance(context, dict) and document_of(context)):
-        context = [context]
-    if not isinstance(context, list | tuple):
-        raise InputError(f"context is {type(context).__name__}, expected a list of texts or chunks")
-    chunks = []
-    for i, item in enumerate(context):
-        if isinstance(item, Chunk):
-            chunks.append(item.model_copy(update={"id": i}))
-        elif item is None or isinstance(item, str):
-            chunks.append(Chunk(id=i, text=item or ""))
-        elif found := document_of(item):
-            chunks.append(Chunk(id=i, text=found[0], source=found[1]))
-        else:
-            raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
-    return tuple(chunks)
-
-
 def answer_key(question: str | None, context: Iterable[Chunk], answer: str) -> str:
     """Hash of an answer with its question and context, whatever its id and labels."""
     return digest([question, [c.text for c in context], answer])
@@ -221,3 +203,38 @@ def label_set_hash(examples: Sequence[LabelledExample]) -> str:
 
 def _statement(value: Any) -> Any:
     return {k: value[k] for k in LabelledStatement.model_fields if k in value} if isinstance(value, dict) else value
+
+
+_TRUE = ("true", "yes", "faithful", "pass", "passed", "supported", "grounded", "consistent")
+_FALSE = (
+    *("false", "no", "unfaithful", "fail", "failed", "unsupported", "ungrounded", "inconsistent"),
+    *("hallucinated", "hallucination", "not_faithful"),
+)
+_WORDS = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False), **{v.value: v.is_supported for v in Verdict}}
+EXPECTED = "true or false, 1 or 0, yes or no, PASS or FAIL, or a verdict"
+"""What `truth` reads, in words."""
+
+
+def rating(label: Any) -> float | None:
+    """A person's label as a finite number; None if it is none."""
+    try:
+        return number if math.isfinite(number := float(label)) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def vote(label: Any, top: float = 1.0) -> bool | None:
+    """Whether a person's label means faithful: a boolean, a verdict's name, yes/no, PASS/FAIL, or a rating of at least
+    ``top``.
+
+    None for any other label.
+    """
+    word = str(label).strip().lower().replace(" ", "_")
+    if word in _WORDS:
+        return _WORDS[word]
+    return None if (number := rating(label)) is None else number >= top
+
+
+def truth(label: Any) -> bool | None:
+    """`vote` of a label that no others give a scale to: of numbers only 1 and 0 mean anything."""
+    return vote(label) if rating(label) in (None, 0.0, 1.0) else None

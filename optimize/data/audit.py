@@ -7,8 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.io.words import rating, vote
+from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
 from faith_dspy.optimize.data.splits import MIN_GROUPS, MIN_PER_CLASS, split
 from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.scoring.agreement import Agreement, measure

@@ -17,12 +17,9 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, LabelsError, counted, did_you_mean
 from faith_dspy.io.files import write_file
-from faith_dspy.io.labels import parse_example
-from faith_dspy.io.names import COLUMNS, LABELS, missing, say_names, there, unused
-from faith_dspy.io.names import columns as columns_of
-from faith_dspy.io.records import open_records
-from faith_dspy.io.tables import clean, parsed
-from faith_dspy.io.words import rating, truth, vote
+from faith_dspy.io.labels import parse_example, rating, truth, vote
+from faith_dspy.io.records import COLUMNS, LABELS, clean, missing, open_records, parsed, say_names, there, unused
+from faith_dspy.io.records import columns as columns_of
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
 

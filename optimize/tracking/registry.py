@@ -10,8 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from faith_dspy.artifact import exported_files, load_judge
 from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.export import exported_files, load_judge
 from faith_dspy.optimize.report.headline import not_shown
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions

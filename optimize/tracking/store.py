@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, need
+from faith_dspy.export import is_missing
 from faith_dspy.io.files import owned
-from faith_dspy.io.mlflow_store import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.artifact import exported_files
+from faith_dspy.export import exported_files
 from faith_dspy.optimize.report.pages import study_markdown, variant_markdown, write_learned
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import predictions_table, study_tables

@@ -13,7 +13,8 @@ from faith_dspy.cli import app, main
 from faith_dspy.cli.tune import pages
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import SETS, load
-from faith_dspy.io.labels import answer_key, as_chunks, read_labels
+from faith_dspy.io.labels import answer_key, read_labels
+from faith_dspy.io.records import as_chunks
 from faith_dspy.optimize.select.variants import BUDGETS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]

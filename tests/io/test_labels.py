@@ -6,7 +6,8 @@ import pytest
 
 from faith_dspy import Chunk, Verdict
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.labels import as_chunks, label_set_hash, parse_example, read_labels
+from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
+from faith_dspy.io.records import as_chunks
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 

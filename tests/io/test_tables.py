@@ -7,10 +7,8 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.labels import read_labels, unused_in_labels
-from faith_dspy.io.names import columns, fields_of, missing, unused
-from faith_dspy.io.records import check_records, open_records
-from faith_dspy.io.words import truth
+from faith_dspy.io.labels import read_labels, truth, unused_in_labels
+from faith_dspy.io.records import check_records, columns, fields_of, missing, open_records, unused
 
 ROWS = [
     {"Query": "Which?", "Contexts": ["A cup.", "It is red."], "Response": "A red cup.", "label": "PASS", "cost": 0.1},

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -20,16 +21,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, ConfigError, InputError, fault, in_short
+from faith_dspy.errors import ArtifactError, ConfigError, InputError, fault, in_short, need, without_secrets
 from faith_dspy.io.files import check_folder, owned, remove, write_files
-from faith_dspy.io.labels import as_chunks
-from faith_dspy.io.mlflow_store import download_judge
-from faith_dspy.io.records import read_json
+from faith_dspy.io.records import as_chunks, read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import portable
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
-from faith_dspy.upgrade import upgraded_manifest, upgraded_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
 FORMAT_VERSION = 2
-"""Raise it when the meaning of a stored field changes, and add the step from the version before to `upgrade`."""
+"""Raise it when the meaning of a stored field changes."""
 log = logging.getLogger(__name__)
 _REPRODUCED = ("score", "probability", "faithful")
 _TOLERANCE = 1e-6
@@ -145,9 +143,9 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
     """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
     manifest = _object(_bytes(folder / "judge.json"), folder / "judge.json")
     version = manifest.get("format_version")
-    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
-            f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads 1 to "
+            f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
             f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
     if manifest.get("sha256") != _content(manifest):
@@ -156,8 +154,7 @@ def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], repl
     if hashlib.sha256(raw).hexdigest() != manifest.get("program_sha256"):
         raise _altered(folder / "program.json", "its SHA-256 is not the one judge.json names; it was altered")
     try:
-        state = upgraded_program(_object(raw, folder / "program.json"), version)
-        manifest = upgraded_manifest(manifest, folder)
+        state = _object(raw, folder / "program.json")
         typed = _Manifest.model_validate(manifest)
         config, classifier, stored = typed.config, typed.classifier, typed.lm.model
         if stored != portable(stored) or "://" in stored:
@@ -348,3 +345,28 @@ def _plain_card(judge: Judge) -> str:
     unit = judge.config.granularity.value
     judges = f"{describe_fit(judge.classifier).capitalize()}: {unit} by {unit}, {asked}."
     return f"# Faithfulness judge\n\n{judges} Its agreement with people has not been measured.{then}\n"
+
+
+def is_missing(uri: str) -> bool:
+    """Whether a store is a SQLite file that is not there, and that MLflow would make to read it."""
+    file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
+    return file is not None and not Path(file[1]).is_file()
+
+
+def download_judge(uri: str) -> Path:
+    """The folder of the judge in ``models:/…`` or ``runs:/…``. `ArtifactError` where there is none."""
+    mlflow = need("mlflow", f"Loading {uri}")
+    store = str(mlflow.get_tracking_uri())
+    try:
+        if is_missing(store):
+            raise FileNotFoundError("there is no such file")
+        folder = Path(mlflow.artifacts.download_artifacts(uri))
+    except Exception as exc:
+        raise ArtifactError(
+            without_secrets(f"{uri}: cannot be downloaded from the MLflow store {store!r} ({exc}). ")
+            + "If the judge is in another store, set MLFLOW_TRACKING_URI."
+        ) from exc
+    found = min(folder.rglob("judge.json"), key=lambda path: len(path.parts), default=None)
+    if found is None:
+        raise ArtifactError(f"{uri}: holds no judge.json; it was not exported by faith_dspy.")
+    return found.parent

@@ -6,9 +6,9 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
-from faith_dspy.artifact import FORMAT_VERSION, _content, save_judge
 from faith_dspy.errors import ArtifactError, ConfigError, InputError
-from faith_dspy.io.labels import as_chunks
+from faith_dspy.export import FORMAT_VERSION, _content, save_judge
+from faith_dspy.io.records import as_chunks
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 
 KEY = "sk-verysecret-0123456789"
@@ -181,7 +181,7 @@ def test_altered_program(exported, change):
 def test_unknown_format_version(exported, version):
     """A version this code does not read is named with those it reads and what to do."""
     edit(exported, lambda d: d.update(format_version=version))
-    with pytest.raises(ArtifactError, match=rf"format version {version!r}; this .* reads 1 to {FORMAT_VERSION}\. Inst"):
+    with pytest.raises(ArtifactError, match=rf"format version {version!r}; this .* reads {FORMAT_VERSION}\. Inst"):
         load_judge(exported)
 
 

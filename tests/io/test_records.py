@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy.cli import main
-from faith_dspy.io import names
-from faith_dspy.io.inputs import check_record
-from faith_dspy.io.labels import as_chunks, parse_example, read_labels
-from faith_dspy.io.names import fields_of
+from faith_dspy.io import records as names
+from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.io.records import as_chunks, check_record, fields_of
 
 ROWS = {
     "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},
