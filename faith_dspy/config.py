@@ -60,7 +60,6 @@ class JudgeOptions(TypedDict, total=False):
     instruction: str
     reasoning: Literal["none", "after", "before"]
     ask_about: Literal["all", "weakest"]
-    focus: int | None
     confidence: Literal["auto", "probability", "samples", "none"]
     samples: int
     strictness: Literal["strict", "lenient"]
@@ -83,8 +82,8 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
 
     granularity: Granularity = Granularity.SENTENCE
     verification: Literal["each", "joint"] = "each"
-    """``each``: one call per statement, for small LMs; ``joint``: all statements of the answer in one call, in JSON if
-    the endpoint holds replies to a schema. Statements that a joint reply leaves out or garbles are asked one by one."""
+    """``each``: one call per statement, for small LMs; ``joint``: all statements of the answer in one call, in JSON
+    (`dspy.JSONAdapter`). Statements that a joint reply leaves out are asked one by one."""
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
     from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the LM's level is the score."""
@@ -100,10 +99,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     Statements with nothing new in them (no content word, name, number or quotation that the context lacks, no number
     moved to other words, no other negation) pass with confidence 1. The others are left to the classifier; without one
     they are presumed supported, so that the answer passes if the weakest statement does."""
-    focus: int | None = Field(default=None, ge=1)
-    """Number of context sentences shown to the LM for each statement: those that share most of its words. None: all of
-    the context. Cheaper if a long context is asked about once or twice; with many statements about one context, the
-    prefix cache makes all of it cheaper."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
     """``auto``: the label's probability if the LM gives token probabilities, else None, and never samples, which cost
     `samples` times the calls. ``probability``: the same, but an LM that gives none is an error. ``samples``: the share
@@ -152,11 +147,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
-            )
-        if self.focus is not None and self.verification == "joint":
-            raise ValueError(
-                "focus shows each statement its own sentences, but verification='joint' asks about all at once: "
-                "set one of them"
             )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:

@@ -247,6 +247,8 @@ class Judgment(_Frozen):
 class RawVerdict(Statement):
     """What the LM said about one statement, before evidence check and classifier."""
 
+    label: str | None = None
+    """The LM's own word for it."""
     verdict: Verdict | None = None
     probability: float | None = None
     """Of support; None if the LM gives none."""
@@ -256,7 +258,7 @@ class RawVerdict(Statement):
     quotes: tuple[str, ...] = ()
     reason: str | None = None
     level: float | None = Field(default=None, ge=0, le=1)
-    """Of a five-level verdict: the level of its label."""
+    """How much support its label stands for."""
     error: str | None = None
     lm_failed: bool = False
     usage: Usage = Usage()

@@ -27,7 +27,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.optimize.select.evaluate import judged_rows, usage_of, verify
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.scoring.statistics import Estimate, wilson
-from faith_dspy.text.features import lexical_features
+from faith_dspy.text.features import index_context, lexical_features
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _foreign(e: Example, others: Sequence[Example], rng: random.Random) -> dict[
         candidates = [s.text for s in sentences(o.answer) if carries_statement(s.text)]
         rng.shuffle(candidates)
         for text in candidates:
-            if lexical_features(text, e.context)["novel_words"] >= _FOREIGN:
+            if lexical_features(text, index_context(e.context))["novel_words"] >= _FOREIGN:
                 return {"answer": f"{e.answer.rstrip()} {text}"}
     return None
 

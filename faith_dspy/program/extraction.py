@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Statement
-from faith_dspy.text.features import Comparison, index_context, lexical_features
+from faith_dspy.text.features import Comparison, IndexedContext, lexical_features
 from faith_dspy.text.words import word_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from faith_dspy.schema import Sentence
-    from faith_dspy.text.features import IndexedContext
 
 _NAMED = ("novel_name_count", "novel_number_count")
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
@@ -114,12 +113,12 @@ def _faithful(candidates: Sequence[str], sentence: str, question: str, known: In
     for text in candidates:
         compared = Comparison(text, known)
         new = len(compared.novel)
-        named = lexical_features(text, (), indexed=known, names=_NAMED)
+        named = lexical_features(text, known, _NAMED)
         qualifies = _qualifiers(text, known).keys() - qualifiers
         if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not qualifies and not any(named.values()):
             texts.append(text)
             replaced += new
-    named = lexical_features(sentence, (), indexed=_indexed(texts), names=_NAMED)
+    named = lexical_features(sentence, _indexed(texts), _NAMED)
     if not texts or any(named.values()) or qualified - _qualifiers(" ".join(texts), known):
         return [sentence]  # no synonym stands for a name, a number or a qualifier that is left out
     if len(_left_out(sentence, texts)) <= replaced:
@@ -150,4 +149,4 @@ def _closest(text: str, alone: Sequence[IndexedContext]) -> int:
 
 
 def _indexed(texts: Sequence[str]) -> IndexedContext:
-    return index_context([Chunk(id=0, text=" ".join(texts))])
+    return IndexedContext([Chunk(id=0, text=" ".join(texts))])

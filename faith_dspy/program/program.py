@@ -1,33 +1,25 @@
-"""The `dspy.Module` inside a judge: answer → statements → what the LM says about each."""
+"""The `dspy.Module` inside a judge: answer → statements → what the LM says about each, window by window."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import dspy
+from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short, redact
-from faith_dspy.lm.metered import used
-from faith_dspy.program.adapter import (
-    CompactAdapter,
-    Reply,
-    is_sampled,
-    label_offset,
-    read_reply,
-    response_format,
-    tokens_of,
-)
+from faith_dspy.lm.meter import counted
+from faith_dspy.program.adapter import CompactAdapter, Tokens, as_data, label_offset, read_verdict, support, tokens_of
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, extraction_of, signature_of
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Usage, Verdict
-from faith_dspy.scoring.classifier import to_logit, to_probability
 from faith_dspy.text.features import IndexedContext, index_context, is_covered, novelty
-from faith_dspy.text.focus import focused
-from faith_dspy.text.sentences import carries_statement, sentences
+from faith_dspy.text.sentences import carries_statement, sentence_texts, sentences
 
 TOP_LOGPROBS = 20  # alternatives requested per token: the most that OpenAI's API gives
 LABEL_TOKENS = 12  # room for a label and the chunk ids after it, where one token is not enough
@@ -37,72 +29,133 @@ ENTRY_TOKENS = 40  # room for the names and brackets around one verdict in JSON
 TEMPERATURE = 0.7  # of repeated samples
 MAX_WITHOUT = 3  # replies in a row without token probabilities before they are no longer asked for
 ASKED_AGAIN = 50  # of the replies after that, every so many-th is asked for them once more
-LABEL_LOGIT = 2.0  # log-odds that stand for a label without a probability (p = .88)
+AGAIN = 1_000_000  # added to the rollout_id of a question that is asked once more
+BYTES_PER_TOKEN = 2.5  # careful guess for UTF-8 text; English has about 4, Hindi about 3
+CONTEXT_SHARE = 0.7  # of the LM's context window that the answer's context may fill
+NUMBER_BYTES = 12  # room for a chunk's number in the prompt: five tokens, in the bytes that windows are measured in
 
-Replies = list[Reply | None]
-"""The replies about one statement, one per sample; None where a reply is missing or could not be read."""
+log = logging.getLogger(__name__)
 
 
-class LabelCaller:
-    """Asks a predictor for token probabilities as long as the LM gives any."""
+class FaithfulnessProgram(dspy.Module):
+    """Extract statements, then verify them. Needs an LM in `dspy.settings`; brings its own adapters."""
 
-    def __init__(self, config: JudgeConfig) -> None:
-        self.confidence = config.confidence
-        self.samples: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
-        """A number per sample; None for a single reply that is not sampled."""
-        self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
-        self.without = 0
-        """Replies in a row without token probabilities."""
+    def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.window = window
+        """Bytes of context that fit one call; None: no limit. A longer context is read window by window."""
+        self.verify = Verifier(config)
+        self.joint = dspy.Predict(signature_of(config, joint=True)) if config.verification == "joint" else None
+        self.extract = dspy.Predict(extraction_of(config)) if config.granularity is Granularity.STATEMENT else None
 
-    def call(
-        self, predict: dspy.Predict, tokens: int, sample: int | None, inputs: dict[str, Any], **config: Any
+    def forward(
+        self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
     ) -> dspy.Prediction:
-        """Ask for token probabilities, or for the label alone while the LM refuses them or gives none.
+        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, ``stand_ins``, usage of ``extraction``.
 
-        Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies.
+        An LM fault becomes the error of a verdict; no statement is dropped. All statements are verified by one window
+        before the next, so that the server reads each window's text once.
         """
-        plain = {"max_tokens": max(tokens, LABEL_TOKENS), **config}
-        if sample is not None:
-            return predict(**inputs, config=plain | _sampling(sample))
-        if self.confidence == "none":
-            return predict(**inputs, config=plain)
-        demanded = self.confidence == "probability"
-        if self.without >= MAX_WITHOUT and (self.without + 1) % ASKED_AGAIN and not demanded:
-            self.without += 1
-            return predict(**inputs, config=plain)
-        prediction, before = None, self.without
+        parts, question_text, fallbacks = sentences(answer), question or "", 0
+        with dspy.context(adapter=CompactAdapter()):
+            before = counted()
+            statements, stand_ins = self._statements(parts, answer, question_text)
+            extraction = counted() - before
+            without_lm: list[RawVerdict | None] = [None] * len(statements)
+            if ask_about == "weakest":
+                without_lm = verdicts_without_lm(statements, index_context(context, question))
+            pending = [s for s, v in zip(statements, without_lm, strict=True) if v is None]
+            found: list[list[RawVerdict]] = [[] for _ in pending]
+            for window in windows(context, self._room(), NUMBER_BYTES):
+                left = [i for i, verdicts in enumerate(found) if not any(v.error for v in verdicts)]
+                jointly = self._ask_jointly([pending[i] for i in left], question_text, window)
+                fallbacks += sum(None in given for given in jointly)
+                for i, given in zip(left, jointly, strict=True):
+                    found[i].append(self._verdict(pending[i], question_text, window, given))
+        return dspy.Prediction(
+            sentences=parts,
+            raw_verdicts=combine_verdicts(without_lm, [merge_windows(verdicts) for verdicts in found]),
+            fallbacks=fallbacks,
+            stand_ins=stand_ins,
+            extraction=extraction,
+        )
+
+    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:
+        """The statements to verify. Every sentence that can assert something ends in at least one."""
+        carrying = [p for p in parts if carries_statement(p.text)]
+        if self.config.granularity is Granularity.ANSWER:
+            return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
+        if self.extract is None or not carrying:
+            return Extracted([Statement(text=p.text, sentence_index=p.index) for p in carrying], 0)
+        room = 40 + 2 * sum(len(p.text) for p in carrying) // 3
+        lines: list[str] = []
         try:
-            wanted = {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **config}
-            prediction = predict(**inputs, config=wanted)
-        except Exception as exc:
-            if not isinstance(exc, dspy.LMError) or "logprob" not in str(exc).lower():
+            texts = [p.text for p in carrying]
+            lines = self.extract(question=question, sentences=texts, config={"max_tokens": min(room, 2000)}).statements
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
+            log.warning("extraction failed (%s); judging sentences as written", redact(in_short(exc), dspy.settings.lm))
+        return assign_statements(lines, carrying, question)
+
+    def _room(self) -> int | None:
+        """Bytes of context that fit one call beside its demos, which hold contexts of their own."""
+        if self.window is None:
+            return None
+        demos = self.verify.predict.demos
+        shown = size_of(str([dict(d) for d in demos])) if demos else 0
+        return max(self.window - shown, self.window // 4)
+
+    def _verdict(self, statement: Statement, question: str, window: Window, given: Samples) -> RawVerdict:
+        before = counted()
+        try:
+            verdict = self.verify.ask(statement, question, window, given)
+        except FaithDspyError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+            said = redact(in_short(exc), dspy.settings.lm)
+            verdict = RawVerdict(**statement.model_dump(), error=said, lm_failed=True)
+        return verdict.model_copy(update={"usage": counted() - before})
+
+    def _ask_jointly(self, statements: Sequence[Statement], question: str, window: Window) -> list[Samples]:
+        """Verdicts on all statements by one call for each sample; empty where they are asked one by one."""
+        if self.joint is None or len(statements) < 2:
+            return [()] * len(statements)
+        verify = self.verify
+        inputs = {
+            "context": {i: as_data(text) for i, text in enumerate(window.texts)},
+            "question": as_data(question),
+            "statements": {i: as_data(s.text) for i, s in enumerate(statements, 1)},
+        }
+        room = (LABEL_TOKENS + ENTRY_TOKENS + verify.extra_tokens) * len(statements)
+        found: list[dict[int, RawVerdict]] = []
+        for sample in verify.samples:
+            found.append({})
+            try:
+                with dspy.context(adapter=dspy.JSONAdapter()):
+                    prediction = verify.call(self.joint, inputs, room, sample)
+            except FaithDspyError:
                 raise
-            self.without = max(MAX_WITHOUT, before + 1)
-        else:
-            self.without = 0 if tokens_of(prediction.get("logprobs")) else before + 1
-        if demanded and self.without >= MAX_WITHOUT:
-            raise ConfigError(
-                "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
-                "repeated samples, or 'auto' to go on without a confidence."
-            )
-        if demanded and self.without:
-            return self.call(predict, tokens, sample, inputs, **config | {"rollout_id": self.without})
-        if before < MAX_WITHOUT <= self.without:
-            log.warning("the LM gives no token probabilities; going on with labels alone")
-        # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
-        if prediction is not None and (not self.without or tokens > 1):
-            return prediction
-        return predict(**inputs, config=plain)
-
-
-def _sampling(sample: int) -> dict[str, Any]:
-    """Settings of a sample. Reasoning models, which DSPy gives another token limit, take no temperature."""
-    fixed = "max_completion_tokens" in getattr(dspy.settings.lm, "kwargs", {})
-    return {"rollout_id": sample} | ({} if fixed else {"temperature": TEMPERATURE})
+            except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
+                why = redact(in_short(exc), dspy.settings.lm)
+                log.warning("joint verification failed (%s); asking statement by statement", why)
+                continue
+            entries, tokens = prediction.verdicts, tokens_of(prediction)
+            labels_at = [match.end() for match in re.finditer(r'"verdict"\s*:\s*"', tokens.text)]
+            if len(labels_at) != len(entries):  # no telling which token is whose
+                tokens, labels_at = Tokens(), [0] * len(entries)
+            times = Counter(entry.statement for entry in entries)
+            for entry, at in zip(entries, labels_at, strict=True):
+                if times[entry.statement] == 1 and 1 <= entry.statement <= len(statements):
+                    read = verify.read(entry.model_dump(), statements[entry.statement - 1], window, tokens, at)
+                    if read.label is not None:
+                        found[-1][entry.statement] = read
+        return [[verdicts.get(i) for verdicts in found] for i in range(1, len(statements) + 1)]
 
 
 class Verifier(dspy.Module):
-    """One call per statement and sample; the label's probability is read from its token."""
+    """Asks about a statement, one call a sample, for token probabilities as long as the LM gives any."""
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
@@ -110,113 +163,118 @@ class Verifier(dspy.Module):
             raise ConfigError(f"there is no instruction {config.instruction!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.instruction = config.instruction
         self.reasons_first = config.reasoning == "before"
-        self.caller = LabelCaller(config)
-        extra = self.caller.extra_tokens
-        self.tokens = LABEL_TOKENS + extra if extra or config.cite else 1
+        self.confidence = config.confidence
+        self.samples: list[int | None] = [*range(1, config.samples + 1)] if config.confidence == "samples" else [None]
+        """A number per sample; None for a single reply that is not sampled."""
+        self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
+        self.tokens = LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
+        self.without = 0
+        """Replies in a row without token probabilities."""
         self.predict = dspy.Predict(signature_of(config))
 
     def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
-        """What `ask` returns, as DSPy's optimizers take it."""
-        return dspy.Prediction(**self.ask(context, question, statement))
-
-    def ask(self, context: list[str], question: str, statement: str, replies: Replies | None = None) -> dict[str, Any]:
-        """What the LM says about one statement.
-
-        ``replies``: those that a joint call gave already; the missing ones are asked for here.
-
-        Returns ``verdict`` (the label), ``supporting_chunk_ids``, ``quotes`` and ``reason`` as the LM named them,
-        ``level`` (the support in [0, 1] that the label stands for), ``logit`` (log-odds of the expected support,
-        clipped) and ``probability`` (expected support; None if the LM gives none). All are None or empty if no reply
-        has a label.
-        """
-        inputs = {"context": context, "question": question, "statement": statement}
-        given = replies or [None] * len(self.caller.samples)
-        instruction = INSTRUCTIONS[self.instruction]
-        reply = pool_samples(
-            [r or self._ask(sample, inputs) for r, sample in zip(given, self.caller.samples, strict=True)], instruction
+        """What `ask` returns, as DSPy's optimizers take it: ``verdict`` is the label."""
+        raw = self.ask(Statement(text=statement), question, Window(list(range(len(context))), context))
+        ids = list(raw.chunk_ids)
+        return dspy.Prediction(
+            verdict=raw.label, supporting_chunk_ids=ids, probability=raw.probability, logit=raw.logit
         )
-        level = None if reply.label is None else instruction.labels[reply.label]
-        logit = probability = None
-        if reply.label is not None and reply.probabilities:
-            logit = to_logit(sum(p * instruction.labels[label] for label, p in reply.probabilities.items()))
-            probability = to_probability(logit)
-        elif reply.label is not None:
-            logit = LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT
-        return {
-            "verdict": reply.label,
-            "supporting_chunk_ids": list(reply.chunk_ids),
-            "quotes": list(reply.quotes),
-            "reason": reply.reason,
-            "level": level,
-            "logit": logit,
-            "probability": probability,
-        }
 
-    def _ask(self, sample: int | None, inputs: dict[str, Any]) -> Reply:
-        prediction = self.caller.call(self.predict, self.tokens, sample, inputs)
-        tokens = tokens_of(prediction.get("logprobs"))
-        labels = INSTRUCTIONS[self.instruction].labels
-        fields = dict(prediction.items()) | {"label_at": label_offset(tokens.text, self.reasons_first)}
-        reply = read_reply(tokens, fields, labels, sampled=is_sampled(dspy.settings.lm))
-        prediction["verdict"] = reply.label  # DSPy's optimizers make demos of it
-        # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
-        if "logprobs" in prediction:
-            del prediction["logprobs"]
-        return reply
+    def ask(self, statement: Statement, question: str, window: Window, given: Samples = ()) -> RawVerdict:
+        """What the LM says about one statement; ``given``: verdicts by sample that a joint call gave already."""
+        inputs = {"context": window.texts, "question": question, "statement": statement.text}
+        verdicts = [
+            known or self._ask(statement, inputs, window, sample)
+            for known, sample in zip(given or [None] * len(self.samples), self.samples, strict=True)
+        ]
+        return pool_samples(verdicts, INSTRUCTIONS[self.instruction])
 
-
-class JointVerifier(dspy.Module):
-    """One call per sample for all statements of an answer; in JSON if the endpoint holds replies to a schema."""
-
-    def __init__(self, config: JudgeConfig, caller: LabelCaller) -> None:
-        super().__init__()
-        self.instruction = config.instruction
-        self.caller = caller
-        self.predict = dspy.Predict(signature_of(config, joint=True))
-
-    def ask(self, context: list[str], question: str, statements: list[str]) -> list[Replies]:
-        """`Replies` for each statement. LM faults are logged, not raised."""
-        replies: list[Replies] = [[None] * len(self.caller.samples) for _ in statements]
-        inputs = {"context": context, "question": question, "statements": statements}
-        tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.caller.extra_tokens) * len(statements)
-        for i, sample in enumerate(self.caller.samples):
+    def _ask(self, statement: Statement, inputs: dict[str, Any], window: Window, sample: int | None) -> RawVerdict:
+        """One sample. DSPy's cache keeps each reply as it comes: one that cannot be read is asked for once more."""
+        for again in (False, True):
             try:
-                prediction = self._call(tokens, sample, inputs)
-            except FaithDspyError:
-                raise
-            except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                why = redact(in_short(exc), dspy.settings.lm)
-                log.warning("joint verification failed (%s); asking statement by statement", why)
+                prediction = self.call(self.predict, inputs, self.tokens, sample, again=again)
+            except AdapterParseError:  # an empty reply
+                if again or not _replayed():
+                    raise
                 continue
-            told, sampled = tokens_of(prediction.get("logprobs")), is_sampled(dspy.settings.lm)
-            for entry in prediction.verdicts:
-                if 1 <= entry["statement"] <= len(statements):
-                    reply = read_reply(told, entry, INSTRUCTIONS[self.instruction].labels, sampled=sampled)
-                    replies[entry["statement"] - 1][i] = reply if reply.label is not None else None
-        return replies
+            tokens = tokens_of(prediction)
+            at = label_offset(tokens.text, self.reasons_first)
+            verdict = self.read(prediction, statement, window, tokens, at)
+            prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
+            # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
+            if "logprobs" in prediction:
+                del prediction["logprobs"]
+            if not _replayed() or (verdict.label and (verdict.probability is not None or not tokens)):
+                break
+        return verdict
 
-    def _call(self, tokens: int, sample: int | None, inputs: dict[str, Any]) -> dspy.Prediction:
-        if not getattr(dspy.settings.lm, "supports_response_schema", False):
-            return self.caller.call(self.predict, tokens, sample, inputs)
-        with dspy.context(adapter=CompactAdapter(structured=True)):
-            schema = response_format(self.predict.signature)
-            return self.caller.call(self.predict, tokens, sample, inputs, response_format=schema)
+    def read(self, said: Any, statement: Statement, window: Window, tokens: Tokens, at: int | None) -> RawVerdict:
+        """`read_verdict` with this verifier's instruction and the LM's temperature."""
+        sampled = bool(getattr(dspy.settings.lm, "kwargs", {}).get("temperature"))
+        instruction = INSTRUCTIONS[self.instruction]
+        return read_verdict(said, statement, instruction, window.ids, tokens, at, sampled=sampled)
+
+    def call(
+        self, predict: dspy.Predict, inputs: dict[str, Any], tokens: int, sample: int | None, *, again: bool = False
+    ) -> dspy.Prediction:
+        """Ask for token probabilities, or for the label alone while the LM refuses them or gives none.
+
+        Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies.
+        """
+        lm_kwargs = getattr(dspy.settings.lm, "kwargs", {})
+        rollout = (sample or lm_kwargs.get("rollout_id") or 0) + again * AGAIN
+        config: dict[str, Any] = {"rollout_id": rollout} if sample or again else {}
+        if sample is not None and "max_completion_tokens" not in lm_kwargs:  # reasoning models take no temperature
+            config["temperature"] = TEMPERATURE
+        labels_alone = {**config, "max_tokens": max(tokens, LABEL_TOKENS)}
+        demanded = self.confidence == "probability"
+        wanted = demanded or self.without < MAX_WITHOUT or (self.without + 1) % ASKED_AGAIN == 0
+        if self.confidence in ("none", "samples") or not wanted:
+            self.without += 1
+            return predict(**inputs, config=labels_alone)
+        prediction = None
+        for attempt in range(MAX_WITHOUT if demanded else 1):
+            config |= {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
+            config |= {"rollout_id": rollout + attempt} if attempt else {}
+            try:
+                prediction = predict(**inputs, config=dict(config))
+            except dspy.LMError as exc:
+                if "logprob" not in str(exc).lower():
+                    raise
+                self.without = max(self.without, MAX_WITHOUT - 1)  # it says so itself
+            if prediction is not None and tokens_of(prediction):
+                self.without = 0
+                return prediction
+            self.without += 1
+            if self.without == MAX_WITHOUT and not demanded:
+                log.warning("the LM gives no token probabilities; going on with labels alone")
+        if demanded:
+            raise ConfigError(
+                "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
+                "repeated samples, or 'auto' to go on without a confidence."
+            )
+        # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
+        return prediction if prediction is not None and tokens > 1 else predict(**inputs, config=labels_alone)
 
 
-def pool_samples(replies: Sequence[Reply], instruction: Instruction) -> Reply:
-    """Several samples as one reply: the most frequent label, and each label's share as its probability."""
-    counts = Counter(r.label for r in replies if r.label is not None)
-    if len(replies) == 1 or not counts:
-        return replies[0]
-    label = counts.most_common(1)[0][0]
-    shares = {name: counts[name] / counts.total() for name in instruction.labels}
-    return next(r for r in replies if r.label == label)._replace(probabilities=shares)
+Samples = Sequence[RawVerdict | None]
+"""Verdicts on one statement, one per sample, where a reply could be read; empty where none was asked for."""
 
 
-BYTES_PER_TOKEN = 2.5
-"""Careful guess for UTF-8 text; English has about 4, Hindi about 3."""
-CONTEXT_SHARE = 0.7
-"""Share of the LM's context window that the answer's context may fill."""
+def _replayed() -> bool:
+    """Whether DSPy's cache gave the last reply."""
+    return bool(getattr(dspy.settings.lm, "replayed", bool)())
+
+
+def pool_samples(verdicts: Sequence[RawVerdict], instruction: Instruction) -> RawVerdict:
+    """Several samples as one verdict: the most frequent label, and each label's share as its probability."""
+    counts = Counter(v.label for v in verdicts if v.label is not None)
+    if len(verdicts) == 1 or not counts:
+        return verdicts[0]
+    label, _ = counts.most_common(1)[0]
+    shares = {name: n / counts.total() for name, n in counts.items()}
+    return next(v for v in verdicts if v.label == label).model_copy(update=support(shares, instruction))
 
 
 class Window(NamedTuple):
@@ -233,9 +291,8 @@ def windows(context: Sequence[Chunk], limit: int | None, overhead: int = 0) -> l
     ``overhead``: bytes each chunk takes beside its text. Sizes are bytes of UTF-8, not characters, because a single
     character of Hindi or Chinese may be a token of its own.
     """
-    out = [Window([], [])]
-    used = 0
-    for chunk_id, text in _pieces(context, limit):
+    out, used = [Window([], [])], 0
+    for chunk_id, text in ((c.id, text) for c in context for text in _pieces(c.text, limit)):
         size = size_of(text) + overhead
         if out[-1].texts and limit is not None and used + size > limit:
             out.append(Window([], []))
@@ -256,19 +313,17 @@ def size_of(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _pieces(context: Sequence[Chunk], limit: int | None) -> Iterator[tuple[int, str]]:
-    for chunk in context:
-        if limit is None or size_of(chunk.text) <= limit:
-            yield chunk.id, chunk.text
-            continue
-        piece = ""
-        for sentence in sentences(chunk.text):
-            for part in _cut(sentence.text, limit):
-                if piece and size_of(piece) + size_of(part) + 1 > limit:
-                    yield chunk.id, piece
-                    piece = ""
-                piece = f"{piece} {part}".strip()
-        yield chunk.id, piece
+def _pieces(text: str, limit: int | None) -> Iterator[str]:
+    if limit is None or size_of(text) <= limit:
+        yield text
+        return
+    piece = ""
+    for part in (part for _, sentence in sentence_texts(text) for part in _cut(sentence, limit)):
+        if piece and size_of(piece) + size_of(part) + 1 > limit:
+            yield piece
+            piece = ""
+        piece = f"{piece} {part}".strip()
+    yield piece
 
 
 def _cut(text: str, limit: int) -> Iterator[str]:
@@ -282,8 +337,34 @@ def _cut(text: str, limit: int) -> Iterator[str]:
     yield text[start:]
 
 
+def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
+    """One verdict on a statement from those by each window: the best support, else a contradiction, else the nearest.
+
+    Ids and quotes of other windows with the same verdict follow its own, where it has evidence. A contradiction beside
+    full support is its reason's last word. A window that could not be read leaves the statement unjudged, because the
+    support may be there.
+    """
+    usage = sum((v.usage for v in verdicts), Usage())
+    best = next((v for v in verdicts if v.error), None) or max(verdicts, key=_logit)
+    against = [v for v in verdicts if v.verdict is Verdict.CONTRADICTORY]
+    if best.error is None and against and best.verdict is not Verdict.FULLY_SUPPORTED:
+        best = min(against, key=_logit)
+    changes: dict[str, Any] = {"usage": usage}
+    if best.verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED, Verdict.CONTRADICTORY):
+        backing = [best, *(v for v in verdicts if v is not best and v.verdict is best.verdict)]
+        for name in ("chunk_ids", "quotes"):
+            changes[name] = tuple(dict.fromkeys(item for v in backing for item in getattr(v, name)))
+    if best.verdict is Verdict.FULLY_SUPPORTED and against:
+        changes["reason"] = " ".join(filter(None, (best.reason, "Another part of the context contradicts it.")))
+    return best.model_copy(update=changes)
+
+
+def _logit(verdict: RawVerdict) -> float:
+    return verdict.logit or 0.0
+
+
 def verdicts_without_lm(statements: Sequence[Statement], indexed: IndexedContext) -> list[RawVerdict | None]:
-    """Verdicts on the statements that need no LM; None for the one it is asked about, if any.
+    """With ``ask_about="weakest"``: the verdicts that need no LM; None for the statement it is asked about, if any.
 
     A statement that is covered by the context's words is supported with probability 1. Of the others the LM is asked
     about the one with the most novelty; the rest are presumed supported, without a probability.
@@ -324,146 +405,3 @@ def _supported(statement: Statement, *, certain: bool) -> RawVerdict:
         probability=1.0 if certain else None,
         level=1.0 if certain else None,
     )
-
-
-NUMBER_BYTES = 12
-"""Room for a chunk's number in the prompt: five tokens, in the bytes that windows are measured in."""
-
-_Pending: TypeAlias = tuple[Statement, list[RawVerdict]]
-"""A statement the LM is asked about, and its verdicts by the windows read so far."""
-
-log = logging.getLogger(__name__)
-
-
-class FaithfulnessProgram(dspy.Module):
-    """Extract statements, then verify them. Needs an LM in `dspy.settings`; brings its own adapter."""
-
-    def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.window = window
-        """Bytes of context that fit one call; None: no limit. A longer context is read window by window."""
-        self.verify = Verifier(config)
-        self.joint = JointVerifier(config, self.verify.caller) if config.verification == "joint" else None
-        self.extract = dspy.Predict(extraction_of(config)) if config.granularity is Granularity.STATEMENT else None
-
-    def forward(
-        self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
-    ) -> dspy.Prediction:
-        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, ``stand_ins``, usage of ``extraction``.
-
-        An LM fault becomes the error of a verdict; no statement is dropped.
-        """
-        parts = sentences(answer)
-        fallbacks = 0
-        with dspy.context(adapter=CompactAdapter()):
-            before = used()
-            statements, stand_ins = self._statements(parts, answer, question or "")
-            extraction = used() - before
-            without_lm: list[RawVerdict | None] = [None] * len(statements)
-            if ask_about == "weakest":
-                without_lm = verdicts_without_lm(statements, index_context(context, question))
-            pending: list[_Pending] = [(s, []) for s, v in zip(statements, without_lm, strict=True) if v is None]
-            for window, asked in self._turns(context, pending):
-                joint = self._ask_jointly([s for s, _ in asked], window, question or "")
-                fallbacks += sum(None in replies for replies in joint if replies)
-                for (statement, verdicts), replies in zip(asked, joint, strict=True):
-                    if not any(v.error for v in verdicts):
-                        verdicts.append(self._verdict(statement, window, replies, question or ""))
-        raw_verdicts = combine_verdicts(without_lm, [merge_windows(verdicts) for _, verdicts in pending])
-        return dspy.Prediction(
-            sentences=parts,
-            raw_verdicts=raw_verdicts,
-            fallbacks=fallbacks,
-            stand_ins=stand_ins,
-            extraction=extraction,
-        )
-
-    def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:
-        """The statements to verify. Every sentence that can assert something ends in at least one."""
-        carrying = [p for p in parts if carries_statement(p.text)]
-        if self.config.granularity is Granularity.ANSWER:
-            return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
-        if self.extract is None or not carrying:
-            return Extracted([Statement(text=p.text, sentence_index=p.index) for p in carrying], 0)
-        room = 40 + 2 * sum(len(p.text) for p in carrying) // 3
-        try:
-            reply = self.extract(
-                question=question, sentences=[p.text for p in carrying], config={"max_tokens": min(room, 2000)}
-            )
-            lines = list(reply.statements)
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", redact(in_short(exc), dspy.settings.lm))
-            lines = []
-        return assign_statements(lines, carrying, question)
-
-    def _turns(self, context: Sequence[Chunk], pending: list[_Pending]) -> Iterator[tuple[Window, list[_Pending]]]:
-        """Pairs of a window and the statements to verify by it.
-
-        All statements come before the next window, so that the server reads each window's text once. With the option
-        `focus` each statement has sentences of its own.
-        """
-        room = self._room()
-        if self.config.focus is None:
-            yield from ((window, pending) for window in windows(context, room, NUMBER_BYTES))
-            return
-        for one in pending:
-            shown = focused(context, one[0].text, self.config.focus)
-            yield from ((window, [one]) for window in windows(shown, room, NUMBER_BYTES))
-
-    def _room(self) -> int | None:
-        """Bytes of context that fit one call beside its demos, which hold contexts of their own."""
-        if self.window is None:
-            return None
-        demos = self.verify.predict.demos
-        shown = size_of(str([dict(d) for d in demos])) if demos else 0
-        return max(self.window - shown, self.window // 4)
-
-    def _ask_jointly(self, statements: Sequence[Statement], window: Window, question: str) -> Sequence[Replies | None]:
-        """Replies to all statements at once; None for each where they, like any single one, are asked one by one."""
-        if self.joint is None or len(statements) < 2:
-            return [None] * len(statements)
-        return self.joint.ask(window.texts, question, [s.text for s in statements])
-
-    def _verdict(self, statement: Statement, window: Window, replies: Replies | None, question: str) -> RawVerdict:
-        before = used()
-        fields: dict[str, Any]
-        try:
-            fields = self.verify.ask(window.texts, question, statement.text, replies)
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            fields = {"error": redact(in_short(exc), dspy.settings.lm), "lm_failed": True}
-        else:
-            ids, label = fields.pop("supporting_chunk_ids"), fields["verdict"]
-            if label is None:
-                fields = {"error": "the LM's reply has no label that was asked for"}
-            else:
-                fields["verdict"] = INSTRUCTIONS[self.verify.instruction].verdicts[label]
-                # An id that the window does not have stays unknown: -1 is no chunk's id.
-                fields["chunk_ids"] = tuple(window.ids[i] if 0 <= i < len(window.ids) else -1 for i in ids)
-                if self.config.verdicts != "five_level":
-                    del fields["level"]
-        usage = used() - before
-        return RawVerdict(text=statement.text, sentence_index=statement.sentence_index, **fields, usage=usage)
-
-
-def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
-    """One verdict on a statement from those by each window: the best supported one.
-
-    If it is supported, fully or partly, ids and quotes of other windows with the same verdict follow its own. A window
-    that could not be read leaves the statement unjudged, because the support may be there.
-    """
-    usage = sum((v.usage for v in verdicts), Usage())
-    failed = next((v for v in verdicts if v.error), None)
-    best = failed or max(verdicts, key=lambda v: v.logit or 0.0)
-    if best.verdict not in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        return best.model_copy(update={"usage": usage})
-    backing = [best, *(v for v in verdicts if v is not best and v.verdict is best.verdict)]
-    evidence = {
-        name: tuple(dict.fromkeys(item for v in backing for item in getattr(v, name)))
-        for name in ("chunk_ids", "quotes")
-    }
-    return best.model_copy(update={**evidence, "usage": usage})

@@ -7,15 +7,13 @@ keep the server's prefix cache from holding everything above it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dspy
 from pydantic import ConfigDict, create_model
 
+from faith_dspy.config import JudgeConfig
 from faith_dspy.schema import Verdict
-
-if TYPE_CHECKING:
-    from faith_dspy.config import JudgeConfig
 
 
 class ExtractStatements(dspy.Signature):
@@ -41,35 +39,40 @@ class VerifyStatement(dspy.Signature):
     verdict: Literal["Yes", "No"] = dspy.OutputField()
 
 
-class CiteStatement(VerifyStatement):
-    """You check statements against a context. Use only the context.
+class VerifyStatements(dspy.Signature):
+    """All statements of an answer at once, for DSPy's own JSON adapter."""
 
-    Is the statement fully supported by the context? Answer Yes or No, then the ids of the passages that show it, \
-for example: Yes [0, 2]"""
+    context: dict[int, str] = dspy.InputField(desc="chunks by their ids")
+    question: str = dspy.InputField()
+    statements: dict[int, str] = dspy.InputField(desc="by their numbers")
 
-    supporting_chunk_ids: list[int] = dspy.OutputField()
 
-
-_TOP = "You check statements against a context. Use only the context.\n\n"
+_TOP = "You check statements against a context. Use only the context."
 _LENIENT = "What plainly follows from the context counts as supported, too."
 _CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
+_CITE_IN_ANSWER = ", then the ids of the passages that show it, for example: Yes [0, 2]"  # of the seed prompt
 _QUOTE = " Quote the shortest words of the context that show it, exactly as they stand there."
 _AFTER = " Then say why in one short sentence."
 _BEFORE = "First think in one or two short sentences, then answer. "
-_JOINT = " Answer for each numbered statement."
+_JOINT = " Give one verdict for each statement."
 
 
 class Instruction(NamedTuple):
     """One way to ask for a verdict: the prompt and what its labels mean."""
 
-    text: str
+    ask: str
     labels: dict[str, float]
     """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
     verdicts: dict[str, Verdict]
 
+    @property
+    def text(self) -> str:
+        """The whole of it."""
+        return f"{_TOP}\n\n{self.ask}"
+
 
 def _asks(text: str, labels: dict[str, tuple[float, Verdict]]) -> Instruction:
-    return Instruction(_TOP + text, {k: v[0] for k, v in labels.items()}, {k: v[1] for k, v in labels.items()})
+    return Instruction(text, {k: v[0] for k, v in labels.items()}, {k: v[1] for k, v in labels.items()})
 
 
 def _binary(text: str, yes: str = "Yes", no: str = "No") -> Instruction:
@@ -90,14 +93,6 @@ INSTRUCTIONS: dict[str, Instruction] = {
             "nothing": (0.0, Verdict.NO_EVIDENCE),
             "contradicts": (0.0, Verdict.CONTRADICTORY),
         },
-    ),
-    "strict": _binary(
-        "You are a careful fact-checker who accepts nothing beyond the text. Does the context itself state everything "
-        "in the statement? Answer Yes or No."
-    ),
-    "lenient": _binary("Is the statement in line with what the context says? Answer Yes or No."),
-    "inferable": _binary(
-        "Would somebody who has read nothing but the context conclude that the statement is true? Answer Yes or No."
     ),
     "grounded": _binary(
         "Is the statement grounded in the context, or is some of it invented? Answer Grounded or Invented.",
@@ -129,7 +124,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
 """The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
 
 BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
-"""Those that ask about one statement, strict to lenient; what a search chooses from."""
+"""Those that ask about one statement; what a search chooses from."""
 
 
 def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
@@ -147,17 +142,19 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     """The signature that a judge of this config asks; ``joint``: about all statements at once.
 
     The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
-    models with these fields and the ``statement``'s number from 1.
+    models with these fields and the ``statement``'s number.
     """
     instruction, cite, quote, reasoning = INSTRUCTIONS[config.instruction], config.cite, config.quote, config.reasoning
-    in_text = cite and config.instruction == "supported"
-    top, _, ask = (CiteStatement.instructions if in_text else instruction.text).rpartition("\n\n")
+    ask = instruction.ask
+    in_answer = cite and config.instruction == "supported"
+    if in_answer:
+        ask = ask.removesuffix(".") + _CITE_IN_ANSWER
     ask = ask[ask.index("Answer") :] if config.system_prompt else ask
-    top = _top(config, top, _LENIENT if config.strictness == "lenient" else "")
     if cite:
-        ask += ("" if in_text else _CITE) + ("." if quote or joint or reasoning == "after" else "")
+        ask += ("" if in_answer else _CITE) + ("." if quote or joint or reasoning == "after" else "")
     ask = (_BEFORE if reasoning == "before" else "") + ask
     ask += (_QUOTE if quote else "") + (_AFTER if reasoning == "after" else "") + (_JOINT if joint else "")
+    top = _top(config, _TOP, _LENIENT if config.strictness == "lenient" else "")
     fields: dict[str, Any] = {
         **({"reason": str} if reasoning == "before" else {}),
         "verdict": Literal[tuple(instruction.labels)],
@@ -165,13 +162,11 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
         **({"quotes": list[str]} if quote else {}),
         **({"reason": str} if reasoning == "after" else {}),
     }
+    made: type[dspy.Signature] = VerifyStatement.delete("verdict")
     if joint:
         typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
-        entry: Any = create_model("Entry", __config__=ConfigDict(extra="forbid"), **typed)
-        fields = {"verdicts": list[entry]}
-    made: type[dspy.Signature] = VerifyStatement.with_instructions(f"{top}\n\n{ask}").delete("verdict")
-    if joint:
-        made = made.delete("statement").append("statements", dspy.InputField(), list[str])
+        entry: Any = create_model("StatementVerdict", __config__=ConfigDict(extra="forbid"), **typed)
+        made, fields = VerifyStatements, {"verdicts": list[entry]}
     for name, kind in fields.items():
         made = made.append(name, dspy.OutputField(), kind)
-    return made
+    return made.with_instructions(f"{top}\n\n{ask}")

@@ -24,7 +24,7 @@ from faith_dspy.text.features import (
     missing_words,
 )
 from faith_dspy.text.sentences import carries_statement, declines, sentences
-from faith_dspy.text.words import has_words, tidy, visible
+from faith_dspy.text.words import has_word_breaks, has_words, tidy, visible
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
@@ -37,6 +37,8 @@ def unverified(answer: str) -> RawJudgment:
     parts = sentences(answer)
     raw_verdicts = tuple(
         RawVerdict(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
+        if has_word_breaks(p.text)
+        else RawVerdict(text=p.text, sentence_index=p.index, error="its script has no spaces between words: name an LM")
         for p in parts
         if carries_statement(p.text)
     )
@@ -48,7 +50,7 @@ def statement_features(
 ) -> list[dict[str, float]]:
     """Features of each statement: the lexical ones in ``names``, and ``lm``, the LM's log-odds of support."""
     return [
-        lexical_features(v.text, (), indexed=indexed, names=names) | ({} if v.logit is None else {"lm": v.logit})
+        lexical_features(v.text, indexed, names) | ({} if v.logit is None else {"lm": v.logit})
         for v in raw_judgment.raw_verdicts
     ]
 
@@ -221,11 +223,11 @@ def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConf
     raw = RawJudgment(sentences=sentences(answer))
     if not any(has_words(c.text) for c in context):
         return unscored(Unscored.NO_CONTEXT, "there is no context to judge the answer by", raw)
-    if declines(answer):
-        return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     if len(raw.sentences) > config.max_statements:
         why = f"the answer has {counted(len(raw.sentences), 'sentence')}, max_statements is {config.max_statements}"
         return unscored(Unscored.TOO_LONG, why, raw)
+    if declines(answer):
+        return policy_judgment(Unscored.ABSTAINED, config.abstention, raw)
     return None
 
 

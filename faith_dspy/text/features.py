@@ -45,10 +45,10 @@ class IndexedSentence(NamedTuple):
 class IndexedContext:
     """A tokenised context; made by `index_context`. What only some features need is computed when first asked for."""
 
-    def __init__(self, context: Sequence[Chunk], question: str | None = None) -> None:
+    def __init__(self, context: Sequence[Chunk], language: str | None = None) -> None:
         texts = [tidy(c.text) for c in context]
         self.text = " ".join(texts)
-        self.language = language_of(" ".join([*texts, question or ""]))
+        self.language = language or language_of(self.text)
         self.chunk_ids = [c.id for c in context]
         self.sentences: list[IndexedSentence] = []
         places: defaultdict[str, list[int]] = defaultdict(list)
@@ -103,11 +103,17 @@ class IndexedContext:
 
 
 def index_context(context: Sequence[Chunk], question: str | None = None) -> IndexedContext:
-    """The index of a context, kept for the next statement and the next answer over the same chunks.
+    """The index of a context, kept for the next statement, and for the next answer and question over the same chunks.
 
     The question only helps to guess the language: what it says is no evidence.
     """
-    return _indexed(tuple(context), question)
+    chunks = tuple(context)
+    return _indexed(chunks, _language(chunks, question))
+
+
+@lru_cache(maxsize=256)
+def _language(context: tuple[Chunk, ...], question: str | None) -> str:
+    return language_of(" ".join([*(tidy(c.text) for c in context), question or ""]))
 
 
 _indexed = lru_cache(maxsize=16)(IndexedContext)  # more than a batch has threads; a long document takes megabytes
@@ -176,17 +182,13 @@ def _feature(direction: int) -> Callable[[Callable[[Comparison], float]], Callab
 
 
 def lexical_features(
-    statement: str,
-    context: Sequence[Chunk],
-    *,
-    indexed: IndexedContext | None = None,
-    names: Collection[str] = DIRECTIONS.keys(),
+    statement: str, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
 ) -> dict[str, float]:
-    """Features of one statement against a context, or its index: those of ``names``, all by default.
+    """Features of one statement against a context: those of ``names``, all by default.
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
-    compared = Comparison(statement, indexed or index_context(context))
+    compared = Comparison(statement, indexed)
     return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
 
 
@@ -305,7 +307,7 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
 
 def novelty(statement: str, indexed: IndexedContext) -> float:
     """How much of a statement is new to the context, from 0: the sum of five features."""
-    return math.fsum(lexical_features(statement, (), indexed=indexed, names=_NOVELTY).values())
+    return math.fsum(lexical_features(statement, indexed, _NOVELTY).values())
 
 
 def best_chunks(statement: str, indexed: IndexedContext) -> tuple[int, ...]:

@@ -7,9 +7,12 @@ languages). On top of it a line break always ends a sentence, so that list items
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain
 from typing import NamedTuple
+
+import regex
 
 from faith_dspy.schema import Sentence
 from faith_dspy.text.words import LANGUAGES, has_words, language_of, word_lists
@@ -18,8 +21,10 @@ HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
 has a verb or a quantity."""
 _MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
-_PIECE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
+_LINE = re.compile(r"(?:(?![。！？।](?=\d))[^\r\n])*(?:[。！？।](?=\d)|[^\r\n])")
 """Text up to the end of a line, or to a CJK or Hindi full stop before a digit, which sentencex misses."""
+BLOCK = 20_000
+"""Characters that sentencex gets at a time."""
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
 """Kana and Han, written without spaces."""
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
@@ -74,22 +79,34 @@ def sentences(text: str) -> tuple[Sentence, ...]:
 @lru_cache(maxsize=128)
 def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
     """The sentences of ``text`` as (offset, text)."""
-    if not text.strip():
-        return ()
-    from sentencex import get_sentence_boundaries
-
     out: list[tuple[int, str]] = []
-    position = 0
-    for boundary in get_sentence_boundaries(_RULES.get(language_of(text), "en"), text):
-        piece: str = boundary["text"]
-        start = text.index(piece, position)
-        position = start + len(piece)
-        for match in _PIECE.finditer(piece):
+    for start, piece in _pieces(text):
+        for match in _LINE.finditer(piece):
             line = match[0]
             stripped = line.strip()
             if stripped:
                 out.append((start + match.start() + line.index(stripped), stripped))
     return tuple(out)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """What sentencex finds, as (offset, text). It gets a block at a time: it looks for the end of every quotation in all
+    of the rest, so that its time grows with the square of the length."""
+    from sentencex import get_sentence_boundaries
+
+    rules = _RULES.get(language_of(text), "en")
+    position = 0
+    while position < len(text):
+        block, end = text[position : position + BLOCK], position + BLOCK
+        found = [boundary["text"] for boundary in get_sentence_boundaries(rules, block)] if block.strip() else []
+        if end < len(text) and len(found) > 1:
+            found.pop()  # it may go on behind the block
+            end = 0
+        for piece in found:
+            start = text.index(piece, position)
+            position = start + len(piece)
+            yield start, piece
+        position = max(position, end)
 
 
 def carries_statement(sentence: str) -> bool:
@@ -120,7 +137,7 @@ def _is_heading(sentence: str) -> bool:
         return False
     # “Method 1:” has a number, “It costs 20 euros:” a quantity.
     words = re.sub(r"\s\d{1,2}\W*$", "", line).split()
-    plain = {re.sub(r"\W", "", w).lower() for w in words}
+    plain = {regex.sub(r"[^\p{L}\p{M}\p{N}]", "", w).lower() for w in words}
     unspaced = re.search(f"[{_UNSPACED}]", line)
     return (
         len(words) <= HEADING_WORDS
@@ -139,9 +156,10 @@ def declines(answer: str) -> bool:
     return bool(found) and any(all(_declines(s, *refusal) for s in found) for refusal in _phrases().refusals)
 
 
-def _declines(clause: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]) -> bool:
-    match = refusal.match(clause)
-    if match is None:
-        return False
-    more = clause_break.search(clause, match.end())
-    return more is None or _declines(clause[more.end() :], refusal, clause_break)
+def _declines(sentence: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]) -> bool:
+    while match := refusal.match(sentence):
+        more = clause_break.search(sentence, match.end())
+        if more is None:
+            return True
+        sentence = sentence[more.end() :]
+    return False

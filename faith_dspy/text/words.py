@@ -10,8 +10,8 @@ file is read with its function words counted as content. Words are listed as the
 - ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
 
 Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
-to four greetings, pleasantries and offers of help states nothing. ``refusal``, in
-lines, is how a clause begins that says the answer cannot be given; ``clause_break`` is where another clause begins.
+to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
+says the answer cannot be given; ``clause_break`` is where another clause begins.
 """
 
 from __future__ import annotations
@@ -114,13 +114,19 @@ def stem(word: str, language: str) -> str:
     return stemmed
 
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-"""Thai, Lao, Burmese, Khmer, kana, Han: written without spaces; and Hangul, whose particles cling to the word."""
-_LETTER = rf"[^\W\d_{_UNSPACED}][^\W{_UNSPACED}]*"
-_TOKEN = re.compile(
+# What is a letter, a mark or a digit is Unicode's to say: Python's \w has no vowel signs, and would cut Hindi at each.
+_PAIRED = (
+    r"\p{LB=SA}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+    r"\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+)
+"""Thai, Lao, Burmese, Khmer and their like, kana and Han, written without spaces; and Hangul, whose particles cling to
+the word. They are compared by pairs of characters."""
+_LETTERS = rf"[[\p{{L}}\p{{Nl}}\p{{No}}]--[{_PAIRED}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_PAIRED}]]*"
+_TOKEN = regex.compile(
     rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
-    rf"|(?P<unspaced>[{_UNSPACED}\u0300-\u036f\u3099\u309a]+)"
-    rf"|(?P<word>(?:{_LETTER})(?:['’](?:{_LETTER}))*)"
+    rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
+    rf"|(?P<word>(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+    regex.VERSION1,
 )
 _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
 
@@ -154,13 +160,13 @@ def without_markers(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Compatibility characters, typographic quotes and dashes brought to one form; case kept."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TIDY)
 
 
-_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
-
-
-_LETTERS = re.compile(r"[^\W\d_]+")
+_TIDY = str.maketrans({
+    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "\u200d": None,
+})  # fmt: skip
+"""A joiner (U+200D) only says how the letters beside it are drawn."""
 
 
 def language_of(text: str) -> str:
@@ -174,7 +180,7 @@ def language_of(text: str) -> str:
     if not scripts:
         scripts[_script(next((c for c in text if c.isalpha()), "a"))] = 1
     script = max(sorted(scripts), key=lambda name: scripts[name])
-    return guess_language(_LETTERS.findall(text.lower()), script)
+    return guess_language(regex.findall(r"[\p{L}\p{M}]+", text.lower()), script)
 
 
 @lru_cache(maxsize=1024)
@@ -190,7 +196,7 @@ def tokenize(text: str, language: str) -> list[Token]:
         raw, start = match[0], match.start()
         if match.lastgroup == "number":
             tokens.append(Token(f"#{number_value(raw, language)}", raw, start, "number"))
-        elif match.lastgroup == "unspaced":
+        elif match.lastgroup == "paired":
             pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
             tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
         else:
@@ -282,12 +288,12 @@ def _plain(value: float) -> str:
 
 def plain_words(text: str) -> str:
     """Lower-case words with one space between, nothing else."""
-    return " ".join(re.findall(r"\w+", text.lower()))
+    return " ".join(regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower()))
 
 
 def symbols(text: str) -> frozenset[str]:
     """Characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
-    return frozenset(re.findall(r"[^\w\s.,;:!?'\"()\[\]*#…-]", text))
+    return frozenset(regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text))
 
 
 _INVISIBLE = regex.compile(
@@ -296,7 +302,10 @@ _INVISIBLE = regex.compile(
 )
 """Control and format characters, lone surrogates, and what Unicode calls default-ignorable, but not the joiners and
 non-joiners between letters of scripts without capitals, where spelling needs them."""
-_WORD = regex.compile(r"[[\p{L}\p{N}]--\p{DI}]", regex.VERSION1)
+_SEEN = regex.compile(r"[[\p{L}\p{N}]--\p{DI}]", regex.VERSION1)
+_UNDIVIDED = regex.compile(r"[[\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}]&&\p{L}]", regex.VERSION1)
+"""Letters of scripts without spaces whose words take a dictionary to find (Thai, Lao, Khmer, Burmese, Javanese …), by
+Unicode's line-breaking classes (UAX 14)."""
 
 
 def visible(line: str) -> str:
@@ -306,4 +315,9 @@ def visible(line: str) -> str:
 
 def has_words(text: str) -> bool:
     """Whether there is a letter or a digit to be seen: without one, a text says nothing."""
-    return _WORD.search(text) is not None
+    return _SEEN.search(text) is not None
+
+
+def has_word_breaks(text: str) -> bool:
+    """Whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
+    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(regex.findall(r"\p{L}", text))

@@ -28,7 +28,7 @@ def chunks(*texts: str) -> list[Chunk]:
 
 def features(statement: str, *context: str) -> dict[str, float]:
     """The features of a statement against these texts."""
-    return lexical_features(statement, chunks(*context))
+    return lexical_features(statement, IndexedContext(chunks(*context)))
 
 
 SUPPORTED = dict.fromkeys(DIRECTIONS, 0.0)
@@ -209,9 +209,9 @@ def test_an_indexed_context_changes_nothing() -> None:
     context = chunks(TOWER, BRIDGE)
     indexed = index_context(context)
     statements = [f"The Eiffel Tower number {i} was opening in 1937." for i in range(40)]
-    alone = [lexical_features(s, context) for s in statements]
+    alone = [lexical_features(s, IndexedContext(context)) for s in statements]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda s: lexical_features(s, context, indexed=indexed), statements)) == alone
+        assert list(pool.map(lambda s: lexical_features(s, indexed), statements)) == alone
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,6 @@ def test_each_feature_alone(name: str) -> None:
     """Asked for alone, a feature has the value that it has among all."""
     context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
-    together = lexical_features(said, context, indexed=IndexedContext(context))
+    together = lexical_features(said, IndexedContext(context))
     assert set(together) == set(DIRECTIONS)
-    assert lexical_features(said, context, indexed=IndexedContext(context), names=[name]) == {name: together[name]}
+    assert lexical_features(said, IndexedContext(context), [name]) == {name: together[name]}
