@@ -18,9 +18,9 @@ from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.records import read_json, read_records
-from faith_dspy.program.adapter import CompactAdapter, Tokens, read_reply
+from faith_dspy.program.adapter import CompactAdapter, Tokens, read_verdict
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
-from faith_dspy.schema import RawJudgment, RawVerdict, Verdict, digest
+from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
@@ -191,15 +191,16 @@ REPLY = TEXT | st.lists(
 SHOWN = st.sampled_from([{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}])
 
 
-@given(reply=REPLY, options=SHOWN, joint=st.booleans(), logprob=SMALL, at=st.integers(0, 3))
-def test_any_reply(reply, options, joint, logprob, at):
+@given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3), at=st.none() | st.integers(0, 3))
+def test_any_reply(reply, options, logprob, n, at):
     """A reply is read to a label that was asked for or to none, with a probability in [0, 1] or none."""
-    config = JudgeConfig(verification="joint" if joint else "each", **options)
-    labels = INSTRUCTIONS[config.instruction].labels
-    found = CompactAdapter().parse(signature_of(config, joint=joint), reply)
-    told = Tokens({"token": token, "top_logprobs": [{"token": "Yes", "logprob": logprob}][:at]} for token in reply[:9])
-    for entry in found["verdicts"] if joint else [found]:
-        read = read_reply(told, entry, labels)
-        assert read.label is None or read.label in labels
-        assert all(0 <= p <= 1 for p in (read.probabilities or {}).values())
-        assert all(isinstance(i, int) for i in read.chunk_ids)
+    config = JudgeConfig(**options)
+    instruction = INSTRUCTIONS[config.instruction]
+    found = CompactAdapter().parse(signature_of(config), reply)
+    top = [{"token": "Yes", "logprob": logprob}]
+    told = Tokens({"token": token, "top_logprobs": top[:n]} for token in reply[:9])
+    read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], told, at)
+    assert read.label is None or read.label in instruction.labels
+    assert (read.verdict is None) == (read.error is not None)
+    assert read.probability is None or 0 <= read.probability <= 1
+    assert all(i in (-1, 0, 1) for i in read.chunk_ids)

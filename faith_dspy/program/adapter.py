@@ -229,8 +229,7 @@ class Tokens(list[Any]):
         return list(accumulate(len(_bytes(token)) for token in self))
 
     def at(self, offset: int | None) -> Any:
-        """The first token, or the one that holds the first letter from character ``offset`` on; None if there is none.
-        """
+        """The first token, or the one that has the first letter from character ``offset`` on; None if there is none."""
         index = 0
         if offset is not None:
             letter = re.compile(r"[^\W_]").search(self.text, offset)
@@ -262,7 +261,7 @@ def read_verdict(
     *,
     sampled: bool = False,
 ) -> RawVerdict:
-    """The verdict of one reply: ``said`` are its fields, ``tokens`` those it is made of, with the label ``at`` an offset.
+    """The verdict of one reply: ``said`` are its fields, ``tokens`` make it up, the label stands ``at`` an offset.
 
     ``chunk_ids``: by the numbers that chunks have in the prompt. With token probabilities the likeliest label counts;
     ``sampled``: tokens were drawn by chance, so that another one than the likeliest may be written.
@@ -300,10 +299,10 @@ def _weighed(
 ) -> tuple[str | None, dict[str, float] | None]:
     """The label that counts, and each label's probability by the alternatives of its token; None without any.
 
-    Alternatives are pooled by the label they begin (“ yes”, “Yes”, “YES”). They are no distribution if one of them is no
-    log-probability or if they sum to more than 1. A reply that was not ``sampled`` writes the likeliest token: one that
-    begins another label than the one written contradicts itself, and has no label. ``guess``: where no label could be
-    read, the likeliest one counts.
+    Alternatives are pooled by the label they begin (“ yes”, “Yes”, “YES”). They are no distribution if one of them is
+    no log-probability or if they sum to more than 1. Unless it was ``sampled``, a reply writes the likeliest token: if
+    that begins another label than the one written, the reply contradicts itself and has none. ``guess``: where no
+    label could be read, the likeliest one counts.
     """
     top = [(str(_get(t, "token")), _get(t, "logprob")) for t in _get(token, "top_logprobs") or ()]
     if not top or not all(map(is_logprob, (p for _, p in top))) or sum(math.exp(p) for _, p in top) > MAX_MASS:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from faith_dspy.schema import Chunk, Statement
-from faith_dspy.text.features import Comparison, IndexedContext, lexical_features
-from faith_dspy.text.words import word_lists
+from faith_dspy.schema import Chunk, Sentence, Statement
+from faith_dspy.text.features import Comparison, IndexedContext
+from faith_dspy.text.words import light_stems, word_lists
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from faith_dspy.schema import Sentence
-
-_NAMED = ("novel_name_count", "novel_number_count")
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")
 _TEXTS = ("simpler_statements", "statements", "statement", "claims", "claim", "text")
@@ -82,13 +76,13 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     a content word that is not replaced; in the latter case several statements stay beside it. It is skipped only if the
     LM writes "none" after its number, and only if it holds no number and no name.
     """
+    known = IndexedContext([Chunk(id=0, text=" ".join([question, *(p.text for p in carrying)]))])
+    told = [Comparison(p.text, known) for p in carrying]
     by_number: dict[int, list[str]] = {}
-    alone = [_indexed([p.text]) for p in carrying]
     for number, text in read_statements(lines):
-        place = _closest(text, alone) if number is None else number
-        if 1 <= place <= len(carrying):
-            by_number.setdefault(place, []).append(text)
-    known = _indexed([question, *(p.text for p in carrying)])
+        place = _closest(Comparison(text, known), told) if number is None else number
+        by_number.setdefault(place, []).append(text)
+    asked = _qualifiers(Comparison(question, known))
     out: list[Statement] = []
     stand_ins = 0
     for place, sentence in enumerate(carrying, 1):
@@ -97,56 +91,54 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
             if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
                 continue
             candidates = []
-        texts = _faithful(candidates, sentence.text, question, known)
-        stand_ins += sentence.text in texts and sentence.text not in candidates
+        texts, is_whole = _faithful([Comparison(t, known) for t in candidates], told[place - 1], asked)
+        texts = [candidates[i] for i in texts]
+        if not is_whole:
+            texts = [*texts, sentence.text] if len(texts) > 1 else [sentence.text]
+            stand_ins += sentence.text not in candidates
         out += [Statement(text=t, sentence_index=sentence.index) for t in texts]
     return Extracted(out, stand_ins)
 
 
-def _faithful(candidates: Sequence[str], sentence: str, question: str, known: IndexedContext) -> list[str]:
-    """Those that say what the sentence says, and the sentence itself if they leave out a part of it."""
-    room = sum(not key.startswith("#") for key in _left_out(sentence, candidates))
-    qualified = _qualifiers(sentence, known)
-    qualifiers = qualified.keys() | _qualifiers(question, known).keys()
-    texts: list[str] = []
+def _faithful(candidates: Sequence[Comparison], sentence: Comparison, asked: Counter[str]) -> tuple[list[int], bool]:
+    """Positions of those that say what the sentence says; and whether they leave no part of it out."""
+    light, known = light_stems(sentence.context.language), sentence.context.keys
+    room = sum(not key.startswith("#") for key in sentence.keys - _keys(candidates) - light)
+    qualified = _qualifiers(sentence)
+    kept: list[int] = []
     replaced = 0
-    for text in candidates:
-        compared = Comparison(text, known)
-        new = len(compared.novel)
-        named = lexical_features(text, known, _NAMED)
-        qualifies = _qualifiers(text, known).keys() - qualifiers
-        if new <= room - replaced and 3 * new <= 2 * len(compared.keys) and not qualifies and not any(named.values()):
-            texts.append(text)
+    for i, c in enumerate(candidates):
+        new = len(c.novel)
+        invents = _named(c) - known or _qualifiers(c).keys() - qualified.keys() - asked.keys()
+        if not invents and new <= room - replaced and 3 * new <= 2 * len(c.keys):
+            kept.append(i)
             replaced += new
-    named = lexical_features(sentence, _indexed(texts), _NAMED)
-    if not texts or any(named.values()) or qualified - _qualifiers(" ".join(texts), known):
-        return [sentence]  # no synonym stands for a name, a number or a qualifier that is left out
-    if len(_left_out(sentence, texts)) <= replaced:
-        return texts
-    return [*texts, sentence] if len(texts) > 1 else [sentence]
+    texts = [candidates[i] for i in kept]
+    said = _keys(texts)
+    # No synonym stands for a name, a number or a qualifier that is left out.
+    if not texts or _named(sentence) - said or qualified - sum(map(_qualifiers, texts), Counter[str]()):
+        return [], False
+    return kept, len(sentence.keys - said - light) <= replaced
 
 
-def _qualifiers(text: str, known: IndexedContext) -> Counter[str]:
+def _keys(texts: Sequence[Comparison]) -> set[str]:
+    return {key for c in texts for key in c.keys}
+
+
+def _named(text: Comparison) -> set[str]:
+    return text.names | {key for _, key in text.numbers}
+
+
+def _qualifiers(text: Comparison) -> Counter[str]:
     """How often a text has each qualifier; a negation is one, whatever its word."""
-    listed = word_lists(known.language).qualifiers
-    words = (("not" if t.negates else t.raw.lower()) for t in Comparison(text, known).tokens)
+    listed = word_lists(text.context.language).qualifiers
+    words = (("not" if t.negates else t.raw.lower()) for t in text.tokens)
     return Counter(word for word in words if word == "not" or word in listed)
 
 
-def _left_out(sentence: str, texts: Sequence[str]) -> set[str]:
-    """Content words of a sentence that the texts lack."""
-    return Comparison(sentence, _indexed(texts)).novel
-
-
-def _closest(text: str, alone: Sequence[IndexedContext]) -> int:
+def _closest(text: Comparison, told: Sequence[Comparison]) -> int:
     """Number of the sentence that shares most content words with a text, of several most words; 0 if none does."""
-    shared = []
-    for one in alone:
-        compared, words = Comparison(text, one), {t.key for s in one.sentences for t in s.tokens}
-        shared.append((len(compared.keys & one.keys), len(words & {t.key for t in compared.tokens})))
+    words = {t.key for t in text.tokens}
+    shared = [(len(text.keys & one.keys), len(words & {t.key for t in one.tokens})) for one in told]
     best = max(shared, default=(0, 0))
     return shared.index(best) + 1 if best[0] else 0
-
-
-def _indexed(texts: Sequence[str]) -> IndexedContext:
-    return IndexedContext([Chunk(id=0, text=" ".join(texts))])

@@ -27,8 +27,7 @@ QUOTE_TOKENS = 80
 REASON_TOKENS = {"none": 0, "after": 100, "before": 200}
 ENTRY_TOKENS = 40  # room for the names and brackets around one verdict in JSON
 TEMPERATURE = 0.7  # of repeated samples
-MAX_WITHOUT = 3  # replies in a row without token probabilities before they are no longer asked for
-ASKED_AGAIN = 50  # of the replies after that, every so many-th is asked for them once more
+MAX_WITHOUT = 3  # replies in a row without token probabilities after which there is always room for a label
 AGAIN = 1_000_000  # added to the rollout_id of a question that is asked once more
 BYTES_PER_TOKEN = 2.5  # careful guess for UTF-8 text; English has about 4, Hindi about 3
 CONTEXT_SHARE = 0.7  # of the LM's context window that the answer's context may fill
@@ -168,8 +167,8 @@ class Verifier(dspy.Module):
         """A number per sample; None for a single reply that is not sampled."""
         self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
         self.tokens = LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
-        self.without = 0
-        """Replies in a row without token probabilities."""
+        self.refuses, self.without = False, 0
+        """Whether the LM refuses to be asked for token probabilities; replies in a row that had none."""
         self.predict = dspy.Predict(signature_of(config))
 
     def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
@@ -218,7 +217,7 @@ class Verifier(dspy.Module):
     def call(
         self, predict: dspy.Predict, inputs: dict[str, Any], tokens: int, sample: int | None, *, again: bool = False
     ) -> dspy.Prediction:
-        """Ask for token probabilities, or for the label alone while the LM refuses them or gives none.
+        """Ask for the reply with its token probabilities; for the label alone where the LM refuses or gives none.
 
         Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies.
         """
@@ -227,35 +226,33 @@ class Verifier(dspy.Module):
         config: dict[str, Any] = {"rollout_id": rollout} if sample or again else {}
         if sample is not None and "max_completion_tokens" not in lm_kwargs:  # reasoning models take no temperature
             config["temperature"] = TEMPERATURE
-        labels_alone = {**config, "max_tokens": max(tokens, LABEL_TOKENS)}
-        demanded = self.confidence == "probability"
-        wanted = demanded or self.without < MAX_WITHOUT or (self.without + 1) % ASKED_AGAIN == 0
-        if self.confidence in ("none", "samples") or not wanted:
-            self.without += 1
-            return predict(**inputs, config=labels_alone)
+        room = max(tokens, LABEL_TOKENS)
+        if self.confidence in ("none", "samples") or self.refuses:
+            return predict(**inputs, config={**config, "max_tokens": room})
+        demanded, least = self.confidence == "probability", room if self.without >= MAX_WITHOUT else tokens
+        wanted = {**config, "max_tokens": least, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
         prediction = None
         for attempt in range(MAX_WITHOUT if demanded else 1):
-            config |= {"max_tokens": tokens, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
-            config |= {"rollout_id": rollout + attempt} if attempt else {}
             try:
-                prediction = predict(**inputs, config=dict(config))
+                prediction = predict(**inputs, config=wanted | ({"rollout_id": rollout + attempt} if attempt else {}))
             except dspy.LMError as exc:
                 if "logprob" not in str(exc).lower():
                     raise
-                self.without = max(self.without, MAX_WITHOUT - 1)  # it says so itself
-            if prediction is not None and tokens_of(prediction):
+                self.refuses = True
+                break
+            if tokens_of(prediction):
                 self.without = 0
                 return prediction
-            self.without += 1
-            if self.without == MAX_WITHOUT and not demanded:
-                log.warning("the LM gives no token probabilities; going on with labels alone")
         if demanded:
             raise ConfigError(
                 "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
                 "repeated samples, or 'auto' to go on without a confidence."
             )
+        self.without += 1
+        if self.refuses or self.without == MAX_WITHOUT:
+            log.warning("the LM gives no token probabilities; going on with labels alone")
         # A single token without probabilities may be a mere asterisk; a longer reply is as good as a second one.
-        return prediction if prediction is not None and tokens > 1 else predict(**inputs, config=labels_alone)
+        return prediction if prediction and least > 1 else predict(**inputs, config={**config, "max_tokens": room})
 
 
 Samples = Sequence[RawVerdict | None]

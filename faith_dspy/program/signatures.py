@@ -58,67 +58,64 @@ _JOINT = " Give one verdict for each statement."
 
 
 class Instruction(NamedTuple):
-    """One way to ask for a verdict: the prompt and what its labels mean."""
+    """One way to ask for a verdict: the prompt's last paragraph, and what its labels mean."""
 
     ask: str
-    labels: dict[str, float]
-    """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
     verdicts: dict[str, Verdict]
+    levels: tuple[float, ...] = ()
+    """How much support each label stands for, where its verdict does not say."""
+
+    @property
+    def labels(self) -> dict[str, float]:
+        """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
+        known = self.levels or [_SUPPORT.get(verdict, 0.0) for verdict in self.verdicts.values()]
+        return dict(zip(self.verdicts, known, strict=True))
 
     @property
     def text(self) -> str:
-        """The whole of it."""
+        """The whole prompt."""
         return f"{_TOP}\n\n{self.ask}"
 
 
-def _asks(text: str, labels: dict[str, tuple[float, Verdict]]) -> Instruction:
-    return Instruction(text, {k: v[0] for k, v in labels.items()}, {k: v[1] for k, v in labels.items()})
-
-
-def _binary(text: str, yes: str = "Yes", no: str = "No") -> Instruction:
-    return _asks(text, {yes: (1.0, Verdict.FULLY_SUPPORTED), no: (0.0, Verdict.NOT_SUPPORTED)})
-
+_SUPPORT = {Verdict.FULLY_SUPPORTED: 1.0, Verdict.PARTIALLY_SUPPORTED: 0.5}
+_YES_NO = {"Yes": Verdict.FULLY_SUPPORTED, "No": Verdict.NOT_SUPPORTED}
 
 INSTRUCTIONS: dict[str, Instruction] = {
-    "supported": _binary("Is the statement fully supported by the context? Answer Yes or No."),
-    "every_detail": _binary(
-        "Does the context say everything that the statement says, every detail included? Answer Yes or No."
+    "supported": Instruction("Is the statement fully supported by the context? Answer Yes or No.", _YES_NO),
+    "every_detail": Instruction(
+        "Does the context say everything that the statement says, every detail included? Answer Yes or No.", _YES_NO
     ),
-    "graded": _asks(
+    "graded": Instruction(
         "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
         "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
         {
-            "fully": (1.0, Verdict.FULLY_SUPPORTED),
-            "partly": (0.5, Verdict.PARTIALLY_SUPPORTED),
-            "nothing": (0.0, Verdict.NO_EVIDENCE),
-            "contradicts": (0.0, Verdict.CONTRADICTORY),
+            "fully": Verdict.FULLY_SUPPORTED,
+            "partly": Verdict.PARTIALLY_SUPPORTED,
+            "nothing": Verdict.NO_EVIDENCE,
+            "contradicts": Verdict.CONTRADICTORY,
         },
     ),
-    "grounded": _binary(
+    "grounded": Instruction(
         "Is the statement grounded in the context, or is some of it invented? Answer Grounded or Invented.",
-        "Grounded",
-        "Invented",
+        {"Grounded": Verdict.FULLY_SUPPORTED, "Invented": Verdict.NOT_SUPPORTED},
     ),
-    "true_false_unknown": _asks(
+    "true_false_unknown": Instruction(
         "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
-        {
-            "True": (1.0, Verdict.FULLY_SUPPORTED),
-            "False": (0.0, Verdict.CONTRADICTORY),
-            "Unknown": (0.0, Verdict.NO_EVIDENCE),
-        },
+        {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
     ),
-    "five_level": _asks(
+    "five_level": Instruction(
         "How far does the context support the statement? What the context does not say is not supported, even "
         "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (every "
         "fact is, some wording is loose), mixed (it cannot be told), hardly (it adds a fact that the context does not "
         "say), or not (little of it is supported, or the context contradicts it).",
         {
-            "not": (0.0, Verdict.NOT_SUPPORTED),
-            "hardly": (0.25, Verdict.NO_EVIDENCE),
-            "mixed": (0.5, Verdict.PARTIALLY_SUPPORTED),
-            "generally": (0.75, Verdict.PARTIALLY_SUPPORTED),
-            "completely": (1.0, Verdict.FULLY_SUPPORTED),
+            "not": Verdict.NOT_SUPPORTED,
+            "hardly": Verdict.NO_EVIDENCE,
+            "mixed": Verdict.PARTIALLY_SUPPORTED,
+            "generally": Verdict.PARTIALLY_SUPPORTED,
+            "completely": Verdict.FULLY_SUPPORTED,
         },
+        levels=(0.0, 0.25, 0.5, 0.75, 1.0),
     ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
@@ -146,7 +143,7 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     """
     instruction, cite, quote, reasoning = INSTRUCTIONS[config.instruction], config.cite, config.quote, config.reasoning
     ask = instruction.ask
-    in_answer = cite and config.instruction == "supported"
+    in_answer = cite and config.instruction == "supported" and not joint
     if in_answer:
         ask = ask.removesuffix(".") + _CITE_IN_ANSWER
     ask = ask[ask.index("Answer") :] if config.system_prompt else ask

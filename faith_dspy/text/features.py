@@ -1,8 +1,7 @@
 """Lexical features: numbers about a statement that need no LM – what of it the context lacks, and how the rest agrees.
 
-A feature is one function here, registered with its direction: -1 for novelty, which never speaks for a statement; +1
-for support. Classifiers use it once it is in `CLASSIFIER_FEATURES`; exported judges store the names of theirs. Shares
-lie in [0, 1], logarithms of counts start at 0.
+A feature is one function here, with its direction in `DIRECTIONS`. Classifiers use it once it is in
+`CLASSIFIER_FEATURES`; exported judges store the names of theirs. Shares lie in [0, 1], logarithms of counts start at 0.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
+from collections.abc import Collection, KeysView, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple
@@ -65,12 +64,10 @@ class IndexedContext:
 
     @property
     def keys(self) -> KeysView[str]:
-        """All content keys."""
         return self.places.keys()
 
     @cached_property
     def chunk_keys(self) -> list[set[str]]:
-        """The content keys of each chunk."""
         keys: list[set[str]] = [set() for _ in self.chunk_ids]
         for sentence in self.sentences:
             keys[sentence.chunk] |= sentence.keys
@@ -93,12 +90,10 @@ class IndexedContext:
 
     @cached_property
     def plain(self) -> str:
-        """All words, as `plain_words` has them."""
         return plain_words(self.text)
 
     @cached_property
     def symbols(self) -> frozenset[str]:
-        """All `symbols`."""
         return symbols(self.text)
 
 
@@ -111,7 +106,7 @@ def index_context(context: Sequence[Chunk], question: str | None = None) -> Inde
     return _indexed(chunks, _language(chunks, question))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def _language(context: tuple[Chunk, ...], question: str | None) -> str:
     return language_of(" ".join([*(tidy(c.text) for c in context), question or ""]))
 
@@ -149,6 +144,17 @@ class Comparison:
         return self.keys - self.context.keys - light_stems(self.context.language)
 
     @cached_property
+    def names(self) -> set[str]:
+        """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
+        names = set()
+        for i, t in enumerate(self.tokens):
+            if t.kind == "word" and t.raw[0].isupper():
+                before = self.text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
+                if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
+                    names.add(t.key)
+        return names
+
+    @cached_property
     def numbers(self) -> list[tuple[int, str]]:
         """Place and key of each number."""
         return [(i, t.key) for i, t in enumerate(self.tokens) if t.kind == "number"]
@@ -166,46 +172,17 @@ def _tokenized(statement: str, language: str) -> tuple[str, list[Token]]:
     return text, tokenize(text, language)
 
 
-_DIRECTIONS: dict[str, int] = {}
-_FEATURES: dict[str, Callable[[Comparison], float]] = {}
-DIRECTIONS: Mapping[str, int] = _DIRECTIONS
-"""The direction of each feature, by its name."""
-
-
-def _feature(direction: int) -> Callable[[Callable[[Comparison], float]], Callable[[Comparison], float]]:
-    def register(function: Callable[[Comparison], float]) -> Callable[[Comparison], float]:
-        _DIRECTIONS[function.__name__] = direction
-        _FEATURES[function.__name__] = function
-        return function
-
-    return register
-
-
-def lexical_features(
-    statement: str, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
-) -> dict[str, float]:
-    """Features of one statement against a context: those of ``names``, all by default.
-
-    A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
-    """
-    compared = Comparison(statement, indexed)
-    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
-
-
-@_feature(-1)
 def novel_words(c: Comparison) -> float:
     """Share of the different content words that are nowhere in the context."""
     return len(c.novel) / len(c.keys)
 
 
-@_feature(-1)
 def novel_run(c: Comparison) -> float:
     """log(1 + the longest run of novel words without a known content word between)."""
     runs = [len(list(run)) for novel, run in groupby(c.content, key=c.novel.__contains__) if novel]
     return math.log1p(max(runs, default=0))
 
 
-@_feature(-1)
 def novel_in_window(c: Comparison) -> float:
     """Share of the content words that are not in the two neighbouring sentences that have most of them."""
     best = 0
@@ -216,26 +193,22 @@ def novel_in_window(c: Comparison) -> float:
     return 1 - best / len(c.keys)
 
 
-@_feature(-1)
 def novel_pairs(c: Comparison) -> float:
     """Share of neighbouring content words that are neighbours nowhere in the context."""
     pairs = list(pairwise(c.content))
     return sum(pair not in c.context.pairs for pair in pairs) / max(1, len(pairs))
 
 
-@_feature(-1)
 def novel_name_count(c: Comparison) -> float:
     """log(1 + how many capitalised words and acronyms the context lacks)."""
-    return math.log1p(len(_names(c.tokens, c.text) - c.context.keys))
+    return math.log1p(len(c.names - c.context.keys))
 
 
-@_feature(-1)
 def novel_number_count(c: Comparison) -> float:
     """log(1 + how many numbers the context lacks, however written)."""
     return math.log1p(len({k for _, k in c.numbers} - c.context.keys))
 
 
-@_feature(-1)
 def moved_numbers(c: Comparison) -> float:
     """Share of numbers that the context has, but near none of the same words."""
     near = [(k, neighbours(c.tokens, i)) for i, k in c.numbers if k in c.context.keys]
@@ -243,7 +216,6 @@ def moved_numbers(c: Comparison) -> float:
     return len(moved) / max(1, len(c.numbers))
 
 
-@_feature(-1)
 def negation_mismatch(c: Comparison) -> float:
     """Share of the content words in the most similar sentence, where one of the two negates and the other does not."""
     sentences = c.context.sentences
@@ -253,7 +225,6 @@ def negation_mismatch(c: Comparison) -> float:
     return c.shared[best] / len(c.keys)
 
 
-@_feature(1)
 def admits_gap(c: Comparison) -> float:
     """1 if the statement says that the context does not tell something (English phrases), else 0."""
     return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
@@ -272,15 +243,23 @@ _NOT_TOLD = re.compile(
 )
 
 
-def _names(tokens: Sequence[Token], text: str) -> set[str]:
-    """Capitalised words that do not begin a sentence, and words with two capitals anywhere."""
-    names = set()
-    for i, t in enumerate(tokens):
-        if t.kind == "word" and t.raw[0].isupper():
-            before = text[max(0, t.start - 12) : t.start].rstrip(" \"'(*-")
-            if sum(c.isupper() for c in t.raw) >= 2 or (i > 0 and before and before[-1] not in ".!?:\n"):
-                names.add(t.key)
-    return names
+_NOVELTY_FEATURES = (
+    novel_words, novel_run, novel_in_window, novel_pairs, novel_name_count, novel_number_count, moved_numbers,
+    negation_mismatch,
+)  # fmt: skip
+_FEATURES = {f.__name__: f for f in (*_NOVELTY_FEATURES, admits_gap)}
+DIRECTIONS = {name: 1 if name == "admits_gap" else -1 for name in _FEATURES}
+"""The direction of each feature, by its name: -1 for novelty, which never speaks for a statement; +1 for support."""
+
+
+def lexical_features(statement: str, indexed: IndexedContext, names: Collection[str] | None = None) -> dict[str, float]:
+    """Features of one statement against a context: those of ``names``, all by default.
+
+    A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
+    """
+    compared = Comparison(statement, indexed)
+    wanted = DIRECTIONS if names is None else names
+    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in wanted}
 
 
 _STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)

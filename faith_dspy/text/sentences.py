@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain
-from typing import NamedTuple
 
 import regex
 
@@ -30,36 +29,30 @@ _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\s*[\w+#.-]*")
 _MARKER = re.compile(r"(?![+−-]?\d+$)[^\w%‰$€£¥₹°]*\d{1,3}[^\w%‰$€£¥₹°]*|(?:\W*\[[\d,\s–-]+\])+\W*")
 """A number that only counts: “1.”, “(2)”, “[3][4]”. A quantity (“5 %”), or a number by itself, may be an answer."""
+_FLAGS = re.IGNORECASE | re.VERBOSE | re.DOTALL
 _RULES = {"german": "de"}
 """Languages for which sentencex does better by their own rules (“am 3. Mai”) than by the English ones (“M. Dupont”)."""
 
 
-class _Phrases(NamedTuple):
-    """The phrases of all languages (`WordLists`), compiled."""
-
-    apology: re.Pattern[str]
-    greeting: re.Pattern[str]
-    refusals: list[tuple[re.Pattern[str], re.Pattern[str]]]
-    """By language: how a refusal begins, and where another clause does."""
+@cache
+def _courtesies() -> list[re.Pattern[str]]:
+    """Apologies, and greetings and pleasantries, of all languages (`WordLists`)."""
+    lists = [word_lists(language) for language in LANGUAGES]
+    apology, greeting = ("|".join(chain.from_iterable(getattr(w, n) for w in lists)) for n in ("apology", "greeting"))
+    forms = rf"^\W*(?:{apology})\W*$", rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$"
+    return [re.compile(form, _FLAGS) for form in forms]
 
 
 @cache
-def _phrases() -> _Phrases:
-    lists = [word_lists(language) for language in LANGUAGES]
-    flags = re.IGNORECASE | re.VERBOSE | re.DOTALL
-    apology = "|".join(chain.from_iterable(w.apology for w in lists))
-    greeting = "|".join(chain.from_iterable(w.greeting for w in lists))
-    refusals = []
-    for w in lists:
+def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
+    """By language: how a refusal begins, and where another clause does."""
+    found = []
+    for w in map(word_lists, LANGUAGES):
         if w.refusal:
             sorry, refusal, clause = "|".join(w.apology), "\n".join(w.refusal), "\n".join(w.clause_break)
             begins = rf"^\W*(?:(?:{sorry})\W*(?:but\s+|aber\s+|mais\s+|pero\s+)?)?(?:{refusal})"
-            refusals.append((re.compile(begins, flags), re.compile(clause, flags)))
-    return _Phrases(
-        re.compile(rf"^\W*(?:{apology})\W*$", flags),
-        re.compile(rf"^[\W_]*(?:(?:{greeting})(?:(?<=[{_UNSPACED}])|[\W_]+|$)){{1,4}}$", flags),
-        refusals,
-    )
+            found.append((re.compile(begins, _FLAGS), re.compile(clause, _FLAGS)))
+    return found
 
 
 @cache
@@ -90,7 +83,7 @@ def sentence_texts(text: str) -> tuple[tuple[int, str], ...]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """What sentencex finds, as (offset, text). It gets a block at a time: it looks for the end of every quotation in all
+    """What sentencex finds, as (offset, text). It gets a block at a time: it looks for the end of each quotation in all
     of the rest, so that its time grows with the square of the length."""
     from sentencex import get_sentence_boundaries
 
@@ -123,8 +116,7 @@ def carries_statement(sentence: str) -> bool:
 
 
 def _is_courtesy(sentence: str) -> bool:
-    phrases = _phrases()
-    return bool(phrases.greeting.match(sentence) or phrases.apology.match(sentence))
+    return any(phrase.match(sentence) for phrase in _courtesies())
 
 
 def _is_question(sentence: str) -> bool:
@@ -153,7 +145,7 @@ def declines(answer: str) -> bool:
     Conservative on purpose: an answer that declines and then goes on is judged like any other.
     """
     found = [s.text for s in sentences(answer) if not _is_courtesy(s.text)]
-    return bool(found) and any(all(_declines(s, *refusal) for s in found) for refusal in _phrases().refusals)
+    return bool(found) and any(all(_declines(s, *refusal) for s in found) for refusal in _refusals())
 
 
 def _declines(sentence: str, refusal: re.Pattern[str], clause_break: re.Pattern[str]) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -76,34 +75,6 @@ def light_stems(language: str) -> frozenset[str]:
 def magnitudes() -> dict[str, int]:
     """The values of “thousand”, “million” and the like, in all languages together."""
     return {word: value for language in LANGUAGES for word, value in word_lists(language).magnitudes.items()}
-
-
-@cache
-def _languages_of_words() -> dict[str, list[str]]:
-    listed: dict[str, list[str]] = {}
-    for language in LANGUAGES:
-        for word in word_lists(language).function_words:
-            listed.setdefault(word, []).append(language)
-    return listed
-
-
-def guess_language(words: Sequence[str], script: str) -> str:
-    """The language whose function words occur most among lower-case ``words``; by script for other scripts than Latin.
-
-    ``script`` is the first word of the Unicode name of the commonest letters. Returns ``other`` where neither decides,
-    and English for less than 20 words of which none is listed.
-    """
-    if script in _BY_SCRIPT:
-        return _BY_SCRIPT[script]
-    listed = _languages_of_words()
-    hits = Counter(dict.fromkeys(LANGUAGES, 0))
-    for word, count in Counter(words).items():
-        for language in listed.get(word, ()):
-            hits[language] += count
-    language = max(LANGUAGES, key=hits.__getitem__)
-    if script != "LATIN" or (len(words) >= 20 and hits[language] < 0.15 * len(words)):
-        return "other"
-    return language
 
 
 def stem(word: str, language: str) -> str:
@@ -170,17 +141,24 @@ _TIDY = str.maketrans({
 
 
 def language_of(text: str) -> str:
-    """The language whose word lists and stemmer are used, guessed from at most the first 20,000 characters."""
+    """The language whose word lists and stemmer are used, guessed from at most the first 20,000 characters.
+
+    The one whose function words occur most; by the commonest letters for other scripts than Latin. ``other`` where
+    neither decides, and English for less than 20 words of which none is listed.
+    """
     text = text[:20_000]
-    scripts: Counter[str] = Counter()
-    if not text.isascii():
-        for c, n in Counter(text[:: max(1, len(text) // 200)]).items():
-            if c.isalpha():
-                scripts[_script(c)] += n
-    if not scripts:
-        scripts[_script(next((c for c in text if c.isalpha()), "a"))] = 1
-    script = max(sorted(scripts), key=lambda name: scripts[name])
-    return guess_language(regex.findall(r"[\p{L}\p{M}]+", text.lower()), script)
+    letters = (
+        [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or re.findall(r"[^\W\d_]", text)[:1] or ["a"]
+    )
+    scripts = Counter(map(_script, letters))
+    script = max(sorted(scripts), key=scripts.__getitem__)
+    if script in _BY_SCRIPT:
+        return _BY_SCRIPT[script]
+    words = Counter(regex.findall(r"[\p{L}\p{M}]+", text.lower()))
+    hits = {n: sum(words[w] for w in words.keys() & word_lists(n).function_words) for n in LANGUAGES}
+    language = max(LANGUAGES, key=hits.__getitem__)
+    n = words.total()
+    return "other" if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n) else language
 
 
 @lru_cache(maxsize=1024)
@@ -209,7 +187,6 @@ def tokenize(text: str, language: str) -> list[Token]:
 
 
 def content_tokens(tokens: list[Token]) -> list[Token]:
-    """The tokens that can be missing from a context: words that carry content, and numbers."""
     return [t for t in tokens if t.kind != "function"]
 
 

@@ -95,4 +95,4 @@ def invented(judge: Sequence[str], known: str) -> list[str]:
 def word_share(text: str, within: str) -> float:
     """Share of the content words of ``text`` that ``within`` has; 1 if it has no content word."""
     indexed = IndexedContext([Chunk(id=0, text=within)])
-    return 1 - lexical_features(text, [], indexed=indexed, names=["novel_words"])["novel_words"]
+    return 1 - lexical_features(text, indexed, ["novel_words"])["novel_words"]

@@ -50,7 +50,6 @@ VARIANTS: dict[str, Variant] = {
     for v in (
         _variant(UNTUNED, "answer", None, "whole answer, one verdict"),
         _variant("sentence", "sentence", None, "each sentence as written"),
-        _variant("answer-focus", "answer", None, "whole answer, by the context sentences closest to it", focus=5),
         _variant("statement", "statement", None, "statements the LM extracts, each verified"),
         _variant("sentence-few-shot", "sentence", "labelled", "each sentence, with labelled examples shown"),
         _variant("sentence-mistakes", "sentence", "mistakes", "each sentence, with examples that the LM got wrong"),

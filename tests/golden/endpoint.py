@@ -99,23 +99,22 @@ class Endpoint:
         """The reply in pieces: text, and of a label the probability of each."""
         if "Sentences:\n" in prompt:
             return [(_extracted(prompt), None)]
-        several = re.search(r"^Statements:\n((?:\[\d+\] .*\n)+)", prompt, re.MULTILINE)
+        several = re.search(r"^\[\[ ## statements ## \]\]\n(.*)", prompt, re.MULTILINE)
         if several is None:
             return self.verdict(prompt, _statement(prompt), turn)
-        pieces: list[tuple[str, dict[str, float] | None]] = []
-        as_json = "Reply in JSON" in prompt
-        for number, text in re.findall(r"^\[(\d+)\] (.*)$", several[1], re.MULTILINE):
-            said = self.verdict(prompt, text, turn, as_json)
-            if as_json:
-                said = [(f'{", " if pieces else ""}{{"statement": {number}, ', None), *said, ("}", None)]
-            pieces += said if as_json else [(f"{number}. ", None), *said, ("\n", None)]
-        return [('{"verdicts": [', None), *pieces, ("]}", None)] if as_json else pieces
+        pieces: list[tuple[str, dict[str, float] | None]] = [('{"verdicts": [', None)]
+        for number, text in json.loads(several[1]).items():
+            if int(number) % 7 == 6:  # some it leaves out
+                continue
+            begin = f'{", " if len(pieces) > 1 else ""}{{"statement": {number}, "verdict": "'
+            pieces += [(begin, None), *self.verdict(prompt, text, turn), ('"}', None)]
+        return [*pieces, ("]}", None)]
 
-    def verdict(
-        self, prompt: str, statement: str, turn: int, as_json: bool = False
-    ) -> list[tuple[str, dict[str, float] | None]]:
+    def verdict(self, prompt: str, statement: str, turn: int) -> list[tuple[str, dict[str, float] | None]]:
         """What is said about one statement, in the form the prompt asks for."""
         chunks = re.findall(r"^\[\d+\] (.*)$", prompt.rpartition("Context:\n")[2].partition("\n\n")[0], re.MULTILINE)
+        if in_json := re.search(r"^\[\[ ## context ## \]\]\n(.*)", prompt, re.MULTILINE):
+            chunks = list(json.loads(in_json[1]).values())
         words = _words(statement)
         shared = [len(words & _words(chunk)) for chunk in chunks] or [0]
         best = shared.index(max(shared))
@@ -131,18 +130,6 @@ class Endpoint:
         ids = [*([best] if shared[best] else []), *([7] if noise < 0.2 else [])]
         quotes = [" ".join(chunks[best].split()[:6]) if noise < 0.8 else "made of gold"] if chunks else []
         why = f"{shared[best]} of {len(words)} words are there."
-        if as_json:
-            rest = {
-                **({"supporting_chunk_ids": ids} if "supporting_chunk_ids" in prompt else {}),
-                **({"quotes": quotes} if '"quotes"' in prompt else {}),
-                **({"reason": why} if '"reason"' in prompt else {}),
-            }
-            return [
-                ('"verdict": "', None),
-                (label, top),
-                ('"', None),
-                (", " + json.dumps(rest)[1:-1] if rest else "", None),
-            ]
         before = "First think" in prompt
         after = f" {ids}" if "ids of the passages" in prompt else ""
         after += "".join(f'\nQuote: "{quote}"' for quote in quotes) if "Quote the shortest" in prompt else ""

@@ -6,10 +6,11 @@ import pytest
 
 from faith_dspy import Chunk, JudgeConfig
 from faith_dspy.program.adapter import CompactAdapter, as_data
-from faith_dspy.program.signatures import INSTRUCTIONS, CiteStatement, ExtractStatements, VerifyStatement, signature_of
+from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements, VerifyStatement, signature_of
 from faith_dspy.scoring.score import find_quotes
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
+CITE = signature_of(JudgeConfig(cite=True))
 
 
 def messages(signature=VerifyStatement, demos=(), **inputs):
@@ -68,7 +69,7 @@ def test_demos_are_pairs_before_the_request():
 def test_demos_with_chunk_ids_and_statements():
     """A demo's reply looks as the reply that is asked for."""
     demo = {"context": ["x"], "question": "", "statement": "s", "verdict": "Yes", "supporting_chunk_ids": [0, 2]}
-    assert messages(CiteStatement, [demo], context=["x"], question="", statement="s")[2][1] == "Yes [0, 2]"
+    assert messages(CITE, [demo], context=["x"], question="", statement="s")[2][1] == "Yes [0, 2]"
     demo = {"question": "q", "sentences": ["It is blue."], "statements": ["1. The kettle is blue.", "1. It is."]}
     found = messages(ExtractStatements, [demo], question="q", sentences=["It is blue."])
     assert found[2][1] == "1. The kettle is blue.\n1. It is."
@@ -170,7 +171,7 @@ def test_quotes_from_a_prompt_are_found_in_the_text_as_given():
 )
 def test_label_with_chunk_ids(reply, verdict, ids):
     """Ids are read from the brackets, or right after the label; numbers in an explanation are no ids."""
-    found = CompactAdapter().parse(CiteStatement, reply)
+    found = CompactAdapter().parse(CITE, reply)
     assert (found["verdict"], found["supporting_chunk_ids"]) == (verdict, ids)
 
 
@@ -185,10 +186,6 @@ def test_every_seed_instruction_asks_for_its_labels(name):
 
 HOSTILE = {
     "blank lines": "\n" * 100_000,
-    "braces": "{" * 100_000,
-    "objects": '{"a":' * 20_000,
-    "strings": '{"\\' * 30_000,
-    "escapes": '{ \\"' * 30_000,
     "brackets": "[1," * 30_000,
     "marks": "Yes" + "!" * 100_000 + "x",
     "numbers": "1. Yes\n" * 15_000,
@@ -200,14 +197,13 @@ HOSTILE = {
 @pytest.mark.parametrize("reply", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize(
     "options",
-    [{"cite": True, "quote": True, "reasoning": "after"}, {"reasoning": "before"}, {"verification": "joint"}],
-    ids=["after", "before", "joint"],
+    [{"cite": True, "quote": True, "reasoning": "after"}, {"reasoning": "before"}],
+    ids=["after", "before"],
 )
 def test_parsing_takes_no_longer_than_the_reply_is_long(options, reply):
     """A hundred thousand characters of whatever an LM may write are read in a second or two."""
-    signature = signature_of(JudgeConfig(**options), joint="verification" in options)
     started = time.process_time()
-    CompactAdapter().parse(signature, reply)
+    CompactAdapter().parse(signature_of(JudgeConfig(**options)), reply)
     assert time.process_time() - started < 3
 
 

@@ -476,15 +476,36 @@ def in_window(asked, word):
     return word in asked["messages"][-1]["content"].partition("Statement:")[0]
 
 
-@pytest.mark.parametrize("verification", ["each", "joint"])
-def test_all_statements_of_a_window_before_the_next(judge_at, verification):
+def test_all_statements_of_a_window_before_the_next(judge_at):
     """Two statements, three windows: each window's text is asked about to its end, so that a cache has it."""
-    judge, server = judge_at(says="Yes", verification=verification)
+    judge, server = judge_at(says="Yes")
     judge.program.window = 30
     judge(context=CONTEXT, answer="It is blue. It holds 0.9 litres.")
     read = [r["messages"][-1]["content"].split("\n")[1] for r in server.requests]
-    assert list(dict.fromkeys(read)) == [f"[0] {c}" for c in CONTEXT]
-    assert read == sorted(read, key=list(dict.fromkeys(read)).index)
+    assert read == [f"[0] {c}" for c in CONTEXT for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "reason"),
+    [
+        (("nothing", "contradicts", "nothing"), Verdict.CONTRADICTORY, None),
+        (("partly", "contradicts", "nothing"), Verdict.CONTRADICTORY, None),
+        (("fully", "contradicts", "nothing"), Verdict.FULLY_SUPPORTED, "Another part of the context contradicts it."),
+        (("nothing", "partly", "nothing"), Verdict.PARTIALLY_SUPPORTED, None),
+    ],
+)
+def test_a_contradiction_in_one_window_is_never_hidden(judge_at, said, verdict, reason):
+    """It stands unless another window supports the statement fully, and is told even then."""
+    near = {"fully": 0.9, "partly": 0.5, "nothing": 0.1, "contradicts": 0.02}
+
+    def say(asked):
+        label = said[0] if in_window(asked, "blue") else said[1] if in_window(asked, "litres") else said[2]
+        return {"text": label, "top": {label: 0.98, "fully": near[label] * 0.02}}
+
+    judge, _ = judge_at(says=say, verdicts="graded")
+    judge.program.window = 30
+    (statement,) = judge(context=CONTEXT, answer="It is red.").statements
+    assert (statement.verdict, statement.reason) == (verdict, reason)
 
 
 def test_evidence_from_several_windows(judge_at):

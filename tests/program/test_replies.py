@@ -5,15 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.program.adapter import (
-    Tokens,
-    label_probabilities,
-    read_label,
-    read_reply,
-    split_reasoning,
-    token_alternatives,
-)
+from faith_dspy.program.adapter import Tokens, read_label, read_verdict, split_reasoning
 from faith_dspy.program.signatures import INSTRUCTIONS
+from faith_dspy.schema import Statement, Verdict
 
 YES_NO = ("Yes", "No")
 GRADED = tuple(INSTRUCTIONS["graded"].labels)
@@ -22,20 +16,10 @@ GRADED = tuple(INSTRUCTIONS["graded"].labels)
 @pytest.mark.parametrize(
     "reply",
     [
-        "Yes",
-        "**Yes**",
-        " yes.",
-        "YES",
-        "\n\nyes\n",
-        "`Yes`",
-        '"Yes"',
-        "Yes, it does.",
-        "Y",
-        "_Yes_!",
-        "- Yes",
+        "Yes", "**Yes**", " yes.", "YES", "\n\nyes\n", "`Yes`", '"Yes"', "Yes, it does.", "Y", "_Yes_!", "- Yes",
         "yes [0]",
     ],
-)
+)  # fmt: skip
 def test_labels_in_any_case_and_punctuation(reply):
     """A label is read whatever its case, its punctuation, what follows it, and when it was cut off."""
     assert read_label(reply, YES_NO) == "Yes"
@@ -57,24 +41,6 @@ def test_ambiguous_is_none():
     assert read_label("contra", GRADED) == "contradicts"
 
 
-def test_probabilities_pool_variants_and_sum_to_one():
-    """Yes .30 + .20 + .10 = .60, no .15 + .05 = .20, the rest says nothing: .60/.80 = .75 and .25."""
-    shares = {" Yes": 0.30, "yes": 0.20, "YES": 0.10, "No": 0.15, "**No": 0.05, "Maybe": 0.10, "": 0.05}
-    top = [{"token": t, "logprob": math.log(p)} for t, p in shares.items()]
-    found = label_probabilities(top, YES_NO)
-    assert found == pytest.approx({"Yes": 0.75, "No": 0.25})
-    # objects, as dspy gives them, are read like mappings
-    assert label_probabilities([SimpleNamespace(**entry) for entry in top], YES_NO) == found
-
-
-def test_probabilities_of_labels_not_given():
-    """Labels that share less than .01 were not answered, and an empty list tells nothing."""
-    low = [{"token": "Yes", "logprob": math.log(0.005)}, {"token": "No", "logprob": math.log(0.004)}]
-    assert label_probabilities(low, YES_NO) is None
-    assert label_probabilities([{"token": "Yes", "logprob": math.log(0.02)}], YES_NO) == {"Yes": 1.0, "No": 0.0}
-    assert label_probabilities([], YES_NO) is None
-
-
 @pytest.mark.parametrize(
     ("reply", "thoughts", "rest"),
     [
@@ -93,39 +59,84 @@ def test_where_thoughts_end(reply, thoughts, rest):
 def test_the_token_at_a_place():
     """Offsets count characters, tokens may hold half of one: the token that has the first letter from there on."""
     pieces = [b"\xe6\xb0", b"\xb4. ", b'"', b" Yes", b"!"]
-    tokens = Tokens({"token": "?", "bytes": list(p), "top_logprobs": [i]} for i, p in enumerate(pieces))
+    tokens = Tokens({"token": "?", "bytes": list(p), "top_logprobs": i} for i, p in enumerate(pieces))
     assert tokens.text == '水. " Yes!'
-    assert token_alternatives(tokens) == [0]
-    assert [token_alternatives(tokens, at) for at in (0, 3, 5, 8)] == [[0], [3], [3], []]
+    assert [(tokens.at(at) or {}).get("top_logprobs") for at in (None, 0, 3, 5, 8)] == [0, 0, 3, 3, None]
+    halves = Tokens([{"token": "\ud800"}, {"token": "Yes", "top_logprobs": [1]}])  # which JSON can carry
+    assert (halves.text, halves.at(1)["top_logprobs"]) == ("?Yes", [1])
 
 
-def test_half_a_character_in_a_token():
-    """A lone surrogate, which JSON can carry, ends no reading: it is one character, and offsets stay."""
-    tokens = Tokens([{"token": "\ud800"}, {"token": "Yes", "top_logprobs": [1]}])
-    assert (tokens.text, token_alternatives(tokens, 1)) == ("?Yes", [1])
+class Slotted:
+    """A token as DSPy 3.5 has it: without a dictionary."""
+
+    __slots__ = ("logprob", "token", "top_logprobs")
+
+    def __init__(self, **fields):
+        for name, value in fields.items():
+            setattr(self, name, value)
 
 
-def one_token(**logprobs):
-    """A reply of one token, with these log-probabilities."""
-    return Tokens([{"token": "Yes", "top_logprobs": [{"token": t, "logprob": p} for t, p in logprobs.items()]}])
+def verdict(label, alternatives, written=None, kind=dict, at=None, **options):
+    """What a reply of one token says, whose alternatives have these probabilities (log-probabilities, if below 0)."""
+    top = [kind(token=t, logprob=math.log(p) if 0 < p < 1 else p) for t, p in alternatives.items()]
+    token = kind(token=label if written is None else written, logprob=-0.1, top_logprobs=top)
+    statement = Statement(text="It is blue.")
+    return read_verdict({"verdict": label}, statement, INSTRUCTIONS["supported"], [], Tokens([token]), at, **options)
 
 
-@pytest.mark.parametrize("impossible", [0.7, math.nan, math.inf, "-0.1", None, True])
-def test_what_is_no_log_probability(impossible):
-    """A reply with a log-probability above 0, or that is no number, keeps its label and has no probability."""
-    found = read_reply(one_token(Yes=-0.1, No=impossible), {"verdict": "Yes"}, YES_NO)
-    assert (found.label, found.probabilities, found.is_sound) == ("Yes", None, False)
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace, Slotted])
+def test_probabilities_pool_variants(kind):
+    """Yes .30 + .20 + .10 = .60, no .15 + .05 = .20, the rest says nothing: .60/.80 = .75."""
+    shares = {" Yes": 0.30, "yes": 0.20, "YES": 0.10, "No": 0.15, "**No": 0.05, "Maybe": 0.10, "": 0.05}
+    found = verdict("Yes", shares, kind=kind)
+    assert (found.label, found.verdict, found.level) == ("Yes", Verdict.FULLY_SUPPORTED, 1.0)
+    assert (found.probability, found.logit) == (pytest.approx(0.75), pytest.approx(math.log(3)))
+
+
+def test_labels_that_share_too_little():
+    """Labels that share less than .01 were not answered; without alternatives there is nothing to tell."""
+    assert verdict(None, {"Yes": 0.005, "No": 0.004}, "Hm").label is None
+    assert verdict(None, {"Yes": 0.02}, "Hm").label == "Yes"
+    assert verdict(None, {"Yes": 0.02}, "Hm", at=0).label is None  # after thoughts nothing is guessed
+    assert (verdict("Yes", {}).label, verdict("Yes", {}).probability, verdict("Yes", {}).logit) == ("Yes", None, 2.0)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"No": -0.1, "Yes": 1.7}, {"No": -0.1, "Yes": math.nan}, {"No": -0.1, "Yes": math.inf},
+        {"Hello": -0.001, "Yes": -0.01}, {"No": -0.69, "yes": -0.7, "Yes": -0.7, "YES": -0.7},
+    ],
+)  # fmt: skip
+def test_impossible_probabilities_are_not_believed(impossible):
+    """A log-probability above 0 or that is no number, or several that sum to more than 1: the label stays alone."""
+    found = verdict("No", impossible)
+    assert (found.label, found.probability, found.logit) == ("No", None, -2.0)
+
+
+@pytest.mark.parametrize("value", ["-0.1", None, True])
+def test_what_is_no_log_probability(value):
+    """Whatever stands in the place of a number, the label stays, without a probability."""
+    token = {"token": "Yes", "top_logprobs": [{"token": "Yes", "logprob": value}]}
+    found = read_verdict({"verdict": "Yes"}, Statement(text="It is."), INSTRUCTIONS["supported"], [], Tokens([token]))
+    assert (found.label, found.probability) == ("Yes", None)
 
 
 def test_log_probabilities_at_their_ends():
     """Zero, with what rounding adds, is certainty, and minus infinity is none: both are log-probabilities."""
-    found = read_reply(one_token(Yes=1e-6, No=-math.inf), {"verdict": "Yes"}, YES_NO)
-    assert (found.probabilities, found.is_sound) == ({"Yes": 1.0, "No": 0.0}, True)
+    assert verdict("Yes", {"Yes": 0.0, "No": -math.inf}).probability == pytest.approx(1, abs=0.01)
 
 
 def test_a_label_that_contradicts_its_text():
     """A written “Yes” whose likeliest token is “No” is no label, unless tokens were drawn by chance."""
-    tokens = one_token(No=math.log(0.9), Yes=math.log(0.1))
-    assert read_reply(tokens, {"verdict": "Yes"}, YES_NO)[:2] == (None, None)
-    assert read_reply(tokens, {"verdict": "Yes"}, YES_NO, sampled=True).label == "No"
-    assert read_reply(tokens, {"verdict": "No"}, YES_NO).label == "No"
+    against = {"No": 0.9, "Yes": 0.1}
+    assert verdict("Yes", against).error == "the LM's reply has no label that was asked for"
+    assert verdict("Yes", against, sampled=True).label == "No"
+    assert verdict("No", against).label == "No"
+
+
+def test_alternatives_to_something_else():
+    """Of “**Yes**” the first token is no label: what might have stood there says nothing about the label."""
+    found = verdict("Yes", {"**": 0.9, "No": 0.06, "Yes": 0.04}, "**")
+    assert (found.label, found.probability) == ("Yes", None)
+    assert verdict("No", {"Perhaps": 0.4, "Yes": 0.3}).probability is None  # of the label there is no alternative

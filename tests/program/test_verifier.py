@@ -22,20 +22,19 @@ BAD = {
 }  # fmt: skip
 
 
-def turning_good(bad, times=1):
-    """What says something bad so many times, and then Yes."""
-    left = [bad] * times
+def turning_good(bad):
+    """What says something bad once, and then Yes."""
+    left = [bad]
     return lambda _: left.pop() if left else "Yes"
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-@pytest.mark.parametrize("times", [1, 2])
-def test_only_what_was_read_is_kept(judge_at, bad, times):
-    """A bad reply is asked for again by each later run until it is good; that one is kept, and asked for no more."""
-    judge, server = judge_at(says=turning_good(bad, times))
-    found = [judge(context=CONTEXT, answer=ANSWER) for _ in range(times + 3)]
-    assert [j.unscored is None for j in found] == [False] * times + [True] * 3
-    assert len(server.requests) == times + 1
+def test_a_kept_reply_that_cannot_be_read_is_asked_for_once_more(judge_at, bad):
+    """DSPy's cache keeps a bad reply; the next run asks again under another key, where a good one stays."""
+    judge, server = judge_at(says=turning_good(bad))
+    found = [judge(context=CONTEXT, answer=ANSWER) for _ in range(4)]
+    assert [j.unscored is None for j in found] == [False, True, True, True]
+    assert len(server.requests) == 2
 
 
 def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch):
@@ -104,13 +103,22 @@ def test_one_reply_without_probabilities_decides_nothing(judge_at):
     assert None not in answers(judge, range(2, 10))
 
 
-def test_an_lm_that_has_none_is_asked_three_times_and_now_and_then(judge_at, caplog):
-    """After three replies in a row the labels alone are asked for, which is said once; every fiftieth asks for
-    probabilities again, and from when they come they are there."""
+def test_an_lm_that_gives_none_takes_one_call_a_statement(judge_at, caplog):
+    """After three replies in a row without probabilities there is room for the label beside them, which is said once;
+    from when they come they are there."""
     judge, server = judge_at()
     server.tells = False
-    assert answers(judge, range(49)) == [None] * 49
-    assert [bool(r.get("logprobs")) for r in server.requests] == [True, False] * 3 + [False] * 46
+    assert answers(judge, range(9)) == [None] * 9
+    assert [r["max_tokens"] for r in server.requests] == [1, 12] * 3 + [12] * 6
     server.tells = True
-    assert None not in answers(judge, range(49, 60))
+    assert None not in answers(judge, range(9, 20))
+    assert [r["max_tokens"] for r in server.requests[12:]] == [12] + [1] * 10
     assert caplog.text.count("gives no token probabilities") == 1
+
+
+def test_an_lm_that_refuses_is_asked_for_them_once(judge_at):
+    """An endpoint that takes no `logprobs` says so once."""
+    judge, server = judge_at()
+    server.refuses = True
+    assert answers(judge, range(4)) == [None] * 4
+    assert [bool(r.get("logprobs")) for r in server.requests] == [True] + [False] * 4

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from faith_dspy import Judge, Unscored
+from faith_dspy.text import words
+from faith_dspy.text.words import (
+    LANGUAGES,
+    has_word_breaks,
+    has_words,
+    language_of,
+    magnitudes,
+    stem,
+    tidy,
+    tokenize,
+    visible,
+    word_lists,
+)
+
+FILES = Path(words.__file__).parent / "word_lists"
+
+
+def test_every_file_is_a_language() -> None:
+    """A language is its file and its place in `LANGUAGES`; one without a file has empty lists."""
+    assert {path.stem for path in FILES.glob("*.json")} == set(LANGUAGES)
+    assert word_lists("klingon") == word_lists("other")
+    assert not word_lists("klingon").function_words
+
+
+def test_the_files_are_packaged() -> None:
+    """They are package data, so that an installed copy has them."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert "word_lists/*.json" in project["tool"]["setuptools"]["package-data"]["faith_dspy.text"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_words_are_listed_as_they_are_compared(language: str) -> None:
+    """In lower case, without spaces, each once; a language with one list of words for refusals has all of them."""
+    lists = word_lists(language)
+    listed = (lists.function_words, lists.qualifiers, lists.negations, lists.number_words, lists.magnitudes)
+    for each in (*listed, lists.stating_verbs):
+        assert all(word == word.lower() and not re.search(r"\s", word) for word in each)
+    assert len({bool(p) for p in (lists.apology, lists.greeting, lists.refusal, lists.clause_break)}) == 1
+
+
+def test_languages_are_guessed_by_function_words() -> None:
+    """Most hits win, of equal ones the first in `LANGUAGES`; a long text with few hits is of another language."""
+    assert language_of("Der Hund und die Katze") == "german"
+    assert language_of("Zug " * 19) == "english"
+    assert language_of("Zug " * 20) == "other"
+    assert [language_of(text) for text in ("Ναι", "Да", "नीला", "", "7")] == [
+        "greek", "russian", "hindi", "english", "english",
+    ]  # fmt: skip
+
+
+def test_magnitudes_are_known_in_all_languages() -> None:
+    """“Mille” counts in a text of any language."""
+    assert (magnitudes()["mille"], magnitudes()["milliarde"]) == (10**3, 10**9)
+
+
+def test_a_language_without_a_stemmer_keeps_the_beginning() -> None:
+    """The first two thirds of a word, at least four letters."""
+    assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " \t\n", "\u200b\u200d", "\x00", "\u3164", "\u115f\u1160", "\uffa0", "\u2800", "\U000e0041", "\u202e",
+        "\ufe0f", "\u034f", "---", "* * *", "| --- | :-: |", "+----+", "┌──┐", "═══", "…", "[ ]",
+    ],
+)  # fmt: skip
+def test_a_text_without_words(text: str) -> None:
+    """What cannot be seen, fillers that Unicode calls letters, rules of tables and punctuation say nothing."""
+    assert not has_words(text)
+
+
+@pytest.mark.parametrize("text", ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"])
+def test_a_text_with_words(text: str) -> None:
+    """One letter or digit of any script is enough."""
+    assert has_words(text)
+
+
+def test_what_is_visible() -> None:
+    """Letters, marks, emoji, private characters and number signs that Unicode calls formats stay; joiners may."""
+    for text in ("é", "e\u0301", "👩", "\uf8ff", "\u0600١", "ی\u200cخ", "\t "):
+        assert visible(text) == text
+    assert visible("👩\u200d💻❤\ufe0f") == "👩💻❤"
+    assert visible("\u3164\u200d\u3164") == ""
+
+
+WORDS = {
+    "hindi": ("बिल्ली पानी में नहीं है।", ["बिल्ली", "पानी", "में", "नहीं", "है"]),
+    "bengali": ("বিড়ালটি নীল।", ["বিড়ালটি", "নীল"]),
+    "tamil": ("பூனை நீலம்.", ["பூனை", "நீலம்"]),
+    "malayalam": ("പൂച്ച നീലയാണ്.", ["പൂച്ച", "നീലയാണ്"]),
+    "sinhala": ("ශ්\u200dරී ලංකාව", ["ශ්රී", "ලංකාව"]),
+    "tibetan": ("བྱི་ལ་སྔོན་པོ་རེད།", ["བྱི", "ལ", "སྔོན", "པོ", "རེད"]),
+    "arabic": ("القِطّة زرقاء.", ["القِطّة", "زرقاء"]),
+    "hebrew": ("הֶחָתוּל כחול.", ["הֶחָתוּל", "כחול"]),
+    "russian": ("Кошка синяя.", ["Кошка", "синяя"]),
+    "amharic": ("ድመቷ ሰማያዊ ናት።", ["ድመቷ", "ሰማያዊ", "ናት"]),
+    "korean": ("파란색", ["파란", "란색"]),
+    "japanese": ("猫は赤い", ["猫は", "は赤", "赤い"]),
+    "thai": ("สีฟ้า", ["สี", "ีฟ", "ฟ้", "้า"]),
+}
+"""Scripts that divide words, and three that are compared by pairs of characters."""
+
+
+@pytest.mark.parametrize(("text", "expected"), WORDS.values(), ids=WORDS)
+def test_words_of_any_script_are_whole(text: str, expected: list[str]) -> None:
+    """No word is cut at a vowel sign, a point or a joiner."""
+    text = tidy(text)
+    assert [t.raw for t in tokenize(text, language_of(text))] == [unicodedata.normalize("NFKC", w) for w in expected]
+
+
+RED_OR_BLUE = {
+    "hindi": ("बिल्ली लाल है।", "बिल्ली नीली है।"),
+    "bengali": ("বিড়ালটি লাল।", "বিড়ালটি নীল।"),
+    "malayalam": ("പൂച്ച ചുവപ്പാണ്.", "പൂച്ച നീലയാണ്."),
+    "sinhala": ("පූසා රතුයි.", "පූසා නිල්."),
+    "arabic": ("القطة حمراء.", "القطة زرقاء."),
+    "hebrew": ("החתול אדום.", "החתול כחול."),
+    "russian": ("Кошка красная.", "Кошка синяя."),
+    "georgian": ("კატა წითელია.", "კატა ლურჯია."),
+    "chinese": ("猫是红色的。", "猫是蓝色的。"),
+    "japanese": ("猫は赤い。", "猫は青い。"),
+    "english": ("The cat is red.", "The cat is blue."),
+}
+
+
+@pytest.mark.parametrize(("red", "blue"), RED_OR_BLUE.values(), ids=RED_OR_BLUE)
+def test_a_blue_cat_is_not_a_red_one(red: str, blue: str) -> None:
+    """Judged by words alone, what the context says is faithful, and another colour is not."""
+    judge = Judge("none")
+    assert [judge(context=[red], answer=answer).faithful for answer in (red, blue)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "answer", ["แมวมีสีฟ้า", "ແມວສີຟ້າ.", "ឆ្មាមានពណ៌ខៀវ។", "ကြောင်က အပြာရောင်ဖြစ်သည်။", "ꦏꦸꦕꦶꦁꦧꦶꦫꦸ"],
+    ids=["thai", "lao", "khmer", "burmese", "javanese"],
+)  # fmt: skip
+def test_a_script_that_does_not_divide_words_takes_an_lm(answer: str) -> None:
+    """Where finding words takes a dictionary, words alone do not decide: the answer is unscored, and is escalated."""
+    assert not has_word_breaks(answer)
+    judge = Judge("none")
+    found = judge(context=[answer], answer=answer)
+    assert (found.unscored, "name an LM" in (found.detail or "")) == (Unscored.PARSE_FAILED, True)
+    assert judge.should_escalate(found)
