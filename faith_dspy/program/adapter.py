@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from typing import Any, Literal, get_args, get_origin
 
 from dspy import Signature
@@ -216,25 +214,21 @@ def read_label(reply: str, labels: Iterable[str]) -> str | None:
 
 
 class Tokens(list[Any]):
-    """A reply's tokens: OpenAI's, with ``token``, ``bytes`` and ``top_logprobs``, as objects or mappings."""
+    """A reply's tokens: OpenAI's, with ``token`` and ``top_logprobs``, as objects or mappings."""
 
     @cached_property
     def text(self) -> str:
         """The reply that they make up."""
-        return b"".join(map(_bytes, self)).decode(errors="replace")
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """Where each token ends, in bytes."""
-        return list(accumulate(len(_bytes(token)) for token in self))
+        return "".join(str(_get(token, "token")) for token in self)
 
     def at(self, offset: int | None) -> Any:
-        """The first token, or the one that has the first letter from character ``offset`` on; None if there is none."""
-        index = 0
-        if offset is not None:
-            letter = re.compile(r"[^\W_]").search(self.text, offset)
-            index = bisect_right(self.ends, len(self.text[: letter.start() if letter else None].encode()))
-        return self[index] if index < len(self) else None
+        """The first token, or the one that has the first letter from ``offset`` in `text` on; None if there is none."""
+        end = 0
+        for token in self:
+            start, end = end, end + len(str(_get(token, "token")))
+            if offset is None or re.search(r"[^\W_]", self.text[max(start, offset) : end]):
+                return token
+        return None
 
 
 def tokens_of(prediction: Mapping[str, Any]) -> Tokens:
@@ -245,10 +239,6 @@ def tokens_of(prediction: Mapping[str, Any]) -> Tokens:
 
 def _get(token: Any, name: str) -> Any:
     return token.get(name) if isinstance(token, Mapping) else getattr(token, name, None)
-
-
-def _bytes(token: Any) -> bytes:
-    return bytes(_get(token, "bytes") or ()) or str(_get(token, "token") or "").encode(errors="replace")
 
 
 def read_verdict(

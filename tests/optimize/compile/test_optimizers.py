@@ -260,19 +260,19 @@ def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
     """Only under one of the bank does the LM see through medals; config, program and export all name it."""
     judge, compiled, _, proposing = compiling(
         "sentence-search",
-        better=lambda asked: "careful fact-checker" in asked["messages"][-1]["content"],
+        better=lambda asked: "every detail included" in asked["messages"][-1]["content"],
         doubt=0,
     )
-    assert judge.config.instruction == "strict"
+    assert judge.config.instruction == "every_detail"
     assert proposing.requests == []
     by_name = {f["name"]: f for f in compiled.search}
     assert set(by_name) == set(BANK)
-    assert by_name["strict"]["auroc"] == 1.0
-    assert by_name["strict"]["balanced_accuracy"] == 1.0
+    assert by_name["every_detail"]["auroc"] == 1.0
+    assert by_name["every_detail"]["balanced_accuracy"] == 1.0
     assert {f["n"] for f in compiled.search} == {12}
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
-    assert again.config.instruction == "strict"
+    assert again.config.instruction == "every_detail"
     assert support(again, "Z won a medal.") == support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
 
 
