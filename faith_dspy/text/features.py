@@ -30,15 +30,13 @@ from faith_dspy.text.words import (
 
 
 class IndexedSentence(NamedTuple):
-    """A sentence of the context."""
+    """A sentence of the context; ``content`` has the keys of its content tokens in order, ``keys`` each once."""
 
     chunk: int
     """Position of its chunk."""
     tokens: list[Token]
     content: list[str]
-    """Keys of its content tokens, in order."""
     keys: frozenset[str]
-    """The same, each once."""
 
 
 class IndexedContext:
@@ -241,25 +239,23 @@ _NOT_TOLD = re.compile(
     r"|n['’]t\b",
     re.IGNORECASE,
 )
-
-
-_NOVELTY_FEATURES = (
+_FEATURES = {f.__name__: f for f in (
     novel_words, novel_run, novel_in_window, novel_pairs, novel_name_count, novel_number_count, moved_numbers,
-    negation_mismatch,
-)  # fmt: skip
-_FEATURES = {f.__name__: f for f in (*_NOVELTY_FEATURES, admits_gap)}
+    negation_mismatch, admits_gap,
+)}  # fmt: skip
 DIRECTIONS = {name: 1 if name == "admits_gap" else -1 for name in _FEATURES}
 """The direction of each feature, by its name: -1 for novelty, which never speaks for a statement; +1 for support."""
 
 
-def lexical_features(statement: str, indexed: IndexedContext, names: Collection[str] | None = None) -> dict[str, float]:
+def lexical_features(
+    statement: str, indexed: IndexedContext, names: Collection[str] = DIRECTIONS.keys()
+) -> dict[str, float]:
     """Features of one statement against a context: those of ``names``, all by default.
 
     A statement without any content word (a list marker, “So it is.”) gets the values of a fully supported one.
     """
     compared = Comparison(statement, indexed)
-    wanted = DIRECTIONS if names is None else names
-    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in wanted}
+    return {n: _FEATURES[n](compared) if compared.content or n == "admits_gap" else 0.0 for n in names}
 
 
 _STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)

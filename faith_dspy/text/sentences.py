@@ -55,11 +55,6 @@ def _refusals() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
     return found
 
 
-@cache
-def _stating_verbs() -> frozenset[str]:
-    return frozenset(chain.from_iterable(word_lists(language).stating_verbs for language in LANGUAGES))
-
-
 @lru_cache(maxsize=128)  # an answer is split up to three times, a document once per answer
 def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of ``text``, with only white space between them: ``text[s.start:s.end] == s.text`` for each."""
@@ -134,7 +129,7 @@ def _is_heading(sentence: str) -> bool:
     return (
         len(words) <= HEADING_WORDS
         and (not unspaced or (len(line) <= HEADING_WORDS and not re.search("是|为|有|です", line)))
-        and not plain & _stating_verbs()
+        and not any(plain & word_lists(language).stating_verbs for language in LANGUAGES)
         and not re.search(r"\d|['’](?:s|re|m|ll|ve)\b", " ".join(words))
     )
 

@@ -34,11 +34,10 @@ LANGUAGES = (
 """Languages with a file of word lists; of two that fit a text equally well the first is taken."""
 DECIMAL_COMMA = frozenset({"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"})
 """Languages that write 1.5 as “1,5”."""
-_BY_SCRIPT = {
+_BY_SCRIPT = {  # the Snowball stemmers' names
     "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
     "ARMENIAN": "armenian", "HEBREW": "hebrew",
 }  # fmt: skip
-"""Names as the Snowball stemmers have them."""
 
 
 class WordLists(BaseModel, extra="forbid", frozen=True):
@@ -147,10 +146,8 @@ def language_of(text: str) -> str:
     neither decides, and English for less than 20 words of which none is listed.
     """
     text = text[:20_000]
-    letters = (
-        [c for c in text[:: max(1, len(text) // 200)] if c.isalpha()] or re.findall(r"[^\W\d_]", text)[:1] or ["a"]
-    )
-    scripts = Counter(map(_script, letters))
+    sample = [*filter(str.isalpha, text[:: max(1, len(text) // 200)])] or [*filter(str.isalpha, text)] or ["a"]
+    scripts = Counter(map(_script, sample))
     script = max(sorted(scripts), key=scripts.__getitem__)
     if script in _BY_SCRIPT:
         return _BY_SCRIPT[script]
