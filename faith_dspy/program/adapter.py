@@ -256,7 +256,7 @@ def read_verdict(
     ``chunk_ids``: by the numbers that chunks have in the prompt. With token probabilities the likeliest label counts;
     ``sampled``: tokens were drawn by chance, so that another one than the likeliest may be written.
     """
-    about = {"text": statement.text, "sentence_index": statement.sentence_index}
+    about: dict[str, Any] = {"text": statement.text, "sentence_index": statement.sentence_index}
     label, shares = said.get("verdict"), None
     if tokens:
         label, shares = _weighed(label, tokens.at(at), tuple(instruction.labels), guess=at is None, sampled=sampled)
@@ -278,7 +278,7 @@ def read_verdict(
     )
 
 
-def support(shares: Mapping[str, float], instruction: Instruction) -> dict[str, float]:
+def support(shares: Mapping[str, float], instruction: Instruction) -> dict[str, Any]:
     """Expected support as ``logit``, clipped, and ``probability``, from each label's probability."""
     logit = to_logit(sum(p * instruction.labels[label] for label, p in shares.items()))
     return {"logit": logit, "probability": to_probability(logit)}

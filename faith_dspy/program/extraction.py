@@ -91,8 +91,8 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
             if not re.search(r"\d|\b[A-Z]\w+\s+[A-Z]", sentence.text):
                 continue
             candidates = []
-        texts, is_whole = _faithful([Comparison(t, known) for t in candidates], told[place - 1], asked)
-        texts = [candidates[i] for i in texts]
+        kept, is_whole = _faithful([Comparison(t, known) for t in candidates], told[place - 1], asked)
+        texts = [candidates[i] for i in kept]
         if not is_whole:
             texts = [*texts, sentence.text] if len(texts) > 1 else [sentence.text]
             stand_ins += sentence.text not in candidates

@@ -166,4 +166,5 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
         made, fields = VerifyStatements, {"verdicts": list[entry]}
     for name, kind in fields.items():
         made = made.append(name, dspy.OutputField(), kind)
-    return made.with_instructions(f"{top}\n\n{ask}")
+    made = made.with_instructions(f"{top}\n\n{ask}")
+    return made
