@@ -164,7 +164,7 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
         typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
         entry: Any = create_model("StatementVerdict", __config__=ConfigDict(extra="forbid"), **typed)
         made, fields = VerifyStatements, {"verdicts": list[entry]}
+    made = made.with_instructions(f"{top}\n\n{ask}")
     for name, kind in fields.items():
         made = made.append(name, dspy.OutputField(), kind)
-    made = made.with_instructions(f"{top}\n\n{ask}")
     return made
