@@ -13,7 +13,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short, redact
-from faith_dspy.lm.meter import counted
+from faith_dspy.lm.metered import used
 from faith_dspy.program.adapter import CompactAdapter, Tokens, as_data, label_offset, read_verdict, support, tokens_of
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, extraction_of, signature_of
@@ -58,9 +58,9 @@ class FaithfulnessProgram(dspy.Module):
         """
         parts, question_text, fallbacks = sentences(answer), question or "", 0
         with dspy.context(adapter=CompactAdapter()):
-            before = counted()
+            before = used()
             statements, stand_ins = self._statements(parts, answer, question_text)
-            extraction = counted() - before
+            extraction = used() - before
             without_lm: list[RawVerdict | None] = [None] * len(statements)
             if ask_about == "weakest":
                 without_lm = verdicts_without_lm(statements, index_context(context, question))
@@ -107,7 +107,7 @@ class FaithfulnessProgram(dspy.Module):
         return max(self.window - shown, self.window // 4)
 
     def _verdict(self, statement: Statement, question: str, window: Window, given: Samples) -> RawVerdict:
-        before = counted()
+        before = used()
         try:
             verdict = self.verify.ask(statement, question, window, given)
         except FaithDspyError:
@@ -115,7 +115,7 @@ class FaithfulnessProgram(dspy.Module):
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
             said = redact(in_short(exc), dspy.settings.lm)
             verdict = RawVerdict(**statement.model_dump(), error=said, lm_failed=True)
-        return verdict.model_copy(update={"usage": counted() - before})
+        return verdict.model_copy(update={"usage": used() - before})
 
     def _ask_jointly(self, statements: Sequence[Statement], question: str, window: Window) -> list[Samples]:
         """Verdicts on all statements by one call for each sample; empty where they are asked one by one."""
