@@ -1,30 +1,20 @@
-"""What adapters share: the judge behind each of them, what it is called with, and what other libraries take back.
-
-Those of the five systems have the system's own names, calls, defaults and result fields; `PARITY.md` has the table.
-"""
+"""What the adapters share: the judge behind each of them, and its judgment in words and as a number."""
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import ConfigError
 from faith_dspy.io.records import fields_of, value_of
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.report.judgment import supported
+from faith_dspy.schema import Judgment
 
-if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
-    from faith_dspy.schema import Judgment
-
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "rag_evals": {"granularity": "statement", "reasoning": "after", "cite": True, "no_statements": 0, "abstention": 0},
-    "strands": {"granularity": "answer", "verdicts": "five_level", "reasoning": "after", "threshold": 0.5},
-    "continuous_eval": {"granularity": "answer", "reasoning": "after"},
-    "axion": {"granularity": "statement", "verdicts": "graded", "reasoning": "after", "threshold": 0.5},
-    "ragas": {"granularity": "statement", "reasoning": "after"},
-}
-"""Options that make a judge behave as each system does unless told otherwise."""
+_WEIGHTS = {"strict_mode", "verdict_scores"}
+"""Options that change a score, and neither a verdict nor a probability."""
 _PROVIDERS = {
     r"bedrock|^(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
     "azure": "azure",
@@ -35,22 +25,19 @@ _PROVIDERS = {
     "mistral": "mistral",
     r"openai|^(?:gpt|o\d|chatgpt)": "openai",
 }
-"""What the class or module of a client has in its name, or begins a model's bare name, and LiteLLM's provider for it.
+"""What a client's class or module has in its name, or a model's bare name begins with, and LiteLLM's provider for it.
 The first that fits counts."""
 
-log = logging.getLogger(__name__)
 
-
-def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
-    """The judge behind an adapter: ``model`` where it is one, else one with the system's `DEFAULTS`.
+def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Judge:
+    """The judge behind an adapter: ``model`` where it is one, else one with the system's ``defaults``.
 
     ``model``: nothing (the embedded model), a model's name, ``none`` (no LM, and our defaults), the folder or MLflow
     address of a tuned judge, a `dspy.LM`, or an LM or client of the system's own, whose model, address and key are
-    taken. ``options`` of `JudgeConfig` come first unless they are None, but a judge keeps its granularity.
+    taken. ``options`` of `JudgeConfig` come first unless they are None. A judge has its own: `ConfigError` for any
+    other that changes its verdicts or probabilities, as they were fitted without it.
     """
-    from faith_dspy.config import JudgeConfig
     from faith_dspy.export import load_judge
-    from faith_dspy.judge import NO_LM, Judge
 
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(model, str) and (model.startswith("models:/") or (Path(model) / "judge.json").is_file()):
@@ -58,12 +45,25 @@ def judge_of(system: str, model: Any = None, **options: Any) -> Judge:
     elif isinstance(model, str) and model == NO_LM:
         model = Judge(NO_LM)
     if isinstance(model, Judge):
-        own = {k: v for k, v in options.items() if k != "granularity"}  # it was tuned on its own
-        dropped = {"verdict_scores"} if "strict_mode" in own else set()
-        known = model.config.model_dump(exclude_unset=True, exclude=dropped)
-        return model.copy(config=JudgeConfig.make(**known | own)) if own else model
+        return _weighted(model, options)
     lm, endpoint = _lm_of(model)
-    return Judge(lm, **endpoint, **DEFAULTS[system] | options)
+    return Judge(lm, **endpoint, **defaults | options)
+
+
+def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
+    """The judge, and the one it escalates to, with other weights of verdicts."""
+    for name, value in options.items():
+        if name not in _WEIGHTS and getattr(judge.config, name, None) != value:
+            raise ConfigError(
+                f"{judge!r} was made without {name}={value!r}, so its verdicts and probabilities do not hold for it. "
+                f"Leave it out, make the judge with it (Judge(…, {name}=…)), or give the LM in place of the judge."
+            )
+    if not options:
+        return judge
+    replaced = {"verdict_scores"} if "strict_mode" in options else set()
+    config = JudgeConfig.make(**judge.config.model_dump(exclude_unset=True, exclude=replaced) | options)
+    following = judge.escalate_to and _weighted(judge.escalate_to, options)
+    return judge.copy(config=config, escalate_to=following)
 
 
 def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -73,9 +73,7 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
     if any(c.__module__.startswith("dspy.") for c in type(model).__mro__):
         return model, {}
     inner = next((v for n in ("langchain_llm", "llm", "client") if (v := getattr(model, n, None)) is not None), None)
-    client = getattr(inner, "client", None)
-    kinds = " ".join(f"{type(m).__module__}.{type(m).__name__}" for m in (model, inner, client)).lower()
-    places = [model, getattr(model, "kwargs", None), inner, client]  # the second is instructor's
+    places = [model, getattr(model, "kwargs", None), inner, getattr(inner, "client", None)]  # kwargs: instructor's
 
     def first(*names: str) -> str | None:
         found = (value_of(p, n) for p in places if p is not None for n in names)
@@ -83,18 +81,27 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
 
     name = first("model", "model_name", "model_id")
     if name is None:
-        log.warning(
-            "%s names no model, so the embedded one judges; give a name, such as 'openai/gpt-4o-mini', or a Judge",
-            type(model).__name__,
+        raise ConfigError(
+            f"{type(model).__name__} does not tell which model it asks; name it instead, such as 'openai/gpt-4o-mini' "
+            "(address and key by OPENAI_API_BASE and OPENAI_API_KEY), or give a dspy.LM or a Judge."
         )
-        return "local", {}
-    endpoint = {"api_base": first("base_url", "openai_api_base", "host"), "api_key": first("api_key")}
-    return _named(name, f" {kinds}"), endpoint
+    kinds = " ".join(f" {type(p).__module__}.{type(p).__name__}" for p in places).lower()
+    return _named(name, kinds), {
+        "api_base": first("base_url", "openai_api_base", "host"),
+        "api_key": first("api_key"),
+    }
 
 
 def _named(model: str, told_by: str) -> str:
     provider = next((p for words, p in _PROVIDERS.items() if re.search(words, told_by)), "")
     return f"{provider}/{model}" if provider and "/" not in model and not model.startswith("local") else model
+
+
+def prompt_of(defaults: dict[str, Any]) -> str:
+    """What a judge with these options asks about a statement."""
+    from faith_dspy.program.signatures import signature_of
+
+    return str(signature_of(JudgeConfig.make(**defaults)).instructions)
 
 
 def asked(datum: Any) -> dict[str, Any]:

@@ -6,17 +6,17 @@ result = await Faithfulness(strict_mode=True).execute(DatasetItem(query=…, act
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from faith_dspy.integrations.adapters import explain, judge_of
 from faith_dspy.schema import Judgment
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+DEFAULTS = {"granularity": "statement", "verdicts": "graded", "reasoning": "after", "threshold": 0.5}
 
 
 class EvaluationMode(StrEnum):
@@ -54,7 +54,7 @@ class FaithfulnessResult(BaseModel):
 
 
 class MetricResult(BaseModel):
-    """The result of one answer; ``explanation`` says why it has no score, ``judgment`` is ours."""
+    """The result of one answer; ``explanation`` says why it has no score, ``judgment`` is the judge's own."""
 
     score: float | None
     passed: bool | None
@@ -65,14 +65,17 @@ class MetricResult(BaseModel):
 
     def pretty(self) -> str:
         """The result as text for a terminal."""
-        return self.judgment.pretty()
+        head = [] if self.score is None else [f"{'passed' if self.passed else 'failed'} · score {self.score:.2f}"]
+        claims = [f"{c.verdict}: {c.text}{f' – {c.reason}' if c.reason else ''}" for c in self.signals.judged_claims]
+        return "\n".join([*head, *(claims if head else [self.explanation])])
 
 
 class Faithfulness:
-    """axion's metric. ``llm``: whatever `judge_of` takes.
+    """axion's metric. ``llm`` and ``options``: what `judge_of` takes.
 
     ``verdict_scores``, in axion's spelling or ours, comes before ``strict_mode``, in which a claim without evidence
-    counts −1. An answer passes from ``threshold`` on, 0.5 unless given.
+    counts −1. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a tuned judge decides as
+    it was tuned.
     """
 
     def __init__(
@@ -83,14 +86,18 @@ class Faithfulness:
         *,
         threshold: float | None = None,
         llm: Any = None,
+        **options: Any,
     ) -> None:
-        granularity = "answer" if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC else None
+        if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
+            options["granularity"] = "answer"
         if verdict_scores:  # what we call not supported is its No Evidence
             verdict_scores = {str(getattr(k, "value", k)).lower(): v for k, v in verdict_scores.items()}
             if "no_evidence" in verdict_scores:
                 verdict_scores = {"not_supported": verdict_scores["no_evidence"], **verdict_scores}
-        options = {"strict_mode": strict_mode or None, "verdict_scores": verdict_scores, "threshold": threshold}
-        self.judge = judge_of("axion", llm, granularity=granularity, **options)
+        self.threshold = threshold
+        defaults = DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
+        weights = {"strict_mode": strict_mode or None, "verdict_scores": verdict_scores}
+        self.judge = judge_of(defaults, llm, **weights, **options)
 
     async def execute(self, item: Any) -> MetricResult:
         """Judge one `DatasetItem`, or whatever else has its fields."""
@@ -98,7 +105,23 @@ class Faithfulness:
 
     async def run(self, items: Iterable[Any]) -> list[MetricResult]:
         """Judge many; one that cannot be judged has no score, and says why."""
-        return [_result(judgment) for judgment in await self.judge.abatch(items)]
+        return [self._result(judgment) for judgment in await self.judge.abatch(items)]
+
+    def _result(self, judgment: Judgment) -> MetricResult:
+        claims = []
+        counts = dict.fromkeys(("fully_supported", "partially_supported", "no_evidence", "contradictory"), 0)
+        for s in judgment.statements:
+            # A binary judge does not tell no evidence from contradictory.
+            verdict = "not_judged" if s.verdict is None else s.verdict.value.replace("not_supported", "no_evidence")
+            if verdict in counts:
+                counts[verdict] += 1
+            word = verdict.replace("_", " ").title()
+            claims.append(JudgedClaim(claim_text=s.text, faithfulness_verdict=word, reason=s.reason or s.error))
+        score, passed, why, n = judgment.score, judgment.faithful, explain(judgment), len(claims)
+        if score is not None and self.threshold is not None:
+            passed = score >= self.threshold
+        signals = FaithfulnessResult(overall_score=score, total_claims=n, verdict_counts=counts, judged_claims=claims)
+        return MetricResult(score=score, passed=passed, explanation=why, signals=signals, judgment=judgment)
 
 
 @dataclass
@@ -111,18 +134,3 @@ class MetricRunner:
         """The results in the order of the items, those of the first metric first."""
         items = list(dataset)
         return [result for metric in self.metrics for result in await metric.run(items)]
-
-
-def _result(judgment: Judgment) -> MetricResult:
-    claims = []
-    counts = dict.fromkeys(("fully_supported", "partially_supported", "no_evidence", "contradictory"), 0)
-    for s in judgment.statements:
-        # A binary judge does not tell no evidence from contradictory.
-        verdict = "not_judged" if s.verdict is None else s.verdict.value.replace("not_supported", "no_evidence")
-        if verdict in counts:
-            counts[verdict] += 1
-        word = verdict.replace("_", " ").title()
-        claims.append(JudgedClaim(claim_text=s.text, faithfulness_verdict=word, reason=s.reason or s.error))
-    score, passed, why, n = judgment.score, judgment.faithful, explain(judgment), len(claims)
-    signals = FaithfulnessResult(overall_score=score, total_claims=n, verdict_counts=counts, judged_claims=claims)
-    return MetricResult(score=score, passed=passed, explanation=why, signals=signals, judgment=judgment)

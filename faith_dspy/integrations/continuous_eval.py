@@ -20,11 +20,14 @@ def LLMFactory(model: str) -> str:
 
 
 class LLMBasedFaithfulness:
-    """``model``: whatever `judge_of` takes. ``use_few_shot`` is accepted: demos come from tuning here."""
+    """``model`` and ``options``: what `judge_of` takes. ``use_few_shot`` is accepted: demos come from tuning here."""
 
-    def __init__(self, model: Any = None, use_few_shot: bool = True, classify_by_statement: bool = False) -> None:
+    def __init__(
+        self, model: Any = None, use_few_shot: bool = True, classify_by_statement: bool = False, **options: Any
+    ) -> None:
         self.classify_by_statement = classify_by_statement
-        self.judge = judge_of("continuous_eval", model, granularity="statement" if classify_by_statement else "answer")
+        defaults = {"granularity": "statement" if classify_by_statement else "answer", "reasoning": "after"}
+        self.judge = judge_of(defaults, model, **options)
 
     def calculate(self, **datum: Any) -> dict[str, Any]:
         """``LLM_based_faithfulness``, a share or a boolean, and its reasoning: JSON by statement, else text.

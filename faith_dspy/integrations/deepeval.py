@@ -6,19 +6,16 @@ assert_test(test_case, [FaithfulnessMetric(load_judge("judges/champion"))])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from faith_dspy.errors import needs
 from faith_dspy.integrations.adapters import asked, explain, value
+from faith_dspy.judge import Judge
+from faith_dspy.schema import Judgment
 
 with needs("deepeval", "deepeval", "A judge as a DeepEval metric"):
     from deepeval.metrics import BaseMetric
-
-if TYPE_CHECKING:
     from deepeval.test_case import LLMTestCase
-
-    from faith_dspy.judge import Judge
-    from faith_dspy.schema import Judgment
 
 
 class FaithfulnessMetric(BaseMetric):

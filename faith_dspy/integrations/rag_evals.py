@@ -1,22 +1,22 @@
 """rag_evals' own calls: whether each statement of an answer is supported, and by which chunks.
 
 from faith_dspy.integrations.rag_evals import Faithfulness
-Faithfulness.grade(question=question, answer=answer, context=chunks, client=client).score
+Faithfulness.grade(question=question, answer=answer, context=chunks, client="openai/gpt-4o-mini").score
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.integrations.adapters import explain, judge_of
+from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
+from faith_dspy.judge import Judge
+from faith_dspy.schema import Judgment
 
-if TYPE_CHECKING:
-    from faith_dspy.judge import Judge
-    from faith_dspy.schema import Judgment
+DEFAULTS = {"granularity": "statement", "reasoning": "after", "cite": True, "no_statements": 0, "abstention": 0}
 
 
 class StatementEvaluation(BaseModel, use_attribute_docstrings=True):
@@ -28,8 +28,12 @@ class StatementEvaluation(BaseModel, use_attribute_docstrings=True):
     """Whether the context supports it; false also if it could not be judged, which ``reasoning`` then says."""
     supporting_chunk_ids: list[int] | None = None
     """0-based positions in the context; every one exists. None where no chunk supports it, not even partly."""
+    found_by: list[str] | None = None
+    """How each of them was found: cited or quoted by the LM, or by shared words."""
     reasoning: str = ""
     """Why; empty where the judge gave no reason."""
+    confidence: float | None = None
+    """Probability that it is supported; None where the LM tells none."""
 
 
 class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
@@ -51,23 +55,22 @@ class FaithfulnessResult(BaseModel, use_attribute_docstrings=True):
 
 
 class ContextEvaluation:
-    """What grades answers. ``prompt`` replaces ours.
+    """What grades answers. ``prompt`` replaces ours; ``options`` are those of `JudgeConfig`.
 
     ``response_model`` is made of ``statements`` and whatever else of our result it has fields for; without a field
     ``unscored``, answers and statements that could not be judged raise `FaithDspyError`.
     """
 
-    def __init__(self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult) -> None:
-        self._prompt = prompt
-        self.response_model = response_model
-        self._judges: dict[Any, tuple[Any, Judge]] = {}
+    def __init__(
+        self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult, **options: Any
+    ) -> None:
+        self._prompt, self.response_model, self._options = prompt, response_model, options
+        self._made: tuple[Any, Judge] | None = None
 
     @property
     def prompt(self) -> str:
-        """The instructions: ours, or those given in their place."""
-        from faith_dspy.program.signatures import INSTRUCTIONS
-
-        return self._prompt or INSTRUCTIONS["supported"].text
+        """What is asked about a statement: ours, or the one given in its place."""
+        return self._prompt or prompt_of(DEFAULTS | self._options)
 
     def grade(self, question: str | None, answer: str, context: list[Any], client: Any = None) -> Any:
         """Grade one answer. ``context``: chunks in order of their ids. ``client``: whatever `judge_of` takes."""
@@ -78,10 +81,11 @@ class ContextEvaluation:
         return self._result(await self._judge(client).acall(question, context, answer))
 
     def _judge(self, client: Any) -> Judge:
-        key = client if isinstance(client, str | None) else id(client)
-        if key not in self._judges:
-            self._judges[key] = client, judge_of("rag_evals", client, system_prompt=self._prompt)
-        return self._judges[key][1]
+        made = self._made  # of the last client: any other would be kept for good
+        if made is None or made[0] is not client:
+            own = None if self._prompt == prompt_of(DEFAULTS | self._options) else self._prompt
+            self._made = made = client, judge_of(DEFAULTS, client, **{"system_prompt": own} | self._options)
+        return made[1]
 
     def _result(self, judgment: Judgment) -> Any:
         fields = self.response_model.model_fields
@@ -94,7 +98,9 @@ class ContextEvaluation:
                 "statement": s.text,
                 "is_supported": bool(s.is_supported),
                 "supporting_chunk_ids": list(s.supporting_chunk_ids) or None,
+                "found_by": list(s.found_by) or None,
                 "reasoning": s.reason or s.error or "",
+                "confidence": s.confidence,
             }
             for s in judgment.statements
         ]

@@ -1,56 +1,58 @@
 """RAGAS' own calls, over a judge.
 
 from faith_dspy.integrations.ragas import Faithfulness
-ragas.evaluate(dataset, metrics=[Faithfulness()])
+ragas.evaluate(dataset, metrics=[Faithfulness()], llm=llm)
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import needs
-from faith_dspy.integrations.adapters import explain, judge_of
-from faith_dspy.program.signatures import INSTRUCTIONS
-from faith_dspy.schema import digest
+from faith_dspy.errors import ConfigError, needs
+from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
+from faith_dspy.judge import Judge
+from faith_dspy.schema import Judgment, digest
 
 with needs("ragas", "ragas", "A judge as a RAGAS metric"):
-    from ragas.metrics.base import MetricType, SingleTurnMetric
+    from ragas.metrics.base import MetricType, MetricWithLLM, SingleTurnMetric
     from ragas.metrics.result import MetricResult
-    from ragas.prompt import PromptMixin, PydanticPrompt
+    from ragas.prompt import PydanticPrompt
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.judge import Judge
-    from faith_dspy.schema import Judgment
+DEFAULTS = {"granularity": "statement", "reasoning": "after"}
+KEPT = 10_000
+"""Judgments that a metric keeps for ``judgment(sample)``, the latest."""
 
 
 class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
-    """What the judge is asked. Another ``instruction`` takes the place of ours in all requests; the form of the reply
-    stays ours. Reasons are in ``language``. Its examples are the judge's demos, which come from tuning."""
+    """What the judge is asked about a statement. Another ``instruction`` takes its place in all requests; the form of
+    the reply stays ours. Reasons are in ``language``. ``examples`` are refused: the judge's demos come from tuning."""
 
-    instruction = INSTRUCTIONS["supported"].text
+    instruction = prompt_of(DEFAULTS)
     input_model = output_model = BaseModel
 
 
-class Faithfulness(SingleTurnMetric, PromptMixin):
+class Faithfulness(MetricWithLLM, SingleTurnMetric):
     """`Judgment.score` as a RAGAS metric, for `ragas.evaluate`, ``single_turn_ascore`` and the newer ``ascore``.
 
-    ``llm``: whatever `judge_of` takes, a RAGAS LLM or a judge among it. ``language``: of the reasons; answers and
-    contexts may be in any. ``get_prompts`` and ``set_prompts`` have one prompt, `NLIStatementPrompt`. It needs
-    ``response`` and ``retrieved_contexts`` and uses ``user_input`` if it is there.
+    ``llm`` and ``options``: what `judge_of` takes, a RAGAS LLM or a judge among it. Without ``llm`` the one of
+    `ragas.evaluate` is asked (by RAGAS' own default a model of OpenAI's), outside it the embedded model. ``language``:
+    of the reasons; answers and contexts may be in any. It needs ``response`` and ``retrieved_contexts`` and uses
+    ``user_input`` if it is there.
 
     An unscored answer is NaN, RAGAS's word for it, which its means leave out; the reason is in the `MetricResult`, and
     in ``judgment(sample)`` after `evaluate`, whose results have room for a number only.
     """
 
-    def __init__(self, llm: Any = None, name: str = "faithfulness", *, language: str = "english") -> None:
+    def __init__(
+        self, llm: Any = None, name: str = "faithfulness", *, language: str = "english", **options: Any
+    ) -> None:
         columns = {"response", "retrieved_contexts", "user_input:optional"}
         super().__init__(_required_columns={MetricType.SINGLE_TURN: columns}, name=name)
-        self.llm = llm
+        self.llm, self.options = llm, options
         self.nli_statements_prompt = NLIStatementPrompt(language=language)
         self._made: tuple[Any, Judge] | None = None
         self._judgments: dict[str, Judgment] = {}
@@ -59,11 +61,14 @@ class Faithfulness(SingleTurnMetric, PromptMixin):
     def judge(self) -> Judge:
         """Made anew when the LM or the prompt has changed."""
         prompt = self.nli_statements_prompt
+        if prompt.examples:
+            raise ConfigError("the prompt's examples are not used: give labels to `faith-dspy tune`, which makes demos")
         wanted = self.llm, prompt.instruction, prompt.language
         if self._made is None or self._made[0] != wanted:
             own = None if prompt.instruction == NLIStatementPrompt.instruction else prompt.instruction
             reasons = None if prompt.language == "english" else f"Give reasons in {prompt.language.capitalize()}."
-            self._made = wanted, judge_of("ragas", self.llm, system_prompt=own, criteria=reasons)
+            asks = {"system_prompt": own, "criteria": reasons, **self.options}
+            self._made = wanted, judge_of(DEFAULTS, self.llm, **asks)
         return self._made[1]
 
     def init(self, run_config: Any) -> None:
@@ -92,6 +97,8 @@ class Faithfulness(SingleTurnMetric, PromptMixin):
 
     def _result(self, judgment: Judgment, given: tuple[Any, ...]) -> MetricResult:
         self._judgments[digest(given)] = judgment
+        if len(self._judgments) > KEPT:
+            del self._judgments[next(iter(self._judgments))]
         statements = [
             {
                 "sentence_index": s.sentence_index,

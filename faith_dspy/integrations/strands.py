@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dspy
+from dspy.lm15 import Message, Request, Response, Usage
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.adapters import asked, explain, judge_of
+from faith_dspy.integrations.adapters import asked, explain, judge_of, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.records import as_chunks
-from faith_dspy.schema import Unscored
+from faith_dspy.schema import Judgment, Unscored
 from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -28,16 +29,13 @@ with needs("strands_evals", "strands", "A judge as a Strands evaluator"):
 with needs("strands", "strands", "A judge as a Strands evaluator"):
     from strands.models.model import Model
 
-if TYPE_CHECKING:
-    from dspy.lm15 import Request, Response
-
-    from faith_dspy.schema import Judgment
+DEFAULTS = {"granularity": "answer", "verdicts": "five_level", "reasoning": "after", "threshold": 0.5}
 
 
 class FaithfulnessEvaluator(Evaluator):
     """The last turn of a case, judged against everything before it, tool results included.
 
-    ``model``: whatever `judge_of` takes, or a `Model` of Strands or one's own, which is asked itself.
+    ``model`` and ``options``: what `judge_of` takes; a `Model` of Strands or one's own is asked itself.
     ``system_prompt`` replaces the judge's own. ``version`` is accepted.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
@@ -60,14 +58,16 @@ class FaithfulnessEvaluator(Evaluator):
         name: str | None = None,
         version: str = "v0",
         threshold: float | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(name=name)
-        asked_lm = model
+        lm = model
         if isinstance(model, Model):  # DSPy's cache would not tell models of one name apart
-            asked_lm = dspy.LM(f"strands/{type(model).__name__}", engine=_Engine(model), cache=False)
-        # Private, as Strands writes public attributes into files.
-        self._judge = judge_of("strands", asked_lm, system_prompt=system_prompt)
+            lm = dspy.LM(f"strands/{type(model).__name__}", engine=_Engine(model), cache=False)
+        # Strands writes public attributes into files, and makes an evaluator of them again.
+        self._judge = judge_of(DEFAULTS, lm, system_prompt=system_prompt, **options)
         self.model, self.system_prompt, self.version, self.threshold = model, system_prompt, version, threshold
+        vars(self).update(options)
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""
@@ -90,8 +90,7 @@ class FaithfulnessEvaluator(Evaluator):
         if self.threshold is None and judgment.probability is not None:  # a tuned judge has its own
             label, passed = judgment.level, bool(judgment.faithful)
         else:
-            value = judgment.score if judgment.probability is None else judgment.probability
-            label = LEVELS[round(4 * (value or 0.0))]
+            label = LEVELS[round(4 * (value(judgment) or 0.0))]
             passed = LEVELS.index(label) / 4 >= (0.5 if self.threshold is None else self.threshold)
         return EvaluationOutput(score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason)
 
@@ -118,8 +117,6 @@ class _Engine:
 
     def complete(self, request: Request) -> Response:
         """What the model streams."""
-        from dspy.lm15 import Message, Response, Usage
-
         return Response(None, request.model, Message.assistant(asyncio.run(self._said(request))), "stop", Usage())
 
     async def _said(self, request: Request) -> str:

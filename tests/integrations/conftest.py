@@ -12,12 +12,6 @@ LABELS = {text: label for case in CASES for text, label in case.sentences}
 BINARY = {"fully": "Yes", "partly": "No", "nothing": "No", "contradicts": "No"}
 
 
-@pytest.fixture(params=CASES, ids=lambda c: f"{c.subject}-{c.version}")
-def case(request):
-    """Each answer of each subject."""
-    return request.param
-
-
 @pytest.fixture
 def recorded(chat_server, judge_at):
     """Makes a judge whose endpoint replies to the sentences of the cases as was recorded: (judge, endpoint)."""

@@ -13,11 +13,6 @@ HEADACHES = "The medicine may cause headaches."
 VERDICTS = {TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing"}
 
 
-def item(case):
-    """As axion writes it."""
-    return DatasetItem(query=case.question, actual_output=case.answer, retrieved_content=case.context)
-
-
 @pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
 def endpoint(request, replies):
     """Sentences as claims, each with its verdict and a reason; with log-probabilities and without."""
@@ -70,17 +65,6 @@ def test_what_a_claim_leaves_out_counts(judge_at):
     result = asyncio.run(Faithfulness(llm=judge).execute(given))
     assert (result.score, [c.text for c in result.data.judged_claims]) == (0.5, [answer])
     assert result.judgment.stand_ins == 1
-
-
-def test_cases(recorded, case):
-    """Four verdicts weigh 1, .5, 0 and −1; their mean is clamped to [0, 1], and .5 passes."""
-    judge, _ = recorded(verdicts="graded", threshold=0.5)
-    result = asyncio.run(Faithfulness(llm=judge).execute(item(case)))
-    assert (result.score, result.passed) == (case.weighted, case.weighted >= 0.5)
-    words = {"fully": "Fully Supported", "partly": "Partially Supported", "nothing": "No Evidence"}
-    assert [c.verdict for c in result.data.judged_claims] == [
-        words.get(lab, "Contradictory") for _, lab in case.sentences
-    ]
 
 
 @pytest.mark.parametrize(

@@ -20,24 +20,6 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_case_of(case):
-    """As DeepEval writes it."""
-    return LLMTestCase(input=case.question, actual_output=case.answer, retrieval_context=case.context)
-
-
-test_case_of.__test__ = False
-
-
-def test_measure(recorded, case):
-    """Score, reason and success of a test case; only the answer that is supported throughout passes."""
-    judge, _ = recorded()
-    metric = FaithfulnessMetric(judge)
-    assert metric.measure(test_case_of(case)) == metric.score == case.share
-    assert metric.is_successful() is metric.success is (case.version == "supported")
-    assert metric.reason.startswith(f"{round(case.share * 2)} of 2 statements supported")
-    assert metric.error is None
-
-
 def test_a_measure(recorded):
     """Awaited, it measures the same; tokens are what the endpoint reported (2 calls of 100 and 5)."""
     judge, _ = recorded()

@@ -8,20 +8,10 @@ import pytest
 pytest.importorskip("ragas", reason="the adapter is tested against the real library: pip install '.[peers]'")
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
+from ragas.llms import llm_factory
 
+from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
-from faith_dspy.program.signatures import INSTRUCTIONS
-
-
-def sample(case):
-    """As RAGAS writes it."""
-    return SingleTurnSample(user_input=case.question, response=case.answer, retrieved_contexts=case.context)
-
-
-def test_single_turn_ascore(recorded, case):
-    """The score is RAGAS's: statements supported over statements asked about."""
-    judge, _ = recorded()
-    assert asyncio.run(Faithfulness(judge).single_turn_ascore(sample(case))) == case.share
 
 
 def test_evaluate(recorded):
@@ -86,6 +76,18 @@ def test_basic_usage(llm):
     ]
 
 
+def test_evaluate_gives_its_own_llm(replies):
+    """`ragas.evaluate(…, llm=…)` is the one that is asked, as with RAGAS' own metrics; a metric's own goes before."""
+    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
+    openai = pytest.importorskip("openai")
+    mine = llm_factory("tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k"))
+    rows = EvaluationDataset.from_list([ROW])
+    assert evaluate(rows, metrics=[Faithfulness()], llm=mine, show_progress=False)["faithfulness"] == [0.5]
+    assert len(server.requests) == 3
+    assert evaluate(rows, metrics=[Faithfulness("none")], llm=mine, show_progress=False)["faithfulness"] != [None]
+    assert len(server.requests) == 3
+
+
 def test_defaults(llm):
     """Without an LM the embedded one judges; one may be set later; the language is that of the reasons."""
     metric = Faithfulness()
@@ -100,7 +102,12 @@ def test_prompts(replies, dspy_lm, tmp_path):
     server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
     metric = Faithfulness(llm=dspy_lm(server))
     (prompt,) = metric.get_prompts().values()
-    assert (prompt.name, prompt.instruction) == ("n_l_i_statement_prompt", INSTRUCTIONS["supported"].text)
+    assert prompt.name == "n_l_i_statement_prompt"
+    top, _, ask = prompt.instruction.rpartition("\n\n")
+    assert metric.score(**ROW).value == 0.5
+    assert server.requests[-1]["messages"][0]["content"] == top
+    assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
+    server.requests.clear()
     prompt.instruction = "You check lives of scientists."
     assert metric.score(**ROW).value == 0.5
     other = NLIStatementPrompt(language="german")
@@ -110,6 +117,9 @@ def test_prompts(replies, dspy_lm, tmp_path):
     tops = [asked["messages"][0]["content"] for asked in server.requests]
     german = "Du prüfst Lebensläufe.\nGive reasons in German."
     assert tops == ["You check lives of scientists."] * 3 + [german] * 3
+    other.examples = [(None, None)]
+    with pytest.raises(ConfigError, match="examples are not used"):
+        metric.score(**ROW)
     metric.save_prompts(str(tmp_path))
     assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
 
@@ -126,15 +136,6 @@ def test_reason(recorded):
     assert math.isnan(nothing.value)
     assert nothing.reason == "unscored (abstained): the answer only declines to answer"
     assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
-
-
-def test_a_statement_that_could_not_be_judged(replies, dspy_lm):
-    """NaN, and in the traces a reason for that statement, too."""
-    known = {"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "Perhaps"}
-    result = Faithfulness(llm=dspy_lm(replies(known))).score(**ROW)
-    assert math.isnan(result.value)
-    first, second = result.traces["output"]["statements"]
-    assert (first["reason"], bool(second["reason"])) == ("So it is.", True)
 
 
 def test_statements_of_each_sentence(judge_at):

@@ -20,7 +20,7 @@ from strands_evals.types.evaluation import EvaluationData
 
 from faith_dspy.integrations import otel
 from faith_dspy.integrations.adapters import judge_of
-from faith_dspy.integrations.strands import FaithfulnessEvaluator, records
+from faith_dspy.integrations.strands import DEFAULTS, FaithfulnessEvaluator, records
 
 FOUND = "Opened software is not refunded."
 ANSWER = "Opened software is refunded in full."
@@ -84,23 +84,6 @@ def ran(request, monkeypatch):
     return exporter, agent
 
 
-def data(case, **fields):
-    """What an experiment gives an evaluator."""
-    return EvaluationData(
-        input=case.question, actual_output=case.answer, metadata={"retrieved_contexts": case.context}, **fields
-    )
-
-
-def test_evaluate(recorded, case):
-    """Score, Strands' label for it, reason; an answer passes from the middle level on."""
-    judge, _ = recorded()
-    (found,) = FaithfulnessEvaluator(judge).evaluate(data(case))
-    assert (found.score, found.label) == (case.share, LEVEL[int(case.share * 4)])
-    assert found.test_pass is (case.share >= 0.5)
-    assert found.reason.startswith(f"{int(case.share * 2)} of 2 statements supported")
-    assert asyncio.run(FaithfulnessEvaluator(judge).evaluate_async(data(case))) == [found]
-
-
 def test_threshold(recorded):
     """Three supported statements and one that is not: .75, “Generally Yes”, passes as there; a threshold is heeded."""
     judge, _ = recorded()
@@ -128,7 +111,7 @@ def test_basic_usage(ran, replies, dspy_lm):
         server = replies({ANSWER: "not"})
         (again,) = one.evaluators
         assert (again.model, again.system_prompt) == ("openai/tiny", "You check a shop's clerk.")
-        again._judge = judge_of("strands", dspy_lm(server), system_prompt=again.system_prompt)
+        again._judge = judge_of(DEFAULTS, dspy_lm(server), system_prompt=again.system_prompt)
         report = one.run_evaluations(lambda case: {"output": ANSWER, "trajectory": session})
         assert (report.overall_score, report.test_passes) == (0.0, [False])
         assert "So it is." in report.reasons[0]
@@ -291,11 +274,3 @@ def test_five_levels(judge_at, reply, level, tells):
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
-
-
-def test_criteria(judge_at):
-    """The user's own words are part of the prompt, as with Strands' system prompt."""
-    judge, server = judge_at(criteria="You check answers of a shop's clerk.")
-    case = EvaluationData(input="?", actual_output="It is blue.", metadata={"context": ["It is blue."]})
-    FaithfulnessEvaluator(judge).evaluate(case)
-    assert "You check answers of a shop's clerk." in server.requests[0]["messages"][0]["content"]

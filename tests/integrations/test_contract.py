@@ -1,0 +1,216 @@
+"""What holds for every adapter, whatever its library calls things."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from cases import CASES
+
+from faith_dspy import Judge
+from faith_dspy.errors import ConfigError
+from faith_dspy.integrations import axion, continuous_eval, rag_evals
+from faith_dspy.integrations.adapters import judge_of
+from faith_dspy.scoring.default import default_classifiers
+
+pytest.importorskip("ragas", reason="the adapters are tested against the real libraries: pip install '.[peers]'")
+pytest.importorskip("strands_evals")
+pytest.importorskip("deepeval")
+
+from deepeval.test_case import LLMTestCase
+from strands_evals.types.evaluation import EvaluationData
+
+from faith_dspy.integrations import deepeval, ragas, strands
+
+# Of each adapter what makes it (model, options) and what it finds: score or None, passed or None, in words.
+
+
+def _of_rag_evals(model, **options):
+    own = rag_evals.ContextEvaluation(**options)
+
+    def grade(question, context, answer):
+        found = own.grade(question, answer, context, model)
+        return found.score, None, found.unscored or " ".join(s.reasoning for s in found.statements)
+
+    return grade
+
+
+def _of_continuous_eval(model, **options):
+    metric = continuous_eval.LLMBasedFaithfulness(model, classify_by_statement=True, **options)
+
+    def calculate(question, context, answer):
+        found = metric.calculate(question=question, retrieved_contexts=context, answer=answer)
+        return found["LLM_based_faithfulness"], None, found["LLM_based_faithfulness_reasoning"]
+
+    return calculate
+
+
+def _of_axion(model, **options):
+    metric = axion.Faithfulness(llm=model, **options)
+
+    def execute(question, context, answer):
+        given = axion.DatasetItem(query=question, actual_output=answer, retrieved_content=context)
+        found = asyncio.run(metric.execute(given))
+        assert found.explanation in found.pretty() or found.score is not None
+        return found.score, found.passed, found.explanation
+
+    return execute
+
+
+def _of_ragas(model, **options):
+    metric = ragas.Faithfulness(llm=model, **options)
+
+    def score(question, context, answer):
+        found = metric.score(user_input=question, response=answer, retrieved_contexts=context)
+        return None if math.isnan(found.value) else found.value, None, found.reason
+
+    return score
+
+
+def _of_strands(model, **options):
+    evaluator = strands.FaithfulnessEvaluator(model, **options)
+
+    def evaluate(question, context, answer):
+        given = EvaluationData(input=question, actual_output=answer, metadata={"context": context})
+        (found,) = evaluator.evaluate(given)
+        assert asyncio.run(evaluator.evaluate_async(given)) == [found]
+        score = None if found.label == "not_applicable" else found.score
+        return score, None if score is None else found.test_pass, found.reason
+
+    return evaluate
+
+
+def _of_deepeval(model, **options):
+    metric = deepeval.FaithfulnessMetric(model, **options)
+
+    def measure(question, context, answer):
+        metric.measure(LLMTestCase(input=question, actual_output=answer, retrieval_context=context))
+        assert metric.is_successful() is metric.success
+        return metric.score, None if metric.score is None else metric.success, metric.error or metric.reason
+
+    return measure
+
+
+SYSTEMS = {
+    "rag_evals": _of_rag_evals,
+    "continuous-eval": _of_continuous_eval,
+    "axion": _of_axion,
+    "RAGAS": _of_ragas,
+    "Strands": _of_strands,
+}
+ADAPTERS = {**SYSTEMS, "DeepEval": _of_deepeval}
+every_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+every_system = pytest.mark.parametrize("adapter", SYSTEMS.values(), ids=SYSTEMS)
+
+
+@every_adapter
+def test_cases(recorded, adapter):
+    """Over a judge of one's own: the share of supported sentences; of axion the mean of its four verdicts' weights."""
+    graded = adapter is _of_axion
+    judge, _ = recorded(**({"verdicts": "graded", "threshold": 0.5} if graded else {}))
+    judged = adapter(judge)
+    for case in CASES:
+        score, passed, words = judged(case.question, case.context, case.answer)
+        assert score == (case.weighted if graded else case.share), case
+        bar = 0.5 if adapter in (_of_axion, _of_strands) else 1.0
+        assert passed in (None, score >= bar), case
+        assert words
+
+
+@every_adapter
+@pytest.mark.parametrize(
+    ("answer", "context", "why"),
+    [
+        ("I don't know.", ["It is blue."], "unscored (abstained)"),
+        ("It is blue.", [], "unscored (no_context)"),
+        ("It is light.", ["It is blue."], "unscored (lm_failed)"),
+        ("It is blue. It is light.", ["It is blue."], "unscored (lm_failed): 1 of 2 statements"),
+    ],
+    ids=["declines", "no context", "outage", "a statement that was not judged"],
+)
+def test_no_silent_zero(judge_at, adapter, answer, context, why):
+    """Without a judgment there is no score, neither 0 nor 1, and the words begin with the reason."""
+    judge, _ = judge_at(yes={"It is blue.": 0.9})
+    score, passed, words = adapter(judge)("Which colour?", context, answer)
+    assert (score, passed) == (None, None)
+    assert words.startswith(why)
+
+
+@every_system
+def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter):
+    """An option of `JudgeConfig` changes what is asked; the system's other defaults stay."""
+    server = chat_server(says="completely" if adapter is _of_strands else "Yes")
+    adapter(dspy_lm(server), criteria="Prices count.", granularity="answer")("?", ["It is blue."], "It is blue.")
+    (asked,) = server.requests
+    assert "Prices count." in asked["messages"][0]["content"]
+    assert "say why" in asked["messages"][-1]["content"]
+
+
+@pytest.fixture
+def cascade(judge_at):
+    """A judge as tuning makes them: by words first, then an LM with a demo, both with a fitted classifier."""
+    judge, server = judge_at(says="No")
+    fitted = default_classifiers()["local"].model_copy(update={"fitted_to": "labels"})
+    judge = judge.copy(classifier=fitted)
+    judge.program.predictors()[0].demos = [
+        {"context": "[0] It was.", "question": "", "statement": "So.", "verdict": "No"}
+    ]
+    return Judge("none", escalate_to=judge), server
+
+
+@every_system
+@pytest.mark.parametrize("option", [{"system_prompt": "You check shops."}, {"granularity": "answer"}], ids=str)
+def test_a_tuned_judge_refuses_what_it_was_not_tuned_with(cascade, adapter, option):
+    """An option that would change its prompts or probabilities is an error that names the ways out."""
+    with pytest.raises(ConfigError, match=rf"was made without {next(iter(option))}=.*give the LM in place"):
+        adapter(cascade[0], **option)("?", ["It is blue."], "It is blue.")
+
+
+def test_weights_leave_a_tuned_judge_as_it_was_tuned(cascade):
+    """Other weights change the score through the whole chain; verdicts, probability and prompts stay."""
+    judge, server = cascade
+    given = {"question": "?", "context": ["It is blue."], "answer": "It is red. It is new."}
+    plain = judge(**given)
+    other = judge_of({}, judge, verdict_scores={"not_supported": 0.25})
+    found = other(**given)
+    assert server.requests, "the LM was asked"
+    assert (plain.score, found.score) == (0.0, 0.25)
+    assert (found.probability, found.escalated) == (plain.probability, 1)
+    assert other.escalate_to.program is judge.escalate_to.program
+
+
+def test_axions_threshold_over_a_tuned_judge(cascade):
+    """An answer passes from that score on, whatever probability the judge asks for."""
+    given = "?", ["It is blue."], "It is blue."
+    judge, _ = cascade
+    assert judge(*given[:2], given[2]).probability is not None
+    for threshold in (0.0, 1.0):
+        score, passed, _ = _of_axion(judge, threshold=threshold)(*given)
+        assert passed is (score >= threshold)
+    assert _of_axion(judge)(*given)[1] is judge(*given).faithful
+
+
+class Mute:
+    """A client that does not tell which model it asks."""
+
+
+@every_system
+def test_a_client_that_does_not_tell_its_model(adapter):
+    """It is refused, with the way to name a model: no other model judges in its place."""
+    with pytest.raises(ConfigError, match="Mute does not tell which model it asks; name it instead"):
+        adapter(Mute())("?", ["It is blue."], "It is blue.")
+
+
+def test_adapters_keep_no_judges(judge_at, monkeypatch):
+    """The judge of the last client alone is kept by rag_evals, and as many judgments as allowed by RAGAS."""
+    judges = [judge_at()[0] for _ in range(3)]
+    for judge in judges:
+        rag_evals.Faithfulness.grade("?", "It is blue.", ["It is blue."], judge)
+    assert rag_evals.Faithfulness._made == (judges[-1], judges[-1])
+    monkeypatch.setattr(ragas, "KEPT", 2)
+    metric = ragas.Faithfulness(judges[0])
+    for i in range(5):
+        metric.score(response=f"Kettle {i} is blue.", retrieved_contexts=["It is blue."])
+    assert len(metric._judgments) == 2
+    assert metric.judgment({"response": "Kettle 4 is blue.", "retrieved_contexts": ["It is blue."]}).score == 1.0
