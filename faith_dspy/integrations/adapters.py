@@ -11,7 +11,7 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.io.records import fields_of, value_of
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.report.judgment import supported
-from faith_dspy.schema import Judgment
+from faith_dspy.schema import Judgment, StatementVerdict
 
 _WEIGHTS = {"strict_mode", "verdict_scores"}
 """Options that change a score, and neither a verdict nor a probability."""
@@ -113,12 +113,15 @@ def explain(judgment: Judgment) -> str:
     """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
-    lines = [supported(judgment)] if judgment.statements else []
-    for s in judgment.statements:
-        ids = f" {list(s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
-        reason = s.reason or s.error
-        lines.append(f"{s.verdict.value if s.verdict else 'unjudged'}{ids}: {s.text}{f' – {reason}' if reason else ''}")
-    return "\n".join([*lines, *([judgment.detail] if judgment.detail else [])])
+    found = [supported(judgment), *map(line_of, judgment.statements)] if judgment.statements else []
+    return "\n".join(filter(None, [*found, judgment.detail]))
+
+
+def line_of(s: StatementVerdict) -> str:
+    """A statement with its verdict, chunk ids and reason."""
+    ids = f" {list(s.supporting_chunk_ids)}" if s.supporting_chunk_ids else ""
+    reason = s.reason or s.error
+    return f"{s.verdict.value if s.verdict else 'unjudged'}{ids}: {s.text}{f' – {reason}' if reason else ''}"
 
 
 def value(judgment: Judgment) -> float | None:

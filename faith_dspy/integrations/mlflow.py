@@ -24,7 +24,7 @@ from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, text_of
 from faith_dspy.io.records import NAMES
 from faith_dspy.judge import Judge
-from faith_dspy.schema import Judgment, StatementVerdict
+from faith_dspy.schema import Judgment
 
 with needs("mlflow", "tune", "A judge as an MLflow scorer"):
     from mlflow.entities import AssessmentError, AssessmentSource, Feedback, Trace
@@ -117,12 +117,11 @@ class FaithfulnessScorer(MlflowJudge):
             error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
             return [one("", None, error=error, **why), one("/scored", False)]
         found = [one("", value(judgment), **why), one("/faithful", judgment.faithful), one("/scored", True)]
-        for i, s in enumerate(judgment.statements):
+        for s in judgment.statements:
             if self.statements == "all" or (self.statements == "unsupported" and not s.is_supported):
-                reason = s.reason or s.error
-                rationale = f"{s.text} – {reason}" if reason else s.text
-                fields = _fields(i, s)
-                found.append(one("/statement", fields["verdict"], rationale=rationale, metadata=_as_texts(fields)))
+                rationale = f"{s.text} – {s.reason or s.error}" if s.reason or s.error else s.text
+                fields = _as_texts(s.model_dump(mode="json", exclude={"features"}))
+                found.append(one("/statement", fields.get("verdict", "unjudged"), rationale=rationale, metadata=fields))
         return found
 
     @property
@@ -152,25 +151,14 @@ class FaithfulnessScorer(MlflowJudge):
 
 def _metadata(judgment: Judgment) -> dict[str, str]:
     """The judgment, with its cost under the keys that MLflow's pages show."""
-    u = judgment.usage
-    fields = judgment.model_dump(mode="json", include={"score", "probability", "level", "needs_review", "unscored"})
-    return _as_texts(
-        fields
-        | {
-            "verdicts": judgment.verdict_counts,
-            "statements": [_fields(i, s) for i, s in enumerate(judgment.statements)],
-            "calls": u.calls,
-            "cached_tokens": u.cached_tokens,
-            AssessmentMetadataKey.JUDGE_INPUT_TOKENS: u.prompt_tokens,
-            AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: u.output_tokens,
-            AssessmentMetadataKey.JUDGE_COST: u.dollars,
-        }
-    )
-
-
-def _fields(i: int, s: StatementVerdict) -> dict[str, Any]:
-    kept = s.model_dump(mode="json", include={"sentence_index", "confidence", "supporting_chunk_ids"})
-    return {"statement": s.text, "index": i, "verdict": s.verdict.value if s.verdict else "unjudged", **kept}
+    usage = judgment.usage
+    cost = {
+        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: usage.prompt_tokens,
+        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: usage.output_tokens,
+        AssessmentMetadataKey.JUDGE_COST: usage.dollars,
+    }
+    fields = judgment.model_dump(mode="json", exclude={"sentences": True, "statements": {"__all__": {"features"}}})
+    return _as_texts(fields | {"verdict_counts": judgment.verdict_counts} | cost)
 
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:

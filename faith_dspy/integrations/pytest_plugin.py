@@ -53,11 +53,10 @@ def assert_faithful(faithfulness_judge: Judge) -> Callable[..., Judgment]:
         __tracebackhide__ = True
         judgment = faithfulness_judge(question=question, context=context, answer=answer)
         if not judgment.faithful:
+            from faith_dspy.integrations.adapters import line_of
+
             lines = [f"{judgment!r} by {faithfulness_judge!r}", *filter(None, [judgment.detail])]
-            for s in judgment.statements:
-                if not s.is_supported:
-                    why = f" – {s.reason or s.error}" if s.reason or s.error else ""
-                    lines.append(f"  {s.verdict.value if s.verdict else 'unjudged'}: {s.text}{why}")
+            lines += [f"  {line_of(s)}" for s in judgment.statements if not s.is_supported]
             pytest.fail("\n".join(lines), pytrace=False)
         return judgment
 

@@ -12,7 +12,7 @@ from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import axion, continuous_eval, rag_evals
 from faith_dspy.integrations.adapters import judge_of
-from faith_dspy.scoring.default import default_classifiers
+from faith_dspy.scoring.classifier import default_classifiers
 
 pytest.importorskip("ragas", reason="the adapters are tested against the real libraries: pip install '.[peers]'")
 pytest.importorskip("strands_evals")

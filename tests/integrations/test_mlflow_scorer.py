@@ -83,7 +83,7 @@ def test_feedback(scorer):
     assert overall.source.source_type == "LLM_JUDGE"
     assert overall.source.source_id == "faith_dspy openai/tiny"
     assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
-    verdicts = json.loads(overall.metadata["verdicts"])
+    verdicts = json.loads(overall.metadata["verdict_counts"])
     assert (verdicts["fully_supported"], verdicts["not_supported"], sum(verdicts.values())) == (1, 1, 2)
     assert [s["confidence"] for s in json.loads(overall.metadata["statements"])] == [
         pytest.approx(0.9),
