@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 from cases import SUBJECTS
@@ -9,7 +8,6 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import FaithDspyError
 from faith_dspy.integrations.rag_evals import Faithfulness, FaithfulnessResult, StatementEvaluation, base
-from faith_dspy.threads import wait_for_calls
 
 BLUE, LITRES = "The kettle is blue.", "It holds 2 litres."
 CONTEXT = ["The kettle is made of steel.", BLUE]
@@ -77,17 +75,6 @@ def test_an_answer_that_states_nothing(client, judge_at, answer):
     assert (found.score, found.unscored[:8]) == (None, "unscored")
 
 
-def test_a_statement_that_could_not_be_judged(judge_at):
-    """It is not supported and says why; the answer has no score where the others would pass it."""
-    judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    found = Faithfulness.grade(None, "It is blue. It holds 2 litres.", ["It is blue."], judge)
-    assert [s.is_supported for s in found.statements] == [True, False]
-    assert "nothing recorded" in found.statements[1].reasoning
-    assert (found.score, "lm_failed" in found.unscored) == (None, True)
-    found = Faithfulness.grade(None, "It is blue. It is red. It holds 2 litres.", ["It is blue."], judge)
-    assert found.score == pytest.approx(1 / 3)
-
-
 class Statement(BaseModel):
     """As a user of instructor writes it."""
 
@@ -149,40 +136,3 @@ def test_prompt_of_ones_own(replies, dspy_lm):
     for asked in server.requests:
         assert asked["messages"][0]["content"] == own.prompt
         assert "fully supported" not in str(asked["messages"])
-
-
-def test_agrade_is_concurrent_and_cancellable(judge_at):
-    """Eight are asked about at the same time; once cancelled, a grade makes no further call."""
-    together = threading.Barrier(8, timeout=60)
-
-    def say(asked):
-        if "Kettle" in server.statement(asked):
-            together.wait()  # no reply before all eight are asked about
-        return "Yes"
-
-    judge, server = judge_at(says=say)
-
-    async def grade(*answers):
-        return await asyncio.gather(*(Faithfulness.agrade(None, a, CONTEXT, judge) for a in answers))
-
-    assert [r.score for r in asyncio.run(grade(*(f"Kettle {i} is blue." for i in range(8))))] == [1.0] * 8
-    begun, go_on = threading.Event(), threading.Event()
-
-    def wait(asked):
-        begun.set()
-        go_on.wait(60)
-        return "Yes"
-
-    server.says = wait
-
-    async def cancel():
-        task = asyncio.ensure_future(grade("It is blue. It is light. It is new."))
-        await asyncio.to_thread(begun.wait, 60)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go_on.set()
-
-    asyncio.run(cancel())
-    wait_for_calls(10)
-    assert len(server.requests) == 9

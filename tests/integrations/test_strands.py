@@ -167,21 +167,6 @@ def test_an_agent_without_tools(replies, dspy_lm):
     assert "[0] What is the capital of France?" in server.requests[0]["messages"][-1]["content"]
 
 
-def test_experiment(recorded, ran):
-    """In an experiment the last turn of a real agent's session is judged against the tool's result before it."""
-    exporter, _ = ran
-    judge, server = recorded()
-    session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
-    experiment = Experiment(
-        cases=[Case(name="refund", input="Is opened software refunded?")],
-        evaluators=[FaithfulnessEvaluator(judge)],
-    )
-    report = experiment.run_evaluations(lambda case: {"output": ANSWER, "trajectory": session})
-    assert (report.overall_score, report.test_passes) == (0.0, [False])
-    assert f"not_supported: {ANSWER}" in report.reasons[0]
-    assert FOUND in server.requests[0]["messages"][-1]["content"]
-
-
 def test_unscored(recorded):
     """What could not be scored is not applicable and says why, in the two kinds Strands knows.
 
@@ -250,15 +235,6 @@ def test_messages(ran, judge_at):
     assert judge(conversation=ran[1].messages).statements[0].text == ANSWER
     # [0] user, [1] tool, [2] assistant, [3] user, [4] tool
     assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
-
-
-def test_messages_as_trajectory(recorded, ran):
-    """An agent's own messages will do as a trajectory."""
-    _, agent = ran
-    judge, _ = recorded()
-    case = EvaluationData(input="?", actual_output=ANSWER, actual_trajectory=agent.messages)
-    (found,) = FaithfulnessEvaluator(judge).evaluate(case)
-    assert (found.score, found.test_pass) == (0.0, False)
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["log-probabilities", "labels alone"])

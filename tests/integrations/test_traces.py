@@ -75,13 +75,6 @@ def test_nothing_but_broken_traces():
         otel.records([exported("b", 2, **BROKEN["content that is a number"])])
 
 
-def test_an_answer_goes_before_an_error(judge_at):
-    """A record's own field named ``error`` changes nothing where there is an answer."""
-    judge, _ = judge_at()
-    (judgment,) = judge.batch([{"context": ["It is blue."], "answer": "It is blue.", "error": "none"}])
-    assert judgment.score == 1.0
-
-
 def test_mlflow(judge_at):
     """An MLflow trace with a message that cannot be read leaves the others to be judged."""
 
