@@ -67,7 +67,7 @@ class FaithfulnessEvaluator(Evaluator):
         # Strands writes public attributes into files, and makes an evaluator of them again.
         self._judge = judge_of(DEFAULTS, lm, system_prompt=system_prompt, **options)
         self.model, self.system_prompt, self.version, self.threshold = model, system_prompt, version, threshold
-        vars(self).update(options)
+        self.__dict__.update(options)
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""
