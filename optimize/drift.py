@@ -229,8 +229,8 @@ def drift_report(
     )  # fmt: skip
     verdicts = sorted(found, key=lambda v: (v.id, v.group))
     last = earlier[-1] if earlier else None
-    changes = [_change(verdicts, last, "last", seed)] if last else []
-    changes += [_change(verdicts, earlier[0], "first", seed)] if len(earlier) > 1 else []
+    changes = [_change(verdicts, last, "last")] if last else []
+    changes += [_change(verdicts, earlier[0], "first")] if len(earlier) > 1 else []
     accuracy, below = agreement.answers.balanced_accuracy, []
     if minimum is not None and accuracy.value is None:
         below = [f"balanced accuracy is unknown ({accuracy.why}); the minimum is {minimum:g}."]
@@ -253,16 +253,14 @@ def drift_report(
     )
 
 
-def _change(
-    verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"], seed: int
-) -> Change:
+def _change(verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"]) -> Change:
     now, then = (Side([v.predicted for v in side], [v.score for v in side]) for side in (verdicts, old.verdicts))
     labels, groups = [v.label for v in verdicts], [v.group for v in verdicts]
     scored = [sum(s is not None for s in side.scores) for side in (now, then)]
     return Change(
         since=since,
         at=old.at,
-        comparison=compare(labels, now, then, groups, names=("the judge now", f"the {since} report"), seed=seed),
+        comparison=compare(labels, now, then, groups, names=("the judge now", f"the {since} report")),
         coverage=(scored[0] - scored[1]) / len(verdicts),
     )
 

@@ -129,8 +129,6 @@ class TestsetResult(_Measured):
 class Difference(Estimate):
     """A minus B."""
 
-    p_value: float | None = Field(default=None, ge=0, le=1)
-    """Two-sided, from the same resamples."""
     standard_error: float | None = Field(default=None, ge=0)
 
 
@@ -138,15 +136,16 @@ class Comparison(_Result):
     """Judge A against judge B on the same labels."""
 
     n: int
+    sources: int | None = None
+    """Over which these answers were given; None in exports that do not say."""
     balanced_accuracy: Difference
     auroc: Difference
     verdict: Literal["better", "not shown better", "worse"]
-    """By the interval of the difference in balanced accuracy: above 0, across it, below it."""
+    """By the interval of the difference in balanced accuracy: above 0, across it, below it. With few sources nothing is
+    shown (`SHOWN_FROM`)."""
     more_labels: int | None
     """Labels beyond these n with an even chance to exclude 0, should the difference stay; None where none is needed."""
     sentence: str
-    p_holm: float | None = Field(default=None, ge=0, le=1)
-    """Of the difference in balanced accuracy, corrected for the others beside it; None for the primary or only one."""
 
 
 class CostPoint(_Result):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int_]
 
+SHOWN_FROM = 10
+"""Sources from which a difference may be called shown: with fewer, intervals do not hold."""
 _BLOCK = 2_000_000
 """Weights that the bootstrap holds at once: 16 MB."""
 
@@ -194,3 +197,53 @@ def weighted_kappa(w: Floats, a: Ints, b: Ints, levels: int) -> Floats:
     by_chance = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
     with np.errstate(invalid="ignore"):
         return np.asarray(1 - (shares * distance).sum(axis=(1, 2)) / (by_chance * distance).sum(axis=(1, 2)))
+
+
+class BySource(NamedTuple):
+    """A metric, and its standard error where each of ``sources`` is one draw; NaN where undefined."""
+
+    value: float
+    error: float
+    sources: int
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval: t(sources - 1) standard errors."""
+        return t_quantile(self.sources - 1) * self.error
+
+
+def by_source(
+    metrics: Callable[[Floats], Mapping[str, Floats]], n: int, sources: Sequence[str] | None
+) -> dict[str, BySource]:
+    """Each metric of ``n`` items with its standard error over ``sources`` (without them every item is its own).
+
+    ``metrics`` maps weights of shape (draws, n) to values of shape (draws,) by name. The error is the jackknife's, each
+    source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean m₋)²)``. With t(G - 1) it covers
+    from about ten sources on, where resampling covers from about fifty (tests/benchmarks/SHOWN.md). It is undefined
+    with fewer than three sources, and where a class is in one alone.
+    """
+    member = np.arange(n) if sources is None else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
+    g = int(member.max()) + 1
+    step = max(1, _BLOCK // n)
+    blocks = [
+        metrics((np.arange(start, min(start + step, g))[:, None] != member).astype(np.float64))
+        for start in range(0, g, step)
+    ]
+    out = {}
+    for name, value in metrics(np.ones((1, n))).items():
+        left = np.concatenate([b[name] for b in blocks])
+        error = np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()) if g > 2 else math.nan
+        out[name] = BySource(float(value[0]), float(error), g)
+    return out
+
+
+def t_quantile(df: int) -> float:
+    """The 97.5 % quantile of Student's t, within 1 % from 2 degrees of freedom on (Abramowitz & Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf(0.975)
+    return (
+        z
+        + (z**3 + z) / (4 * df)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * df**4)
+    )

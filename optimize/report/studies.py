@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.optimize.select.comparison import compare_rows, holm
+from faith_dspy.optimize.select.comparison import compare_rows
 from faith_dspy.report.tables import Table, capitalised, each, estimate, number, table_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compare_studies(studies: Sequence[StudyResult]) -> StudiesCompared:
     """Compare studies.
 
     Of the studies tested on the same answers (same ids, groups and labels), the first is compared with each of the
-    others, paired, with p-values corrected for their number (Holm 1979). Studies of the same labels, LM and budget with
+    others, paired. Studies of the same labels, LM and budget with
     different seeds give the mean and spread of their test figures.
 
     Raises `InputError` for fewer than two studies, or the same one twice.
@@ -52,10 +52,10 @@ def compare_studies(studies: Sequence[StudyResult]) -> StudiesCompared:
         seeds[s.label_set_hash, s.lm.get("name"), s.budget].append(s)
     pairs: list[Comparison] = []
     for first, *others in tests.values():
-        against = {
-            i: compare_champions(studies[first], studies[i], f"study {first + 1}", f"study {i + 1}") for i in others
-        }
-        pairs += holm({str(i): c for i, c in against.items() if c is not None}, primary="").values()
+        against = (
+            compare_champions(studies[first], studies[i], f"study {first + 1}", f"study {i + 1}") for i in others
+        )
+        pairs += [c for c in against if c is not None]
     spreads = [_spread(found) for found in seeds.values() if len({s.seed for s in found}) > 1]
     return StudiesCompared(pairs, spreads + [_SIDE_BY_SIDE] * (len(tests) > 1))
 

@@ -8,7 +8,7 @@ from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.classifier.operating_point import BALANCED
 from faith_dspy.optimize.compile.stages import demo_ids
 from faith_dspy.optimize.results import Kind, PredictionRow, TestsetResult
-from faith_dspy.optimize.select.comparison import compare_rows, holm
+from faith_dspy.optimize.select.comparison import compare_rows
 from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
 from faith_dspy.optimize.select.evaluate import (
     JudgedExample,
@@ -157,9 +157,9 @@ def promote(
         fitted_on=scorable(modes.of(mode).judged),
         test=test,
         tested=found,
-        comparisons=holm(
-            {t.name: compare_rows(found[0].predictions, t.predictions, ("the champion", t.name)) for t in found[1:]}
-        ),
+        comparisons={
+            t.name: compare_rows(found[0].predictions, t.predictions, ("the champion", t.name)) for t in found[1:]
+        },
         costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
         learning=learning,
         notes=notes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.optimize.results import CostPoint, Difference
-from faith_dspy.optimize.select.comparison import paired_bootstrap
+from faith_dspy.optimize.select.comparison import paired
 from faith_dspy.optimize.select.evaluate import agreement
 from faith_dspy.optimize.select.modes import Candidate, Modes, cheaper_modes
 from faith_dspy.schema import Usage
@@ -95,7 +95,7 @@ def choose_mode(points: Sequence[CostPoint], labels: Sequence[bool], prefer: str
 def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], seed: int = 0) -> Difference:
     """The figure that variants are chosen by, of the first minus of the second, on the answers both have.
 
-    An interval of 90 %, so that its lower end is a one-sided bound of 95 % (`paired_bootstrap`).
+    Its interval is that of `paired`.
     """
     both = {r.id for r in rows} & {r.id for r in others}
     order = sorted({(r.group, r.id) for r in rows if r.id in both})
@@ -103,7 +103,7 @@ def difference(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], s
         return Difference(why="no answer was judged by both")
     one, other = (_selection_score([r for r in side if r.id in both], order) for side in (rows, others))
     groups = [group for group, _ in order]
-    return paired_bootstrap(one, other, len(order), groups, level=0.9, n_resamples=1000, seed=seed)[0]
+    return paired(one, other, len(order), groups)[0]
 
 
 def _selection_score(rows: Sequence[PredictionRow], order: Sequence[tuple[str, str]]) -> Metrics:
@@ -154,4 +154,4 @@ def cost_sentences(points: Sequence[CostPoint]) -> tuple[str, ...]:
 def _points(d: Difference) -> str:
     if d.value is None or d.low is None or d.high is None:
         return f"no interval, {d.why}"
-    return f"{100 * d.value:+.1f} points, 90 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"
+    return f"{100 * d.value:+.1f} points, 95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}"

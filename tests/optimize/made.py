@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize import results
 from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.select.comparison import compare_rows
 from faith_dspy.scoring.agreement import measure
 
 if TYPE_CHECKING:
@@ -66,15 +66,8 @@ def study(champion: Rows, untuned: Rows = (), /, **more: Any) -> StudyResult:
         "test": (on_test("champion", champion), on_test("untuned", others), on_test("lexical-baseline", others)),
     } | more
     first, *rest = fields["test"]
-    labels = [r.label for r in first.predictions]
     fields.setdefault(
         "comparisons",
-        {
-            t.name: compare(
-                labels, Side.of(first.predictions), Side.of(t.predictions), names=("the champion", t.name),
-                n_resamples=20,
-            )
-            for t in rest
-        },
-    )  # fmt: skip
+        {t.name: compare_rows(first.predictions, t.predictions, ("the champion", t.name)) for t in rest},
+    )
     return StudyResult(**fields)

@@ -20,7 +20,7 @@ def right(n: int) -> Rows:
 def compared(verdict: str, value: float = 0.1, more: int | None = None) -> Comparison:
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
-    return Comparison(n=40, balanced_accuracy=d, auroc=d, verdict=verdict, more_labels=more, sentence="")
+    return Comparison(n=40, sources=40, balanced_accuracy=d, auroc=d, verdict=verdict, more_labels=more, sentence="")
 
 
 def told(**changes: object) -> list[str]:

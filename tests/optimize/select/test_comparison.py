@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from faith_dspy.optimize.results import Comparison, Difference
-from faith_dspy.optimize.select.comparison import Side, compare, differences, holm
+from faith_dspy.optimize.select.comparison import Side, compare
 
 # Eight answers, four faithful. A is right on seven, B on four.
 LABELS = [True] * 4 + [False] * 4
@@ -36,121 +35,106 @@ def repeated(side: Side, times: int) -> Side:
 
 def test_difference_worked_by_hand() -> None:
     """The value is one judge's metric minus the other's."""
-    accuracy, auroc = differences(LABELS, A, B)
-    assert accuracy.value == pytest.approx((4 / 4 + 3 / 4) / 2 - (2 / 4 + 2 / 4) / 2)
+    c = compare(LABELS, A, B)
+    assert c.balanced_accuracy.value == pytest.approx((4 / 4 + 3 / 4) / 2 - (2 / 4 + 2 / 4) / 2)
     # AUROC of A: .65 beats .6 only: 15 of 16. B: .9 .8 win 8, .2 .1 win none: 8 of 16.
-    assert auroc.value == pytest.approx(15 / 16 - 8 / 16)
+    assert c.auroc.value == pytest.approx(15 / 16 - 8 / 16)
+
+
+def test_standard_error_worked_by_hand() -> None:
+    """Three sources of one answer of each label, A right on all, B wrong in the third: left out once each, the
+    differences are 1/2, 1/2 and 0, so that SE² = 2/3 · (1/36 + 1/36 + 4/36) = 1/9; t(2) = 4.30."""
+    labels = [True, False] * 3
+    right, wrong = Side(labels, [None] * 6), Side([True, False, True, False, False, True], [None] * 6)
+    d = compare(labels, right, wrong, ["a", "a", "b", "b", "c", "c"]).balanced_accuracy
+    assert (d.value, d.standard_error) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert d.high == pytest.approx(1 / 3 + 4.30 / 3, rel=0.01)
 
 
 def test_unscored_counts_as_wrong_for_the_judge_that_left_it() -> None:
     """Skipping an answer costs what a wrong verdict and the worst rank cost."""
-    accuracy, auroc = differences(LABELS, Side([None, *VERDICTS[1:]], SCORES), B)
-    assert accuracy.value == pytest.approx((3 / 4 + 3 / 4) / 2 - 0.5)
+    c = compare(LABELS, Side([None, *VERDICTS[1:]], SCORES), B)
+    assert c.balanced_accuracy.value == pytest.approx((3 / 4 + 3 / 4) / 2 - 0.5)
     # The faithful .9 now loses its four pairs: 11 of 16.
-    assert auroc.value == pytest.approx(11 / 16 - 8 / 16)
+    assert c.auroc.value == pytest.approx(11 / 16 - 8 / 16)
     nothing = Side([None] * 8, [None] * 8)
-    assert differences(LABELS, nothing, B)[0].value == pytest.approx(0 - 0.5)
+    assert compare(LABELS, nothing, B).balanced_accuracy.value == pytest.approx(0 - 0.5)
 
 
 def test_a_judge_against_itself_does_not_differ() -> None:
-    """Identical verdicts give 0, an interval of 0, p = 1, and no number of labels."""
-    c = compare(LABELS, A, A)
-    assert (c.balanced_accuracy.value, c.balanced_accuracy.low, c.balanced_accuracy.p_value) == (0.0, 0.0, 1.0)
+    """Identical verdicts give 0, an interval of 0, and no number of labels."""
+    c = compare(LABELS * 2, repeated(A, 2), repeated(A, 2))
+    assert (c.balanced_accuracy.value, c.balanced_accuracy.low) == (0.0, 0.0)
     assert (c.verdict, c.more_labels) == ("not shown better", None)
     assert "no number of labels" in c.sentence
 
 
 def test_swapping_the_judges_turns_everything_round() -> None:
-    """The difference changes its sign, better becomes worse, and the p-value stays; the sentence names both judges."""
+    """The difference changes its sign, and better becomes worse; the sentence names both judges."""
     labels, a, b = sides(300, 0.85, 0.65)
     ab, ba = compare(labels, a, b, names=("the champion", "the lexical baseline")), compare(labels, b, a)
     assert (ab.verdict, ba.verdict, ab.more_labels) == ("better", "worse", None)
-    assert ab.balanced_accuracy.value == pytest.approx(-ba.balanced_accuracy.value)  # type: ignore[operator]
     assert ab.balanced_accuracy.low == pytest.approx(-ba.balanced_accuracy.high)  # type: ignore[operator]
-    assert ab.balanced_accuracy.p_value == ba.balanced_accuracy.p_value
     assert ab.sentence.startswith("the champion is better than the lexical baseline: balanced accuracy +")
-    assert "95% interval" in ab.sentence
-    assert "300 labels" in ab.sentence
+    assert ab.sentence.endswith(") on 300 answers over 300 sources.")
 
 
-def test_labels_needed_follow_from_the_standard_error() -> None:
-    """n (z SE / d)² labels put the end of the interval at 0: with the same answers so often, A is shown better."""
+def test_labels_needed_follow_from_the_interval() -> None:
+    """It shrinks with the root of the labels: with the same answers so often, A is shown better."""
     labels, a, b = sides(100, 0.78, 0.78)
     c = compare(labels, a, b)
-    d = c.balanced_accuracy
-    assert c.verdict == "not shown better"
-    assert c.more_labels == math.ceil(100 * (1.959964 * d.standard_error / d.value) ** 2 - 100)
+    assert (c.verdict, c.more_labels is not None) == ("not shown better", True)
     assert "more answers to test on have an even chance to tell" in c.sentence
     times = math.ceil((100 + c.more_labels) / 100) + 1
     assert compare(labels * times, repeated(a, times), repeated(b, times)).verdict == "better"
 
 
-def test_groups_that_agree_within_widen_the_interval() -> None:
+def test_answers_of_one_source_widen_the_interval() -> None:
     """Ten answers over each context are worth fewer than as many contexts."""
     labels, a, b = sides(40, 0.9, 0.7)
     labels, a, b = labels * 10, repeated(a, 10), repeated(b, 10)
-    groups = [str(i % 40) for i in range(400)]
-    alone, grouped = compare(labels, a, b).balanced_accuracy, compare(labels, a, b, groups).balanced_accuracy
+    alone = compare(labels, a, b).balanced_accuracy
+    grouped = compare(labels, a, b, [str(i % 40) for i in range(400)]).balanced_accuracy
     assert grouped.standard_error > 2 * alone.standard_error  # type: ignore[operator]
 
 
-def test_no_false_alarms_beyond_the_level() -> None:
-    """Two equally good judges are called different in at most a tenth of 100 samples."""
-    rng = np.random.default_rng(0)
-    labels = [i % 2 == 0 for i in range(100)]
-    called = sum(
-        compare(labels, judge(rng, labels, 0.75), judge(rng, labels, 0.75), n_resamples=300, seed=i).verdict
-        != "not shown better"
-        for i in range(100)
-    )
-    assert called <= 10
+def test_few_sources_show_nothing() -> None:
+    """A judge that is right on all against one that is wrong on all: not shown over nine sources, better over ten."""
+    for sources, verdict in ((9, "not shown better"), (10, "better")):
+        labels = [True, False] * sources
+        right, wrong = Side(labels, labels), Side([not y for y in labels], [not y for y in labels])
+        c = compare(labels, right, wrong, [str(i // 2) for i in range(2 * sources)])
+        assert (c.sources, c.verdict) == (sources, verdict)
+        assert ("it takes 10 sources to show a difference" in c.sentence) is (sources == 9)
+
+
+@pytest.mark.parametrize(("sources", "answers"), [(10, 4), (20, 4), (50, 3)])
+def test_no_effect_is_rarely_shown(sources: int, answers: int) -> None:
+    """Labels and judges by chance, answers of one source alike: few are called better, and intervals hold 0.
+
+    300 draws, where 5 % is 15 and 95 % lies within 2.5 points; tests/benchmarks/SHOWN.md has thousands.
+    """
+    rng, better, covers = np.random.default_rng(0), 0, 0
+    source = np.repeat(np.arange(sources), answers)
+    for _ in range(300):
+        labels = (rng.random(len(source)) < 0.5).tolist()
+        scores = (rng.beta(2, 2, size=(2, sources))[:, source] - rng.random((2, len(source)))).tolist()
+        c = compare(labels, *(Side([s > 0 for s in one], one) for one in scores), [str(s) for s in source])
+        d = c.balanced_accuracy
+        better += c.verdict == "better"
+        covers += d.low is None or d.low <= 0 <= d.high
+    assert better <= 15
+    assert 0.925 <= covers / 300 <= 0.975
 
 
 def test_what_cannot_be_compared_gives_a_reason() -> None:
-    """One class, one group or no scores: None with the reason, and never a verdict."""
+    """One class, one source or no scores: None with the reason, and never a verdict."""
     one_class = compare([True] * 8, A, B)
     assert (one_class.balanced_accuracy.value, one_class.verdict) == (None, "not shown better")
-    assert "all answers are labelled faithful" in one_class.sentence
+    assert "all answers have the same label" in one_class.sentence
     no_scores = compare(LABELS, A, Side(B.predictions, [None] * 8))
-    assert no_scores.auroc.why == "judge B gives no scores"
+    assert no_scores.auroc.why == "B gives no scores"
     assert no_scores.balanced_accuracy.value is not None
-    one_group = compare(LABELS, A, B, ["one"] * 8)
-    assert one_group.balanced_accuracy.value == pytest.approx(0.375)
-    assert (one_group.balanced_accuracy.low, one_group.verdict) == (None, "not shown better")
-    assert "one group" in one_group.sentence
-
-
-def against(p: float | None, verdict: str = "better") -> Comparison:
-    """A comparison with this p."""
-    return Comparison(
-        n=100, balanced_accuracy=Difference(value=0.1, low=0.01, high=0.2, p_value=p, standard_error=0.05),
-        auroc=Difference(why="not asked"), verdict=verdict, more_labels=None,
-        sentence="the champion is better than it: +10 points.",
-    )  # fmt: skip
-
-
-def test_holm_by_hand() -> None:
-    """p = .01, .02, .04: times 3, 2, 1, and never less than the one before; the primary comparison is left alone."""
-    given = {"untuned": against(0.049), "a": against(0.04), "b": against(0.01), "c": against(0.02)}
-    found = holm(given)
-    assert {k: c.p_holm for k, c in found.items()} == {
-        "untuned": None, "a": pytest.approx(0.04), "b": pytest.approx(0.03), "c": pytest.approx(0.04),
-    }  # fmt: skip
-    assert found["untuned"] == given["untuned"]
-    assert list(found) == list(given)
-    assert "Holm: p = 0.03" in found["b"].sentence
-
-
-def test_a_verdict_that_does_not_hold_among_several_is_withdrawn() -> None:
-    """p = .03 twice is .06: not shown better, and the sentence says why."""
-    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(0.03)})
-    assert found["a"].verdict == "not shown better"
-    assert found["a"].sentence.startswith("the champion is not shown to be better than it")
-    assert "Holm: p = 0.06" in found["a"].sentence
-    assert found["untuned"].verdict == "better"
-
-
-def test_comparisons_without_p_are_not_counted() -> None:
-    """A baseline that cannot be compared costs the others nothing."""
-    found = holm({"untuned": against(0.01), "a": against(0.03), "b": against(None, "not shown better")})
-    assert (found["a"].verdict, found["a"].p_holm) == ("better", None)
+    one_source = compare(LABELS, A, B, ["one"] * 8)
+    assert one_source.balanced_accuracy.value == pytest.approx(0.375)
+    assert (one_source.balanced_accuracy.low, one_source.verdict) == (None, "not shown better")

@@ -142,12 +142,12 @@ def test_sentences_of_the_table():
     )
     assert cost_sentences([HALF.model_copy(update={"cheapest": True}), full]) == (
         "The cheapest that is shown to lose less than 2 points to sentence: lexical, then sentence 50%, 50 "
-        "computed tokens per answer instead of 100 (-0.4 points, 90 % interval -1.4 to +0.6); `tune --prefer cheapest` "
+        "computed tokens per answer instead of 100 (-0.4 points, 95 % interval -1.4 to +0.6); `tune --prefer cheapest` "
         "exports it.",
     )
     exported = [HALF.model_copy(update={"cheapest": True, "exported": True}), full]
     assert cost_sentences(exported) == (
         "The champion asks the LM about 50% of the answers, and of these about the weakest uncovered statement; "
-        "lexical features settle the other 50%. Against asking about everything: -0.4 points, 90 % interval -1.4 to "
+        "lexical features settle the other 50%. Against asking about everything: -0.4 points, 95 % interval -1.4 to "
         "+0.6 in the mean of balanced accuracy and AUROC, cross-fitted on 200 answers.",
     )
