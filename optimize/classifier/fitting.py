@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import StratifiedGroupKFold
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
@@ -29,6 +28,7 @@ from faith_dspy.optimize.classifier.operating_point import (
     review_range_for,
     threshold_for,
 )
+from faith_dspy.optimize.data.splits import deal
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def fit_classifier(
 
 
 def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> list[Ints]:
-    """Held-out positions of each fold, stratified by label, no group in two folds; fewer folds where labels are few."""
+    """Held-out positions of each fold, both labels in each, no source in two; fewer folds where labels are few."""
     per_class = [len({g for g, label in zip(groups, labels, strict=True) if label is want}) for want in (True, False)]
     n = min(FOLDS, *per_class)
     if n < 2:
@@ -124,9 +124,8 @@ def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> l
             f"got faithful answers in {per_class[0]} groups and unfaithful ones in {per_class[1]}; fitting needs both "
             "in at least 2 groups each. Label more answers, over more contexts."
         )
-    splitter = StratifiedGroupKFold(n_splits=n, shuffle=True, random_state=seed)
-    held = [h for _, h in splitter.split(np.zeros(len(labels)), np.array(labels), np.array(groups))]
-    return [h for h in held if len(h)]
+    fold = np.array(deal(labels, groups, [1] * n, 1, seed))
+    return [np.flatnonzero(fold == k) for k in range(n)]
 
 
 class _StatementStage(NamedTuple):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
-from faith_dspy.optimize.data.splits import MIN_GROUPS, MIN_PER_CLASS, split
+from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split
 from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.scoring.agreement import Agreement, measure
+from faith_dspy.scoring.statistics import SHOWN_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +75,9 @@ def audit(path: Any) -> dict[str, Any]:
 
 def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]) -> dict[str, str]:
     """What the labels are enough for, in words."""
-    least = f"a test takes {MIN_PER_CLASS} answers of each label and {MIN_GROUPS} contexts, a fair one {FEW} answers"
-    told = few(len(test))
+    many = PER_PART * len(PARTS)
+    least = f"a test takes {MIN_PER_CLASS} answers of each label over {many} sources each, a fair one {FEW} answers"
+    told, sources = few(len(test)), len({e.group_key for e in test})
     points = shown(test or examples)
     more = len(examples) * ((points / _AIM) ** 2 - 1)
     label = f"; label {roughly(math.ceil(more))} more to show {100 * _AIM:.0f}" if more > 0 else ""
@@ -84,7 +86,9 @@ def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]
         "to test": f"{'hardly' if told else 'yes'}, {counted(len(test), 'answer')} that tuning does not see.{told}"
         if test
         else f"no: {least}.",
-        "to show": f"a gain of about {100 * points:.0f} points of balanced accuracy, at even odds{label}",
+        "to show": f"a gain of about {100 * points:.0f} points of balanced accuracy, at even odds{label}"
+        if sources >= SHOWN_FROM
+        else f"nothing: it takes {SHOWN_FROM} sources in the test part, these have {sources}.",
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,23 +14,18 @@ from faith_dspy.schema import LabelledExample
 
 SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}
 PARTS = tuple(SHARES)
+PER_PART = 2
+"""Sources of each label that every part has at least: a part with one can be neither cross-fitted nor measured."""
 MIN_PER_CLASS = 8
-MIN_GROUPS = 6
-"""With fewer answers of a class or fewer groups there is no test part: see `split`."""
+"""With fewer answers of a label there is no test part."""
 MIN_LABELS = 10
-MIN_GROUPS_PER_CLASS = 3
-"""With fewer labels, or a class in fewer groups, nothing can be fitted and judged by cross-fitting either."""
-
-_FOLDS, _TRIES = 20, 400
-
-GROUPS_TO_FIT = 3
-"""Groups in which each label occurs at least, in every part that is judged."""
+MIN_SOURCES = 3
+"""With fewer labels, or a label in fewer sources, nothing can be fitted and judged by cross-fitting either."""
 
 NEAR_SAME = 0.9
 """Contexts whose TF-IDF vectors (words and word pairs) have at least this cosine count as one source."""
 LONG_ANSWER = 60
 """Normalised characters. A longer answer that occurs twice is a copy; a shorter one may be a stock reply."""
-
 # One token a word; one a character where words are not spaced (Chinese, Japanese).
 _TOKEN = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
@@ -38,7 +33,7 @@ Reason = Literal["same group", "same context", "near-same context", "same answer
 
 
 class Splits(NamedTuple):
-    """Labelled examples in parts, each in the order of the input."""
+    """Labelled examples in parts, each in the order of the input; `LabelledExample.group` is their source."""
 
     train: tuple[LabelledExample, ...]
     dev: tuple[LabelledExample, ...]
@@ -58,17 +53,12 @@ class Parts(NamedTuple):
     test: list[LabelledExample]
 
     @property
-    def used(self) -> dict[str, list[LabelledExample]]:
-        """The answers of each part by its name."""
-        return dict(zip(PARTS, self[1:], strict=True))
-
-    @property
     def report(self) -> dict[str, Any]:
         """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
         the test is ``cross_fitted``.
         """
-        used = {name: len(part) for name, part in self.used.items()}
-        hashes = {name: label_set_hash(part) for name, part in self.used.items() if part}
+        used = {name: len(part) for name, part in zip(PARTS, self[1:], strict=True)}
+        hashes = {name: label_set_hash(part) for name, part in zip(PARTS, self[1:], strict=True) if part}
         return self.splits.report | {"used": used, "hashes": hashes, "cross_fitted": self.cross_fitted}
 
     @property
@@ -81,15 +71,15 @@ class Parts(NamedTuple):
         """The line a study begins with."""
         text = "Labels: " + " · ".join(
             f"{name} {counted(len(part), 'answer')} ({sum(bool(e.label) for e in part)} faithful, "
-            f"{counted(len({e.context_key for e in part}), 'context')})"
-            for name, part in self.used.items()
+            f"{counted(len({e.group_key for e in part}), 'source')})"
+            for name, part in zip(PARTS, self[1:], strict=True)
             if part
         )
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
         own = sorted({e.split for part in self.splits[:3] for e in part if e.split})
         if own and not self.splits.report["fixed"]:
-            text += f". Split by context: the file's own split ({', '.join(own[:3])}) is not train, dev and test"
+            text += f". Split by source: the file's own split ({', '.join(own[:3])}) is not train, dev and test"
         return text
 
 
@@ -104,10 +94,11 @@ def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: i
         splits = split(examples, seed=seed)
         tested: Sequence[LabelledExample] = splits.test
     else:
-        splits = split_train_dev(examples, seed=seed)
         tested = read_labels(test)
         check_leakage(examples, tested)
-        check_labels(tested, name_of(test))
+        tested = with_sources(tested)
+        _check_part(tested, name_of(test))
+        splits = split(examples, seed=seed, parts=PARTS[:2])
     if not splits.train:  # dev holds all there is
         sizes, words = (sizes[0], sum(sizes), sizes[2]), len(sizes) * words
     parts = zip((splits.train, splits.dev, tested), sizes, strict=True)
@@ -118,7 +109,7 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
     """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
 
     A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
-    `GROUPS_TO_FIT` groups each, as far as there are so many: a classifier cannot be cross-fitted on less.
+    `MIN_SOURCES` sources each, as far as there are so many: a classifier cannot be cross-fitted on less.
     """
     keys = sorted({e.context_key for e in part})
     random.Random(seed).shuffle(keys)
@@ -127,7 +118,7 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
     read: set[str] = set()
     for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
         fewest = min(len({o.group_key for o in out if o.label is label}) for label in (True, False))
-        if (len(out) >= n or words <= 0) and fewest >= GROUPS_TO_FIT:
+        if (len(out) >= n or words <= 0) and fewest >= MIN_SOURCES:
             break
         if e.context_key not in read:
             read.add(e.context_key)
@@ -137,115 +128,140 @@ def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> li
     return out
 
 
-def split(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
-    """Split into train, dev and test by group, both classes in each.
+def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence[str] = PARTS) -> Splits:
+    """Split into parts by source, and write each example's source into its ``group``.
 
     When train, dev and test all occur in `LabelledExample.split`, those parts are taken, after a check for leaks.
-    Otherwise `split` is ignored and groups are formed: examples with the same `group`, the same or a near-same context
-    (`NEAR_SAME`), or the same long answer, and whatever they are joined to through others. Groups go into stratified
-    folds (`StratifiedGroupKFold`), whole folds into parts so that sizes come as near to `SHARES` as they can. Where a
-    group goes depends on its content and `seed`, not on the order of the lines.
+    Otherwise `split` is ignored, and `deal` divides the sources (`with_sources`) by `SHARES`. ``parts``: train and dev
+    alone when the testset is a file of its own.
 
-    With fewer than 8 examples of a class or 6 groups, or when no split has both classes in each part, all examples are
-    in ``dev``, to be cross-fitted. `InputError` with fewer than `MIN_LABELS` or with a class in fewer groups than
-    `MIN_GROUPS_PER_CLASS`, and when fixed parts leak, leave one out or have one label alone.
+    Each part has both labels, each in `PER_PART` sources. Where there are too few sources for that, or fewer than
+    `MIN_PER_CLASS` answers of a label, all examples are in ``dev``, to be cross-fitted. `InputError` with fewer than
+    `MIN_LABELS`, with a label in fewer than `MIN_SOURCES` sources, and when fixed parts leak or one has too few.
     """
-    labelled = [e for e in examples if e.label is not None]
-    if not set(PARTS) <= {e.split for e in labelled}:
-        return _split_by_group(examples, seed, SHARES)
+    labelled = with_sources([e for e in examples if e.label is not None])
+    labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
+    fixed = tuple(parts) == PARTS and set(PARTS) <= {e.split for e in labelled}
+    if fixed:
+        part_of = _fixed_parts(labelled)
+    else:
+        n, spread = Counter(labels), _spread(labels, sources)
+        if len(labelled) < MIN_LABELS or min(spread) < MIN_SOURCES:
+            raise InputError(
+                f"got {counted(len(set(sources)), 'source')} with {n[True]} faithful and "
+                f"{counted(n[False], 'unfaithful example')}, expected at least {MIN_LABELS} examples, and each label "
+                f"in {MIN_SOURCES} sources: label answers over more contexts (those over one context share a source), "
+                "and more of the rarer label"
+            )
+        part_of = ["dev"] * len(labelled)
+        if min(spread) >= PER_PART * len(parts) and min(n.values()) >= MIN_PER_CLASS:
+            dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
+            part_of = [parts[k] for k in dealt]
+    held = {p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p) for p in PARTS}
+    report = {
+        "parts": {p: _counts(found) for p, found in held.items() if found},
+        "fixed": fixed,
+        "groups": len(set(sources)),
+        "unlabelled": len(examples) - len(labelled),
+        "seed": seed,
+    }
+    return Splits(*held.values(), report)
+
+
+def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float], least: int, seed: int) -> list[int]:
+    """The part of each example: whole sources, both labels of each near its share, and in ``least`` sources of a part.
+
+    First each part gets the sources it needs, small ones, of the rarer label first; then each of the others goes, the
+    largest first, where most is missing. Both labels must be in ``least · parts`` sources. Where a source goes depends
+    on its name and ``seed``, not on the order of the examples.
+    """
+    size: defaultdict[str, Counter[bool]] = defaultdict(Counter)
+    for label, source in zip(labels, sources, strict=True):
+        size[source][label] += 1
+    order = sorted(size)
+    random.Random(seed).shuffle(order)
+    order.sort(key=lambda s: size[s].total())
+    total = Counter(labels)
+    dealt: dict[str, int] = {}
+    given = [Counter[bool]() for _ in shares]
+
+    def missing(part: int, source: str) -> float:
+        """The part's share of what is dealt out that it has not got, by the labels of this source."""
+        return sum(
+            n * (shares[part] / sum(shares) - given[part][label] / total[label]) / total[label]
+            for label, n in size[source].items()
+        )
+
+    def give(source: str, part: int) -> None:
+        dealt[source] = part
+        given[part].update(size[source])
+
+    for label in sorted((True, False), key=lambda label: sum(label in size[s] for s in order)):
+        for part in [*range(len(shares))] * least:
+            having = sum(label in size[s] for s, p in dealt.items() if p == part)
+            if having < least:
+                give(next(s for s in order if s not in dealt and label in size[s]), part)
+    for source in reversed([s for s in order if s not in dealt]):
+        give(source, max(range(len(shares)), key=lambda part: missing(part, source)))
+    return [dealt[s] for s in sources]
+
+
+def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
+    """The same examples with their source as `LabelledExample.group`, wherever `group_key` is not just that.
+
+    A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
+    (`NEAR_SAME`), or the same long answer. The user's own group stays in the tags.
+    """
+    ids = group_ids(examples)
+    keys: defaultdict[int, set[str]] = defaultdict(set)
+    owners: defaultdict[str, set[int]] = defaultdict(set)
+    for e, i in zip(examples, ids, strict=True):
+        keys[i].add(e.group_key)
+        owners[e.group_key].add(i)
+    names = {i: name if len(owners[name := min(found)]) == 1 else f"{name} {i}" for i, found in keys.items()}
+    return [e if e.group_key == names[i] else _of_source(e, names[i]) for e, i in zip(examples, ids, strict=True)]
+
+
+def _of_source(e: LabelledExample, source: str) -> LabelledExample:
+    own = {"group": e.group} if e.group else {}
+    return e.model_copy(update={"group": source, "tags": own | e.tags})
+
+
+def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
+    """The part that the labels file says of each; `InputError` when one is left out, leaks, or has too few sources."""
     if odd := [e for e in labelled if e.split not in PARTS]:
         got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
-        raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by group")
-    train, dev, test = (tuple(e for e in labelled if e.split == p) for p in PARTS)
-    for name, part in zip(PARTS, (train, dev, test), strict=True):
-        check_labels(part, f"split {name!r}")
+        raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by source")
+    train, dev, test = ([e for e in labelled if e.split == part] for part in PARTS)
+    for name, part, least in (("train", train, PER_PART), ("dev", dev, PER_PART), ("test", test, 1)):
+        _check_part(part, f"split {name!r}", least)
     check_leakage(train, dev)
     check_leakage([*train, *dev], test)
-    part_of = [PARTS.index(str(e.split)) for e in labelled]
-    return _splits(examples, part_of, group_ids(labelled), seed, fixed=True)
+    return [str(e.split) for e in labelled]
 
 
-def check_labels(part: Sequence[LabelledExample], name: str) -> None:
-    """`InputError` unless both labels occur: on one alone nothing can be fitted or measured."""
-    if len({e.label for e in part}) < 2:
-        raise InputError(f"{name}: {counted(len(part), 'answer')} of one label alone, expected both")
-
-
-def split_train_dev(examples: Sequence[LabelledExample], *, seed: int = 0) -> Splits:
-    """As `split`, into train and dev alone (8 : 5), for a testset in a file of its own; see `check_leakage`."""
-    return _split_by_group(examples, seed, {part: SHARES[part] for part in PARTS[:2]})
-
-
-def _split_by_group(examples: Sequence[LabelledExample], seed: int, shares: dict[str, float]) -> Splits:
-    np, selection = need("numpy", "Splitting labels"), need("sklearn.model_selection", "Splitting labels")
-    labelled = [e for e in examples if e.label is not None]
-    groups = group_ids(labelled)
-    y = np.array([bool(e.label) for e in labelled], dtype=bool)
-    n_groups, n_good, n_bad = len(set(groups)), int(y.sum()), int((~y).sum())
-    got = f"got {counted(n_groups, 'group')} with {n_good} faithful and {counted(n_bad, 'unfaithful example')}"
-    per_class = [len({g for g, label in zip(groups, y, strict=True) if label == want}) for want in (True, False)]
-    if len(y) < MIN_LABELS or min(per_class) < MIN_GROUPS_PER_CLASS:
+def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> None:
+    """`InputError` unless each label is in so many sources: on less nothing can be fitted, or measured."""
+    if min(spread := _spread([bool(e.label) for e in part], [e.group_key for e in part])) < least:
         raise InputError(
-            f"{got}, expected at least {MIN_LABELS} examples, and each class in {MIN_GROUPS_PER_CLASS} groups: label "
-            "answers over more contexts (answers over one context are one group), and more of the rarer class"
+            f"{name}: faithful answers over {counted(spread[0], 'source')}, unfaithful ones over {spread[1]}; "
+            f"expected at least {least} of each"
         )
-    if n_groups < MIN_GROUPS or min(n_good, n_bad) < MIN_PER_CLASS:
-        return _splits(examples, [PARTS.index("dev")] * len(y), groups, seed, fixed=False)
-    order = np.lexsort((y, groups))  # by content, so that the order of the lines does not matter
-    folds = selection.StratifiedGroupKFold(min(_FOLDS, n_groups, max(n_good, n_bad)), shuffle=True, random_state=seed)
-    fold = np.empty(len(y), dtype=int)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # fewer of a class than folds: whole folds are joined below
-        for f, (_, held) in enumerate(folds.split(y, y[order], np.array(groups)[order])):
-            fold[order[held]] = f
-    counts = np.array([[(y & (fold == f)).sum(), (~y & (fold == f)).sum()] for f in range(folds.get_n_splits())])
-    part_of_fold = _join_folds(counts, np.array(list(shares.values())) / sum(shares.values()), seed)
-    if part_of_fold is None:
-        return _splits(examples, [PARTS.index("dev")] * len(y), groups, seed, fixed=False)
-    return _splits(examples, part_of_fold[fold].tolist(), groups, seed, fixed=False)
 
 
-def _join_folds(counts: Any, shares: Any, seed: int) -> Any:
-    """The part each fold goes to, shape (folds,): the best of `_TRIES` random orders, by distance from ``shares``.
-
-    ``counts`` has shape (folds, 2), faithful and unfaithful; ``shares`` (parts,) sums to 1. None when no order puts
-    both classes in each part.
-    """
-    import numpy as np
-
-    n_parts, sizes = len(shares), counts.sum(axis=1)
-    best, chosen = np.inf, None
-    rng = np.random.default_rng(seed)
-    for _ in range(_TRIES):
-        shuffled = rng.permutation(len(counts))
-        middle = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
-        # The last parts are filled first: a fold belongs where its middle falls.
-        part = np.empty(len(counts), dtype=int)
-        part[shuffled] = n_parts - 1 - np.searchsorted(np.cumsum(shares[::-1])[:-1] * sizes.sum(), middle)
-        held = np.array([counts[part == k].sum(axis=0) for k in range(n_parts)])
-        distance = np.abs(held / counts.sum(axis=0) - shares[:, None]).sum()
-        if held.min() > 0 and distance < best - 1e-12:
-            best, chosen = distance, part
-    return chosen
+def _spread(labels: Sequence[bool], sources: Sequence[str]) -> list[int]:
+    """Sources with a faithful answer, and with an unfaithful one."""
+    both = set(zip(labels, sources, strict=True))
+    return [sum(label is want for label, _ in both) for want in (True, False)]
 
 
-def _splits(
-    examples: Sequence[LabelledExample], part_of: list[int], groups: list[int], seed: int, fixed: bool
-) -> Splits:
-    rows = list(zip((e for e in examples if e.label is not None), part_of, groups, strict=True))
-    held = [tuple(e for e, k, _ in rows if k == i) for i in range(len(PARTS))]
-    parts = {
-        part: {
-            "n": len(held[i]),
-            "faithful_share": sum(e.label is True for e in held[i]) / len(held[i]),
-            "groups": len({g for _, k, g in rows if k == i}),
-            "contexts": len({e.context_key for e in held[i]}),
-        }
-        for i, part in enumerate(PARTS)
-        if held[i]
+def _counts(part: Sequence[LabelledExample]) -> dict[str, Any]:
+    return {
+        "n": len(part),
+        "faithful_share": sum(bool(e.label) for e in part) / len(part),
+        "groups": len({e.group_key for e in part}),
+        "contexts": len({e.context_key for e in part}),
     }
-    counts = {"groups": len(set(groups)), "unlabelled": len(examples) - len(rows)}
-    return Splits(held[0], held[1], held[2], {"parts": parts, "fixed": fixed, **counts, "seed": seed})
 
 
 def find_leaks(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> dict[str, tuple[str, Reason]]:

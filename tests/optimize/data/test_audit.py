@@ -30,10 +30,10 @@ def test_too_few_to_test_or_to_tune(tmp_path):
     rows = [{"context": [f"{i} cups of {'tea' * i}."], "answer": f"{i}.", "faithful": i % 2 == 0} for i in range(12)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = audit(path)
-    assert found["enough"]["to test"].startswith("no: a test takes 8 answers of each label and 6 contexts")
-    assert "about 33 points" in found["enough"]["to show"]  # 1.96 · √(1/12 · (1/6 + 1/6))
+    assert found["enough"]["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
+    assert found["enough"]["to show"] == "nothing: it takes 10 sources in the test part, these have 0."
     path.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
-    assert audit(path)["enough"]["to tune"].startswith("no: got 4 groups")
+    assert audit(path)["enough"]["to tune"].startswith("no: got 4 sources")
 
 
 def test_labels_at_odds_with_their_statements_are_named(tmp_path):

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.classifier.fitting import grouped_folds
 from faith_dspy.optimize.data.splits import (
     Splits,
     check_leakage,
@@ -12,7 +13,7 @@ from faith_dspy.optimize.data.splits import (
     group_ids,
     near_same,
     split,
-    split_train_dev,
+    with_sources,
 )
 from faith_dspy.schema import Chunk, LabelledExample
 
@@ -121,6 +122,36 @@ def test_answers_without_a_context_are_not_one_group() -> None:
     assert len(set(group_ids([make(1, ""), make(2, ""), make(3, " ")]))) == 3
 
 
+def test_the_source_is_written_on_the_examples() -> None:
+    """Joined examples get one group, the user's own stays as a tag; a context that joins nothing says it already."""
+    base = text(1, 200)
+    a, b, c, d = with_sources([make(1, base), make(2, base + " more", group="g"), make(3, group="h"), make(4)])
+    assert a.group_key == b.group_key == min(a.context_key, "g")
+    assert b.tags == {"group": "g"}
+    assert (c.group, c.tags, d.group, d.group_key) == ("h", {}, None, d.context_key)
+    bare = with_sources([make(5, ""), make(6, "")])
+    assert bare[0].group_key != bare[1].group_key
+
+
+def test_near_same_contexts_are_in_one_fold() -> None:
+    """Folds of cross-fitting use the same sources as the split: an edited copy is never on the other side."""
+    pairs = [make(2 * i + j, text(i, 200) + " more" * j, faithful=i % 2 == 0) for i in range(20) for j in (0, 1)]
+    dev = with_sources(pairs)
+    for held in grouped_folds([bool(e.label) for e in dev], [e.group_key for e in dev], 0):
+        assert all(i ^ 1 in held for i in held)
+
+
+@pytest.mark.parametrize("sources", [4, 6, 8, 10, 20])
+def test_every_part_that_is_fitted_or_measured_has_two_sources_of_each_label(sources: int) -> None:
+    """Forty answers labelled by coin flips: parts hold each label over two sources at least, or all is cross-fitted."""
+    for seed in range(40):
+        flip = random.Random(seed)
+        s = split([make(i, text(i % sources), faithful=flip.random() < 0.5) for i in range(40)], seed=seed)
+        for part in filter(None, s[:3]):
+            assert all(len({e.group_key for e in part if e.label is label}) >= 2 for label in (True, False))
+        assert bool(s.train) is bool(s.test)
+
+
 def test_the_order_of_the_lines_does_not_matter_and_the_seed_does() -> None:
     """Shuffled lines land in the same parts; another seed gives other parts; each part keeps the input's order."""
     examples = [make(i, context=text(i % 60)) for i in range(180)]
@@ -146,12 +177,12 @@ def test_the_smallest_set_that_can_be_split_is_split(examples: list[LabelledExam
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        ([make(i) for i in range(9)], "got 9 groups with 6 faithful and 3 unfaithful"),
+        ([make(i) for i in range(9)], "got 9 sources with 6 faithful and 3 unfaithful"),
         (
             [make(i, context=text(i % 20), faithful=i % 20 > 1) for i in range(200)],
             "expected at least 10 examples, and",
         ),
-        ([], "got 0 groups"),
+        ([], "got 0 sources"),
     ],
 )
 def test_too_few_labels_say_how_many_it_takes(examples: list[LabelledExample], said: str) -> None:
@@ -204,13 +235,15 @@ def test_fixed_parts_must_be_complete_and_must_not_leak() -> None:
         split([*fixed, make(99, context=text(0), split="test")])
     with pytest.raises(InputError, match=r"'e99' and 'e0' \(same context\)"):
         split([*fixed, make(99, context=text(0), split="dev")])
-    with pytest.raises(InputError, match="split 'test': 6 answers of one label alone, expected both"):
+    with pytest.raises(
+        InputError, match="split 'test': faithful answers over 6 sources, unfaithful ones over 0; expected at least 1"
+    ):
         split([e for e in fixed if e.split != "test" or e.faithful])
 
 
 def test_a_separate_test_file_leaves_train_and_dev() -> None:
     """Without a test part the rest is divided eight to five."""
-    s = split_train_dev([make(i) for i in range(260)])
+    s = split([make(i) for i in range(260)], parts=("train", "dev"))
     assert s.test == ()
     assert list(s.report["parts"]) == ["train", "dev"]
     assert len(s.train) == pytest.approx(160, abs=6)
