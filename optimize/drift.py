@@ -213,7 +213,7 @@ def drift_report(
     Raises:
         InputError: no answer is labelled, or an earlier report is about other labels.
     """
-    agreement = measure_agreement(labelled, judgments, seed=seed)
+    agreement = measure_agreement(labelled, judgments)
     labels_hash = label_set_hash(labelled)
     if agreement.answers is None:
         raise InputError(f"none of the {len(labelled)} answers is labelled faithful or not; drift needs some.")

@@ -22,10 +22,10 @@ from faith_dspy.scoring.statistics import (
     CONFUSION,
     Estimate,
     Floats,
-    bootstrap,
     check_labels,
     check_scores,
     confusion_counts,
+    estimates,
     metric_values,
     weighted_kappa,
 )
@@ -45,6 +45,8 @@ class Agreement(BaseModel):
     """Labelled answers with a verdict."""
     coverage: float
     """``scored / n``."""
+    sources: int | None = None
+    """Over which the scored answers were given: what intervals are made from. None in exports that do not say."""
     confusion: dict[str, int]
     """``faithful_passed, faithful_failed, unfaithful_passed, unfaithful_failed``: the label, then the verdict."""
     balanced_accuracy: Estimate
@@ -111,13 +113,11 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
 
 
-def measure_agreement(
-    examples: Sequence[LabelledExample], judgments: Sequence[Judgment], *, seed: int = 0
-) -> JudgeAgreement:
+def measure_agreement(examples: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> JudgeAgreement:
     """Agreement of a judge with people on answers, statements, evidence and extraction.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
-    Intervals are 95 %, from resampled groups (`LabelledExample.group_key`). `InputError` when lengths differ, or
+    Intervals are 95 %, over sources (`LabelledExample.group_key`). `InputError` when lengths differ, or
     without an example.
 
     Answers are compared by `Judgment.faithful`, and ranked by `Judgment.ranking`. Statements and evidence are compared
@@ -134,11 +134,11 @@ def measure_agreement(
     answers = None
     if rows := [(e.label, j.faithful, j.ranking, e.group_key) for e, j in pairs if e.label is not None]:
         labels, predictions, scores, groups = zip(*rows, strict=True)
-        answers = measure(labels, predictions, scores, groups=groups, seed=seed)
+        answers = measure(labels, predictions, scores, groups=groups)
     return JudgeAgreement(
         answers=answers,
-        statements=_measure_statements(pairs, seed),
-        evidence=measure_evidence(pairs, seed),
+        statements=_measure_statements(pairs),
+        evidence=measure_evidence(pairs),
     )
 
 
@@ -148,8 +148,6 @@ def measure(
     scores: Sequence[float | None],
     *,
     groups: Sequence[str] | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
     item: str = "answer",
 ) -> Agreement:
     """Agreement of predictions with labels.
@@ -159,8 +157,7 @@ def measure(
         predictions: n verdicts, None where unscored: those count in `coverage` and in no metric.
         scores: n probabilities that the answer is faithful, or raw scores (higher = more faithful); None where there is
             none, which leaves it out of AUROC, ECE and Brier. Scores outside [0, 1] leave ECE and Brier undefined.
-        groups: n group names, such as the context's; the 95 % intervals then resample whole groups.
-        n_resamples, seed: of the cluster bootstrap, see `faith_dspy.scoring.statistics`.
+        groups: n group names, such as the context's; the 95 % intervals are then over these sources.
         item: what is labelled, for the reasons given.
 
     `InputError` without labels, when lengths differ, or for a label or score that is none.
@@ -177,16 +174,21 @@ def measure(
     metrics = dict.fromkeys(why, Estimate(why=f"no {item} was scored"))
     counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
     if at:
-        metrics = bootstrap(
+        metrics = estimates(
             lambda w: metric_values(w, y, p, s),
             len(at),
             None if groups is None else [groups[i] for i in at],
             why,
-            n_resamples=n_resamples,
-            seed=seed,
         )
     confusion = {k: int(c) for k, c in zip(CONFUSION, counts, strict=True)}
-    return Agreement(n=len(labels), scored=len(at), coverage=len(at) / len(labels), confusion=confusion, **metrics)
+    return Agreement(
+        n=len(labels),
+        scored=len(at),
+        coverage=len(at) / len(labels),
+        sources=len(at) if groups is None else len({groups[i] for i in at}),
+        confusion=confusion,
+        **metrics,
+    )
 
 
 def _reasons(s: Floats, item: str) -> dict[str, str]:
@@ -209,7 +211,7 @@ def _level(verdict: Verdict) -> int:
     return _LEVELS.get(verdict, 0)
 
 
-def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int) -> StatementAgreement | None:
+def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> StatementAgreement | None:
     rows: list[tuple[Verdict, Verdict | None, float | None, str]] = []
     for example, judgment in pairs:
         labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
@@ -226,14 +228,13 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]], seed:
         [None if v is None else v.is_supported for v in verdicts],
         scores,
         groups=groups,
-        seed=seed,
         item="statement",
     )
     scored = [(label, v, group) for label, v, _, group in rows if v is not None]
-    return StatementAgreement(**dict(agreement), **_graded(scored, set(labels), seed))
+    return StatementAgreement(**dict(agreement), **_graded(scored, set(labels)))
 
 
-def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], seed: int) -> dict[str, Any]:
+def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -> dict[str, Any]:
     """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
@@ -253,7 +254,7 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict], s
     why |= {v.value: f"no statement labelled {v.value} was scored" for v in order}
     found = {k: Estimate(why="no statement was scored") for k in why}
     if rows:
-        found = bootstrap(metrics, len(rows), [group for *_, group in rows], why, seed=seed)
+        found = estimates(metrics, len(rows), [group for *_, group in rows], why)
     kappa = found.pop("kappa")
     return {"weighted_kappa": kappa if Verdict.PARTIALLY_SUPPORTED in kinds else None, "recall_by_verdict": found}
 
@@ -280,11 +281,11 @@ class EvidenceAgreement(BaseModel, extra="forbid", frozen=True):
     """``2 · shared ids / (judge's ids + people's ids)``."""
 
 
-def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: int = 0) -> EvidenceAgreement | None:
+def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> EvidenceAgreement | None:
     """Micro-averaged precision, recall and F1 of supporting chunk ids; None where no statement's chunks are labelled.
 
     A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
-    statements that match the same ones are compared as one. 95 % intervals resample groups.
+    statements that match the same ones are compared as one. 95 % intervals are over sources.
     """
     n, sets, groups = 0, [], []
     for example, judgment in pairs:
@@ -315,5 +316,5 @@ def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]], seed: in
     }
     found = dict.fromkeys(why, Estimate(why="no statement was scored"))
     if sets:
-        found = bootstrap(metrics, len(sets), groups, why, seed=seed)
+        found = estimates(metrics, len(sets), groups, why)
     return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **found)

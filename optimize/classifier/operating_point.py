@@ -114,7 +114,7 @@ def threshold_for(
     else:
         t = stable_threshold(p, y, value) if operating_point.kind == "cost" else balanced_threshold(p, y)
     passed = p >= t
-    found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept, seed=seed)
+    found = measure(y.tolist(), passed.tolist(), [None] * len(at), groups=kept)
     recall = found.recall_unfaithful
     if recall.low is None:  # every resample gives the same value: the bootstrap has no interval
         recall = wilson(int((~passed[~y]).sum()), n)

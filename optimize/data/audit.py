@@ -102,12 +102,12 @@ def shown(tested: Sequence[LabelledExample]) -> float:
     return 1.96 * math.sqrt(_DIFFER / 4 * (1 / faithful + 1 / (len(tested) - faithful)))
 
 
-def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -> Agreement | None:
+def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None:
     """One annotator against the majority of the others, as a ceiling for a judge. None when no label can be used.
 
     `LabelledExample.annotators` is a list of labels, one per person; such a list inside a list of one; or a mapping
     from person to label. `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it
-    cannot read, and opinions where the others tie, are left out; `n` counts opinions. Intervals resample groups.
+    cannot read, and opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
     """
     people = [_labels(e.annotators) for e in examples]
     top = max([1.0, *(r for labels in people for x in labels if (r := rating(x)) is not None)])
@@ -121,7 +121,7 @@ def annotator_agreement(examples: Sequence[LabelledExample], *, seed: int = 0) -
     if not opinions:
         return None
     others, ones, groups = zip(*opinions, strict=True)
-    return measure(others, ones, [None] * len(ones), groups=groups, seed=seed)
+    return measure(others, ones, [None] * len(ones), groups=groups)
 
 
 def _labels(annotators: Any) -> list[Any]:

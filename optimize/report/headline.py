@@ -10,6 +10,7 @@ from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison
 from faith_dspy.report.tables import Table, estimate, few, points, roughly
 from faith_dspy.scoring.agreement import Agreement
+from faith_dspy.scoring.statistics import SHOWN_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,10 +78,20 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
 
 def not_shown(result: StudyResult) -> str:
     """``not shown better than chance``, or than its own untuned judge; nothing of a champion that is both."""
-    accuracy = result.tested("champion").agreement.balanced_accuracy
-    if accuracy.value != 1 and (accuracy.low is None or accuracy.low <= _CHANCE):  # right about all: no interval
+    if not better_than_chance(result.tested("champion").agreement):
         return "not shown better than chance"
     return "" if result.comparisons["untuned"].verdict == "better" else "not shown better than its own untuned judge"
+
+
+def better_than_chance(a: Agreement) -> bool:
+    """Whether so many sources show it; a judge that is right about all answers has no interval."""
+    accuracy = a.balanced_accuracy
+    return not few_sources(a) and (accuracy.value == 1 or (accuracy.low is not None and accuracy.low > _CHANCE))
+
+
+def few_sources(a: Agreement) -> bool:
+    """Whether they are too few to show anything."""
+    return a.sources is not None and a.sources < SHOWN_FROM
 
 
 def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
@@ -97,7 +108,8 @@ def _agrees(m: Measured) -> str:
     on = f"{a.n:,} {m.answers}" + (f", {a.scored:,} of them scored" if a.scored < a.n else "")
     if a.balanced_accuracy.value is None:
         return f"unknown on {on}: {a.balanced_accuracy.why}."
-    return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on} (chance is .50).{few(a.n)}"
+    over = "" if a.sources is None else f" over {counted(a.sources, 'source')}"
+    return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on}{over} (chance is .50).{few(a.n)}"
 
 
 def _gained(m: Measured) -> str:
@@ -118,7 +130,9 @@ def _next(m: Measured) -> str:
         return "label more answers of both kinds, over more contexts."
     if accuracy.value <= _CHANCE:
         return "label more answers like these and tune on them; until then do not use it."
-    if accuracy.low <= _CHANCE:
+    if few_sources(m.agreement):
+        return f"label answers over more sources to test on: it takes {SHOWN_FROM} to show anything."
+    if not better_than_chance(m.agreement):
         half = (accuracy.high - accuracy.low) / 2
         more = m.agreement.n * ((half / (accuracy.value - _CHANCE)) ** 2 - 1)
         return f"label {roughly(max(1, round(more)))} more answers to test on: it is not shown better than chance."

@@ -154,14 +154,13 @@ def agreement(rows: Sequence[PredictionRow], seed: int = 0) -> Agreement:
         [r.predicted for r in rows],
         [r.probability for r in rows],
         groups=[r.group for r in rows],
-        seed=seed,
     )
 
 
 def judge_agreement(folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int) -> JudgeAgreement:
     """Agreement of a judge on all levels. Of each fold: the judge, and answers that its classifier has not seen."""
     pairs = [(e.example, e.judgment_by(judge)) for judge, judged in folds for e in judged]
-    return measure_agreement([e for e, _ in pairs], [j for _, j in pairs], seed=seed)
+    return measure_agreement([e for e, _ in pairs], [j for _, j in pairs])
 
 
 def cross_fitted_rows(judged: Sequence[JudgedExample], fitted: FittedClassifier) -> list[PredictionRow]:

@@ -31,7 +31,7 @@ from faith_dspy.optimize.select.evaluate import (
 )
 from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
 from faith_dspy.report.tables import estimate, number, points
-from faith_dspy.scoring.statistics import Estimate, from_draws, metric_values, resample_weights
+from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default
@@ -124,7 +124,7 @@ def answer_draws(folds: Folds, fold_of: Mapping[str, int]) -> dict[str, Draws]:
     rows = sorted((r for judge, judged in folds for r in judged_rows(judged, judge)), key=lambda r: r.id)
     labels, passed = np.array([r.label for r in rows]), np.array([bool(r.predicted) for r in rows])
     ranks = np.array([np.nan if r.probability is None else r.probability for r in rows], dtype=np.float64)
-    weights = np.vstack([np.ones(len(rows)), *resample_weights(len(rows), [r.group for r in rows], 1000, SEED)])
+    weights = np.vstack([np.ones(len(rows)), *_resampled([r.group for r in rows])])
     found = {"balanced_accuracy": metric_values(weights, labels, passed, ranks)["balanced_accuracy"]}
     above = pairs = np.zeros(len(weights))
     for at in (np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}):
@@ -134,6 +134,14 @@ def answer_draws(folds: Folds, fold_of: Mapping[str, int]) -> dict[str, Draws]:
         pairs = pairs + n
     with np.errstate(invalid="ignore"):
         return found | {"auroc": above / pairs}
+
+
+def _resampled(contexts: Sequence[str]) -> Floats:
+    """How often each answer is drawn in each of 1,000 resamples of whole contexts."""
+    member = np.unique(np.asarray(contexts), return_inverse=True)[1]
+    g = int(member.max()) + 1
+    counts = np.random.default_rng(SEED).multinomial(g, np.full(g, 1 / g), size=1000)
+    return counts[:, member].astype(np.float64)
 
 
 def interval(draws: Draws) -> Estimate:

@@ -31,7 +31,7 @@ from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
 from faith_dspy.optimize.compile.task import Effort, Stage
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.report.tables import estimate, points
-from faith_dspy.scoring.statistics import Estimate, bootstrap, weighted_auroc
+from faith_dspy.scoring.statistics import Estimate, by_source, weighted_auroc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ def run(name: str, path: Path, lm: str, log: Log, optimizers: Sequence[str], pro
 
 
 def measured(rows: Sequence[Mapping[str, Any]], seed_rows: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
-    """Metrics of one prompt, and under ``… gain`` the paired differences to the seed prompt; contexts are resampled.
+    """Metrics of one prompt, and under ``… gain`` the paired differences to the seed prompt, by context.
 
     Of several sets the mean, sets weighing alike.
     """
@@ -157,7 +157,8 @@ def measured(rows: Sequence[Mapping[str, Any]], seed_rows: Sequence[Mapping[str,
         own, seed = mean(rows), mean(seed_rows)
         return own | {f"{m} gain": own[m] - seed[m] for m in METRICS}
 
-    return bootstrap(metrics, len(rows), contexts, why)
+    found = by_source(metrics, len(rows), contexts)
+    return {name: found[name].estimate(reason, -1.0) for name, reason in why.items()}
 
 
 def _values(said: Sequence[Mapping[str, Any]], w: Floats) -> dict[str, Floats]:

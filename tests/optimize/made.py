@@ -41,7 +41,7 @@ def rows(probabilities: Sequence[float | None], labels: Sequence[bool] = (), pre
 def agreement(found: Rows) -> Agreement:
     """As a study measures it."""
     columns = [r.label for r in found], [r.predicted for r in found], [r.probability for r in found]
-    return measure(*columns, groups=[r.group for r in found], n_resamples=20)
+    return measure(*columns, groups=[r.group for r in found])
 
 
 def on_test(name: str, found: Rows, **more: Any) -> results.TestsetResult:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import MissingExtraError, need
-from faith_dspy.scoring.statistics import resample_weights, weighted_auroc, weighted_kappa, wilson
+from faith_dspy.scoring.statistics import weighted_auroc, weighted_kappa, wilson
 
 
 def test_weighted_auroc_is_that_of_repeated_answers() -> None:
@@ -13,7 +13,7 @@ def test_weighted_auroc_is_that_of_repeated_answers() -> None:
 
     y = np.array([True] * 6 + [False] * 4)
     s = np.array([0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1])
-    for w in next(resample_weights(10, None, 20, 0)):
+    for w in np.random.default_rng(0).integers(0, 4, size=(20, 10)).astype(float):
         again = w.astype(int)
         if 0 < (again * y).sum() < again.sum():
             expected = metrics.roc_auc_score(np.repeat(y, again), np.repeat(s, again))
@@ -34,7 +34,7 @@ def test_weighted_kappa_by_hand() -> None:
     assert weighted_kappa(np.ones((1, 4)), a, b, 3)[0] == pytest.approx(1 - 0.25 / 0.875)
     from sklearn import metrics
 
-    for w in next(resample_weights(4, None, 20, 0)):
+    for w in np.random.default_rng(0).integers(0, 4, size=(20, 4)).astype(float):
         again = w.astype(int)
         one, other = np.repeat(a, again), np.repeat(b, again)
         if len({*one, *other}) > 1:

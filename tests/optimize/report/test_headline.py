@@ -33,8 +33,8 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
     """Agreement with interval and n, the gain over both judges it is compared with, and the command to use it."""
     agrees, gained, next_ = told()
     assert re.fullmatch(
-        r"Agreement: balanced accuracy \.90 \[\.\d\d, (\.\d\d|1\.00)\] on 40 test answers \(chance is \.50\)\."
-        r" Few answers: read the interval, not the figure\.",
+        r"Agreement: balanced accuracy \.90 \[\.\d\d, (\.\d\d|1\.00)\] on 40 test answers over 40 sources"
+        r" \(chance is \.50\)\. Few answers: read the interval, not the figure\.",
         agrees,
     )
     over = "+10.0 [+5.0, +15.0] points over"
@@ -101,3 +101,12 @@ def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
     )
     exported = cheap.model_copy(update={"exported": True})
     assert "use it" in of_study(study(good, bad, costs=(exported,))).notes[2]
+
+
+def test_few_sources_show_nothing() -> None:
+    """Nine sources do not show a good judge to be better than chance, whatever its interval; ten do."""
+    labels = [True, False] * 30
+    for sources, said in ((9, "not shown better than chance"), (10, "not shown better than its own untuned judge")):
+        found = rows([0.9 if y is (i > 3) else 0.1 for i, y in enumerate(labels)], labels)
+        found = tuple(r.model_copy(update={"group": str(i % sources)}) for i, r in enumerate(found))
+        assert not_shown(study(found)) == said
