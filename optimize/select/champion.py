@@ -158,7 +158,10 @@ def promote(
         test=test,
         tested=found,
         comparisons={
-            t.name: compare_rows(found[0].predictions, t.predictions, ("the champion", t.name)) for t in found[1:]
+            t.name: compare_rows(
+                found[0].predictions, t.predictions, ("the champion", t.name), tested=not parts.cross_fitted
+            )
+            for t in found[1:]
         },
         costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
         learning=learning,

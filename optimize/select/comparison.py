@@ -29,10 +29,12 @@ class Side(NamedTuple):
     """n probabilities or raw scores, higher = more faithful; None where there is none."""
 
 
-def compare_rows(rows: Sequence[PredictionRow], others: Sequence[PredictionRow], names: tuple[str, str]) -> Comparison:
+def compare_rows(
+    rows: Sequence[PredictionRow], others: Sequence[PredictionRow], names: tuple[str, str], *, tested: bool = True
+) -> Comparison:
     """`compare` for predictions of the same answers, in the same order."""
     a, b = (Side([r.predicted for r in side], [r.probability for r in side]) for side in (rows, others))
-    return compare([r.label for r in rows], a, b, [r.group for r in rows], names=names)
+    return compare([r.label for r in rows], a, b, [r.group for r in rows], names=names, tested=tested)
 
 
 def compare(
@@ -42,10 +44,12 @@ def compare(
     sources: Sequence[str] | None = None,
     *,
     names: tuple[str, str] = ("A", "B"),
+    tested: bool = True,
 ) -> Comparison:
     """Judge ``a`` against judge ``b`` by balanced accuracy and AUROC; ``names`` are for the sentence.
 
-    Intervals are 95 %, over ``sources`` (`by_source`). With fewer than `SHOWN_FROM` of them nothing is called shown.
+    Intervals are 95 %, over ``sources`` (`by_source`). With fewer than `SHOWN_FROM` of them nothing is called shown,
+    nor where the judges were chosen on these answers (not ``tested``).
     An answer a judge left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in
     AUROC as a score on the wrong side of all others, so that no judge gains by skipping hard answers.
     """
@@ -54,7 +58,7 @@ def compare(
         if all(s is None for s in side.scores):
             auroc = Difference(why=f"{name} gives no scores")
     g = len(set(sources)) if sources is not None else len(labels)
-    verdict, more, sentence = _verdict(balanced, len(labels), g, names)
+    verdict, more, sentence = _verdict(balanced, len(labels), g if tested else 0, names)
     return Comparison(
         n=len(labels),
         sources=g,
@@ -102,15 +106,15 @@ def _difference(d: BySource) -> Difference:
 def _verdict(
     d: Difference, n: int, sources: int, names: tuple[str, str]
 ) -> tuple[Literal["better", "not shown better", "worse"], int | None, str]:
-    """The labels it would take come from the standard error, which shrinks with one over the root of the labels."""
+    """``sources``: of a test part. The labels it would take follow from the interval, which shrinks with their root."""
     one, other = names
-    on = f"{counted(n, 'answer')} over {counted(sources, 'source')}"
+    on = counted(n, "answer") + (f" over {counted(sources, 'source')}" if sources else "")
     if d.value is None:
         return "not shown better", None, f"{one} cannot be told from {other} on {on}: {d.why}."
     interval = "" if d.low is None or d.high is None else f" (95% interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
     facts = f"balanced accuracy {100 * d.value:+.1f} points{interval} on {on}"
     if sources < SHOWN_FROM or d.low is None or d.high is None or d.standard_error is None:
-        why = f"it takes {SHOWN_FROM} sources to show a difference" if sources < SHOWN_FROM else d.why
+        why = f"it takes a test part of {SHOWN_FROM} sources to show one" if sources < SHOWN_FROM else d.why
         return "not shown better", None, f"{one} is not shown to be better than {other}: {facts}; {why}."
     if d.low > 0:
         return "better", None, f"{one} is better than {other}: {facts}."

@@ -105,7 +105,7 @@ def test_few_sources_show_nothing() -> None:
         right, wrong = Side(labels, labels), Side([not y for y in labels], [not y for y in labels])
         c = compare(labels, right, wrong, [str(i // 2) for i in range(2 * sources)])
         assert (c.sources, c.verdict) == (sources, verdict)
-        assert ("it takes 10 sources to show a difference" in c.sentence) is (sources == 9)
+        assert ("it takes a test part of 10 sources to show one" in c.sentence) is (sources == 9)
 
 
 @pytest.mark.parametrize(("sources", "answers"), [(10, 4), (20, 4), (50, 3)])
@@ -125,6 +125,14 @@ def test_no_effect_is_rarely_shown(sources: int, answers: int) -> None:
         covers += d.low is None or d.low <= 0 <= d.high
     assert better <= 15
     assert 0.925 <= covers / 300 <= 0.975
+
+
+def test_what_was_chosen_on_these_answers_shows_nothing() -> None:
+    """Cross-fitted on the answers that variants were chosen by, a difference is a figure."""
+    labels, a, b = sides(300, 0.85, 0.65)
+    c = compare(labels, a, b, tested=False)
+    assert (c.verdict, c.more_labels) == ("not shown better", None)
+    assert "it takes a test part" in c.sentence
 
 
 def test_what_cannot_be_compared_gives_a_reason() -> None:
