@@ -165,7 +165,7 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
         "unlabelled": len(examples) - len(labelled),
         "seed": seed,
     }
-    return Splits(*held.values(), report)
+    return Splits(held["train"], held["dev"], held["test"], report)
 
 
 def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float], least: int, seed: int) -> list[int]:
