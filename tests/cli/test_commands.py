@@ -526,7 +526,7 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
             "at http://127.0.0.1:9/v1 does not answer: .* Connection refused",
         ),
         (["--lm", "openai/huge", "--api-base", "{base}"], "openai/huge at .* does not answer: .*model not found"),
-        (["--lm", "local:no.gguf"], "There is no model file at"),
+        (["--lm", "local:no.gguf"], "There is no GGUF file at"),
         (["--lm", "local:labels.jsonl"], "There is no GGUF file at"),
         (["--judge", "nowhere"], "judge.json: cannot be read .* A judge is a folder"),
         (["--judge", "none"], "'none' is a model, not the folder of an exported judge: .* --lm none"),
