@@ -197,6 +197,12 @@ class Judgment(_Frozen):
             raise ValueError("an unscored judgment has no faithful, probability or level")
         return self
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its public fields as plain JSON values, the same keys whether scored or not: what rows, frames, pages and
+        adapters show of it. Left out are the answer's sentences and the features behind each confidence."""
+        fields = self.model_dump(mode="json", exclude={"sentences": True, "statements": {"__all__": {"features"}}})
+        return fields | {"verdict_counts": self.verdict_counts}
+
     @property
     def verdict_counts(self) -> dict[str, int]:
         """Statements per verdict, every verdict a key; those without one count as ``unjudged``."""

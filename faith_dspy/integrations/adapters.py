@@ -10,7 +10,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
 from faith_dspy.io.records import fields_of, value_of
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.report.judgment import supported
+from faith_dspy.report.judgment import decided_by, supported
 from faith_dspy.schema import Judgment, StatementVerdict
 
 _WEIGHTS = {"strict_mode", "verdict_scores"}
@@ -113,7 +113,8 @@ def explain(judgment: Judgment) -> str:
     """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
-    found = [supported(judgment), *map(line_of, judgment.statements)] if judgment.statements else []
+    by = supported(judgment) if judgment.probability is None else decided_by(judgment)
+    found = [by, *map(line_of, judgment.statements)] if judgment.statements else []
     return "\n".join(filter(None, [*found, judgment.detail]))
 
 

@@ -1,7 +1,8 @@
 """A judgment for readers: in the terminal, in a notebook and as one self-contained HTML page.
 
-The page is ``page.html`` with ``page.css`` and ``page.js`` inside and the judgments as JSON in a script element. Its
-content security policy allows this one script and this one style, by their hashes, and nothing from any network.
+Each shows the verdict, the number that decided it beside its threshold, and the statements that carry it. The page is
+``page.html`` with ``page.css`` and ``page.js`` inside and the judgments as JSON in a script element. Its content
+security policy allows this one script and this one style, by their hashes, and nothing from any network.
 """
 
 from __future__ import annotations
@@ -33,96 +34,7 @@ from faith_dspy.report.tables import shown, signed
 from faith_dspy.schema import Chunk, Judgment, StatementVerdict, Unscored
 from faith_dspy.scoring.classifier import describe_fit
 
-_PLAIN = ("fully_supported", "not_supported")
-"""Their marks need no words."""
-_IDS = 3
-"""Chunk ids shown for a statement; more would leave its text no room."""
-
-
-def judgment_view(judgment: Judgment) -> RenderableType:
-    """One judgment: the result on top, a line per statement below."""
-    if judgment.unscored is not None:
-        head = Text(f"unscored: {judgment.unscored.value}", style="yellow")
-    else:
-        head = Text()
-        head.append("faithful" if judgment.faithful else "not faithful", style="green" if judgment.faithful else "red")
-        if judgment.probability is not None:
-            head.append(f"   probability {_against(judgment.probability, judgment.threshold)}", style="bold")
-        if judgment.level is not None:
-            head.append(f"   {judgment.level}", style="dim")
-        by_score = judgment.threshold if judgment.probability is None else None
-        head.append(
-            f"\n{supported(judgment)}{_threshold(judgment.statement_threshold)}   " if judgment.statements else "   "
-        )
-        head.append(f"score {_against(judgment.score, by_score)}")
-    if judgment.detail:
-        head.append_text(shown(f" – {judgment.detail}", "dim"))
-    if judgment.fitted_to == "default":
-        head.append("\nnot fitted to your labels", style="dim")
-    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
-    table.add_column(width=1)
-    table.add_column(justify="right", style="dim")
-    table.add_column(overflow="fold")
-    table.add_column(style="dim", no_wrap=True)
-    for s in judgment.statements:
-        verdict = s.verdict.value if s.verdict else UNJUDGED
-        mark, words, style = WORDING[verdict]
-        words = "" if verdict in _PLAIN else words
-        ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
-        evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
-        digits = _digits(s.confidence, judgment.statement_threshold)
-        confidence = "" if s.confidence is None else f"{s.confidence:.{digits}f}"
-        table.add_row(Text(mark, style), confidence, shown(s.text), Text(f"{words} {evidence}".strip()))
-        if said := grounds(s):
-            table.add_row("", "", shown(said, "italic dim"), "")
-    last = shown("\n".join([*notes_on(judgment), _cost(judgment)]), "dim")
-    parts: list[RenderableType] = [head, table] if judgment.statements else [head]
-    return Panel(Group(*parts, last), expand=False)
-
-
-def _against(value: float | None, threshold: float | None) -> str:
-    """A number and its threshold."""
-    digits = _digits(value, threshold)
-    return f"{value:.{digits}f}{_threshold(threshold, digits)}"
-
-
-def _digits(value: float | None, threshold: float | None) -> int:
-    """As many as tell a number from its threshold."""
-    if value is None or threshold is None or value == threshold:
-        return 2
-    return next((d for d in (2, 3) if f"{value:.{d}f}" != f"{threshold:.{d}f}"), 4)
-
-
-def _threshold(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f" (threshold {value:.{digits}f})"
-
-
-def _cost(judgment: Judgment) -> str:
-    u, again = judgment.usage, judgment.replayed.calls
-    replayed = [f"{counted(again, 'reply')} from the cache"] if again else []
-    if not u.calls:
-        return " · ".join(["no LM calls", *replayed])
-    read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
-    tokens = f"{read} ({u.cached_tokens:,} cached), {written}"
-    return " · ".join([counted(u.calls, "call"), tokens, f"{u.seconds:.1f} s", *replayed])
-
-
-def render(judgment: Judgment) -> str:
-    """`judgment_view` as plain text, as wide as the terminal, 60 to 100 columns."""
-    width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(judgment_view(judgment))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
-def render_html(judgment: Judgment) -> str:
-    """`judgment_view` as HTML for a notebook, in the same colours."""
-    console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
-    console.print(judgment_view(judgment))
-    return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
-
-
-UNJUDGED = "unjudged"
+UNJUDGED, IN_DOUBT = "unjudged", "in_doubt"
 
 
 class Wording(NamedTuple):
@@ -138,28 +50,71 @@ WORDING = {
     "not_supported": Wording("✗", "not supported", "red"),
     "no_evidence": Wording("✗", "no evidence", "red"),
     "partially_supported": Wording("◐", "partly supported", "yellow"),
+    IN_DOUBT: Wording("~", "in doubt", "yellow"),
     UNJUDGED: Wording("?", "not judged", "yellow"),
     "fully_supported": Wording("✓", "supported", "green"),
 }
 """By verdict, the worst first: a sentence is coloured by the first that one of its statements has."""
+_PLAIN = ("fully_supported", "not_supported")
+"""Their marks need no words."""
+_IDS = 3
+"""Chunk ids shown for a statement; more would leave its text no room."""
+
+
+def verdict_line(judgment: Judgment) -> str:
+    """``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
+    if judgment.unscored is not None:
+        return f"unscored: {judgment.unscored.value}"
+    by = decided_by(judgment)
+    return f"{'faithful' if judgment.faithful else 'not faithful'}{f': {by}' if by else ''}"
+
+
+def decided_by(judgment: Judgment) -> str:
+    """What decided the verdict: the probability beside its threshold, else the score beside its threshold, else how
+    many statements are supported."""
+    name, value = ("score", judgment.score) if judgment.probability is None else ("probability", judgment.probability)
+    if value is None:
+        return ""
+    if (t := judgment.threshold) is None:
+        return supported(judgment)
+    digits = next((d for d in (2, 3) if value == t or f"{value:.{d}f}" != f"{t:.{d}f}"), 4)  # tells them apart
+    return f"{name} {value:.{digits}f} (threshold {t:.{digits}f})"
 
 
 def supported(judgment: Judgment) -> str:
-    """What the score counts: ``1 of 2 statements supported``; nothing without statements."""
+    """``1 of 2 statements supported``; nothing without statements."""
     n = len(judgment.statements)
     return f"{judgment.supported} of {counted(n, 'statement')} supported" if n else ""
 
 
+def told_verdicts(judgment: Judgment) -> list[str]:
+    """The verdict of each statement as it is shown, a key of `WORDING`.
+
+    A classifier judges statements and answers by thresholds of their own. What lies on the other side than its answer
+    is in doubt: in a faithful answer a statement below its threshold, in any other whose statements all reach theirs
+    the weakest.
+    """
+    told = [s.verdict.value if s.verdict else UNJUDGED for s in judgment.statements]
+    if judgment.probability is None:
+        return told
+    if judgment.faithful:
+        return [IN_DOUBT if s.is_supported is False else t for s, t in zip(judgment.statements, told, strict=True)]
+    if set(told) == {"fully_supported"}:
+        chances = [1.0 if s.confidence is None else s.confidence for s in judgment.statements]
+        return [IN_DOUBT if chance == min(chances) else t for chance, t in zip(chances, told, strict=True)]
+    return told
+
+
 def grounds(statement: StatementVerdict) -> str | None:
     """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell."""
-    if said := statement.reason or statement.error:
-        return said
+    if why := statement.reason or statement.error:
+        return why
     if statement.missing is None:
         return None
     words = f"not in the context: {', '.join(statement.missing)}" if statement.missing else ""
     if statement.is_supported:
         return f"supported in other words; {words}" if words else None
-    return words or "the context has its words, but does not say this with them"
+    return words or "all its words occur in the context, but not this claim"
 
 
 def notes_on(judgment: Judgment) -> list[str]:
@@ -174,7 +129,7 @@ def notes_on(judgment: Judgment) -> list[str]:
         (judgment.dropped_chunk_ids, "chunk id", not_shown),
         (judgment.dropped_quotes, "quote", not_shown),
     )
-    return [f"{counted(n, what)} {said}" for n, what, said in counts if n]
+    return [f"{counted(n, what)} {note}" for n, what, note in counts if n]
 
 
 def described(judge: Judge) -> str:
@@ -185,21 +140,62 @@ def described(judge: Judge) -> str:
     return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
 
 
+# In the terminal and in notebooks
+
+
+def judgment_view(judgment: Judgment) -> RenderableType:
+    """One judgment: the result on top, a line per statement below."""
+    verdict, _, by = verdict_line(judgment).partition(": ")
+    style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
+    head = Text.assemble((verdict, f"bold {style}"), (": " if judgment.unscored else "   ") * bool(by), by)
+    if judgment.detail:
+        head.append_text(shown(f" – {judgment.detail}", "dim"))
+    if judgment.fitted_to == "default":
+        head.append("\nnot fitted to your labels", style="dim")
+    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    for s, verdict in zip(judgment.statements, told_verdicts(judgment), strict=True):
+        mark, words, style = WORDING[verdict]
+        ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
+        evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
+        words = "" if verdict in _PLAIN else words
+        table.add_row(Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip()))
+        if why := grounds(s):
+            table.add_row("", shown(why, "italic dim"), "")
+    last = shown("\n".join([*notes_on(judgment), _cost(judgment)]), "dim")
+    return Panel(Group(*([head, table] if judgment.statements else [head]), last), expand=False)
+
+
+def _cost(judgment: Judgment) -> str:
+    u, again = judgment.usage, judgment.replayed.calls
+    replayed = [f"{counted(again, 'reply')} from the cache"] if again else []
+    if not u.calls:
+        return " · ".join(["no LM calls", *replayed])
+    read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
+    tokens = f"{read} ({u.cached_tokens:,} cached), {written}"
+    return " · ".join([counted(u.calls, "call"), tokens, f"{u.seconds:.1f} s", *replayed])
+
+
+def render(judgment: Judgment) -> str:
+    """`judgment_view` as plain text, as wide as the terminal, 60 to 100 columns."""
+    width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(judgment_view(judgment))
+    return out.getvalue()
+
+
+def render_html(judgment: Judgment) -> str:
+    """`judgment_view` as HTML for a notebook, in the same colours."""
+    console = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
+    console.print(judgment_view(judgment))
+    return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
+
+
+# As an HTML page
+
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_HEAD = {
-    "score",
-    "faithful",
-    "probability",
-    "fitted_to",
-    "threshold",
-    "statement_threshold",
-    "level",
-    "unscored",
-    "detail",
-}
-"""What the page shows of a judgment, beside its statements."""
-_SHOWN = {"text", "confidence", "supporting_chunk_ids", "quotes"}
-"""What the page shows of a statement, beside its verdict and the grounds for it."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -219,15 +215,9 @@ def write_html(
     ends the run. ``total``: number of all judgments, where the items are only the first of them. ``judge``: who judged,
     for the last line.
     """
-    rows: list[str] = []
-    judgments: list[Judgment] = []
-    for given in items:
-        record, judgment = (None, given) if isinstance(given, Judgment) else given
-        judgments.append(judgment)
-        rows.append(script_json(_item(record, judgment)))
-    top = {**summary(judgments), "total": total or len(judgments)}
+    rows = [_item(*((None, given) if isinstance(given, Judgment) else given)) for given in items]
     verdicts = {verdict: [w.mark, w.words.capitalize()] for verdict, w in WORDING.items()}
-    data = f'{{"items":[{",".join(rows)}],"summary":{script_json(top)},"verdicts":{script_json(verdicts)}}}'
+    data = {"items": rows, "summary": {**summary(rows), "total": total or len(rows)}, "verdicts": verdicts}
     here = files("faith_dspy.report")
     page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     slots = {
@@ -236,7 +226,7 @@ def write_html(
         "style_hash": csp_hash(style),
         "script": script,
         "script_hash": csp_hash(script),
-        "data": data,
+        "data": script_json(data),
         "signed": html.escape(signed(judge)),
     }
     write_file(Path(path), _SLOT.sub(lambda slot: slots[slot[1]], page))
@@ -248,25 +238,25 @@ def script_json(value: Any) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def summary(judgments: Sequence[Judgment]) -> dict[str, Any]:
-    """What the top of the page shows; means are None where there is nothing to average."""
-    scores = [j.score for j in judgments if j.score is not None]
-    verdicts: Counter[str] = Counter()
-    for judgment in judgments:
-        verdicts.update(judgment.verdict_counts)
+def csp_hash(text: str) -> str:
+    """The source expression by which a content security policy allows one inline style or script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the top of the page shows of its answers."""
+    reasons = Counter(row["unscored"] for row in rows if row["unscored"])
     return {
-        "n": len(judgments),
-        "scored": len(scores),
-        "coverage": len(scores) / len(judgments) if judgments else None,
-        "mean_score": sum(scores) / len(scores) if scores else None,
-        "faithful": sum(j.faithful is True for j in judgments),
-        "decided": sum(j.faithful is not None for j in judgments),
-        "unscored": dict(Counter(j.unscored.value for j in judgments if j.unscored).most_common()),
-        "verdicts": {name: n for name, n in verdicts.items() if n},
+        "n": len(rows),
+        "scored": len(rows) - reasons.total(),
+        "faithful": sum(row["faithful"] is True for row in rows),
+        "unscored": dict(reasons.most_common()),
+        "verdicts": dict(Counter(s["told"] for row in rows for s in row["statements"])),
     }
 
 
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
+    """The judgment's public fields and the texts it is about."""
     given: AnswerInput | None = None
     notes: list[str] = []
     try:
@@ -280,20 +270,19 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
         answer = _answer_of(judgment)
     if given is None and judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
-    notes += notes_on(judgment)
+    found, told = judgment.to_dict(), told_verdicts(judgment)
     key = (record or {}).get("id")
-    return {
+    return found | {
         "id": None if key is None else str(key),
         "question": question if question and question.strip() else None,
         "bare": record is None,
-        "notes": notes,
-        **judgment.model_dump(mode="json", include=_HEAD),
-        "supported": supported(judgment),
+        "notes": notes + notes_on(judgment),
+        "decided_by": decided_by(judgment),
         "people": (record or {}).get("faithful"),
-        "parts": _parts(answer, judgment),
+        "parts": _parts(answer, judgment, told),
         "statements": [
-            s.model_dump(mode="json", include=_SHOWN) | {"verdict": _verdict(s), "reason": grounds(s)}
-            for s in judgment.statements
+            dump | {"told": t, "grounds": grounds(s)}
+            for dump, t, s in zip(found["statements"], told, judgment.statements, strict=True)
         ],
         "chunks": [
             {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)} for c in chunks if c.text.strip()
@@ -309,11 +298,7 @@ def _answer_of(judgment: Judgment) -> str:
     return text
 
 
-def _verdict(statement: StatementVerdict) -> str:
-    return statement.verdict.value if statement.verdict else UNJUDGED
-
-
-def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
+def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[Any]]:
     """The answer in pieces, ``[text]`` or ``[text, worst verdict, statements]``; joined they are the answer.
 
     Statements without a sentence are about the whole answer: they count for each sentence. Where all are, the answer is
@@ -322,22 +307,17 @@ def _parts(answer: str, judgment: Judgment) -> list[list[Any]]:
     statements = judgment.statements
     known = {s.index for s in judgment.sentences}
     whole = [i for i, s in enumerate(statements) if s.sentence_index not in known]
-
-    def piece(start: int, end: int, found: list[int]) -> list[Any]:
-        if not found:
-            return [answer[start:end]]
-        worst = min((_verdict(statements[i]) for i in found), key=list(WORDING).index)
-        return [answer[start:end], worst, found]
-
     spans = [
         (s.start, s.end, [i for i, x in enumerate(statements) if i in whole or x.sentence_index == s.index])
         for s in judgment.sentences
     ]
     if spans and len(whole) == len(statements):
         spans = [(spans[0][0], spans[-1][1], whole)]
-    parts, position = [], 0
+    parts: list[list[Any]] = []
+    position = 0
     for start, end, found in spans:
-        parts += [[answer[position:start]], piece(start, end, found)]
+        worst = [min((told[i] for i in found), key=list(WORDING).index), found] if found else []
+        parts += [[answer[position:start]], [answer[start:end], *worst]]
         position = end
     parts.append([answer[position:]])
     return [p for p in parts if p[0]]
@@ -357,8 +337,3 @@ def _quoted(chunk: Chunk, statements: Sequence[StatementVerdict]) -> list[list[A
         quoting = sorted({i for a, b, i in spans if a <= begin and end <= b})
         parts.append([chunk.text[begin:end], quoting] if quoting else [chunk.text[begin:end]])
     return parts
-
-
-def csp_hash(text: str) -> str:
-    """The source expression by which a content security policy allows one inline style or script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

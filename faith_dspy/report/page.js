@@ -7,7 +7,6 @@
     faithful: ["✓", "Faithful"],
     unfaithful: ["✗", "Not faithful"],
     unscored: ["–", "Unscored"],
-    scored: ["•", "Scored"],
   };
   const WORST_FIRST = Object.keys(VERDICTS);
   const $ = (id) => document.getElementById(id);
@@ -22,7 +21,7 @@
   const number = (n) => n.toLocaleString("en");
   const percent = (share) => `${Math.round(100 * share)} %`;
   const words = (reason) => reason.replaceAll("_", " ").replace(/^lm\b/, "LM");
-  const outcome = (i) => (i.unscored ? "unscored" : i.faithful == null ? "scored" : i.faithful ? "faithful" : "unfaithful");
+  const outcome = (i) => (i.unscored ? "unscored" : i.faithful ? "faithful" : "unfaithful");
 
   // The summary
   const s = data.summary;
@@ -30,9 +29,8 @@
   const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n} ${words(reason)}`);
   $("summary").append(
     tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
-    tile(s.decided ? percent(s.faithful / s.decided) : "–", `faithful: ${s.faithful} of ${s.decided} scored`),
-    tile(s.mean_score == null ? "–" : s.mean_score.toFixed(2), `mean score of the ${s.scored} scored`),
-    tile(s.n ? percent(s.coverage) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
+    tile(s.scored ? percent(s.faithful / s.scored) : "–", `faithful: ${s.faithful} of ${s.scored} scored`),
+    tile(s.n ? percent(s.scored / s.n) : "–", "coverage" + (reasons.length ? `; not scored: ${reasons.join(", ")}` : "")),
   );
   const counts = Object.keys(VERDICTS).reverse().filter((v) => s.verdicts[v]).map((v) => [v, s.verdicts[v]]);
   if (counts.length) {
@@ -55,41 +53,32 @@
   const states = new WeakMap(); // article → what can be pointed at in it
   let names = 0;
 
+  const decides = (item) => item.probability ?? item.score;
   const finding = (item) => {
     const kind = outcome(item);
     const [symbol, name] = OUTCOMES[kind];
     const label = item.unscored ? `${name}: ${words(item.unscored)}` : name;
     const line = el("div", { class: `finding ${kind}` }, el("span", { class: "badge" }, mark(symbol), label));
-    const decides = item.probability ?? item.score; // what `faithful` was decided by
-    if (decides != null) {
-      const level = el("i"), pass = item.threshold != null && el("u");
-      level.style.width = `${100 * decides}%`;
-      if (pass) pass.style.left = `${100 * item.threshold}%`;
-      const digits = apart(decides, item.threshold);
-      line.append(el("span", {}, item.probability != null ? "probability " : "score ", el("b", {}, decides.toFixed(digits)),
-        limit(item.threshold, digits), el("span", { class: "meter", "aria-hidden": "true" }, level, pass)));
-      const score = item.probability != null && `score ${item.score.toFixed(2)}`;
-      const counted = [item.supported, score].filter(Boolean).join(", ");
-      if (counted) line.append(el("span", {}, counted));
-      line.append(text("span", "level", item.level));
-      if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
+    if (item.decided_by) {
+      const figure = el("span", {}, item.decided_by);
+      if (item.threshold != null) {
+        const value = el("i"), pass = el("u");
+        value.style.width = `${100 * decides(item)}%`;
+        pass.style.left = `${100 * item.threshold}%`;
+        figure.append(el("span", { class: "meter", "aria-hidden": "true" }, value, pass));
+      }
+      line.append(figure);
     }
+    if (item.fitted_to === "default") line.append(el("span", {}, "not fitted to your labels"));
     if (typeof item.people === "boolean") line.append(el("span", {}, "people: ", el("b", {}, OUTCOMES[item.people ? "faithful" : "unfaithful"][1].toLowerCase())));
     line.append(text("span", "id", item.id == null ? `#${item.number}` : `#${item.number} · ${item.id}`));
     return line;
   };
 
-  const limit = (threshold, digits) => threshold != null && ` (threshold ${threshold.toFixed(digits)})`;
-  const apart = (value, threshold) => // digits that tell a number from its threshold
-    [2, 3].find((n) => threshold == null || value === threshold || value.toFixed(n) !== threshold.toFixed(n)) ?? 4;
   const statement = (item, index, written) => {
     const found = item.statements[index];
-    const [symbol, name] = VERDICTS[found.verdict];
+    const [symbol, name] = VERDICTS[found.told];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    if (found.confidence != null) {
-      const digits = apart(found.confidence, item.statement_threshold);
-      line.append(el("span", {}, `probability of support ${found.confidence.toFixed(digits)}`, limit(item.statement_threshold, digits)));
-    }
     if (found.supporting_chunk_ids.length) {
       const chips = found.supporting_chunk_ids.map((id) => {
         const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
@@ -97,9 +86,9 @@
       });
       line.append(el("span", { class: "chips" }, "evidence ", ...chips));
     }
-    return el("li", { class: `statement ${found.verdict}` }, line,
+    return el("li", { class: `statement ${found.told}` }, line,
       found.text.trim() !== written && text("p", "text", found.text),
-      found.reason && text("p", "reason", found.reason),
+      found.grounds && text("p", "reason", found.grounds),
       ...found.quotes.map((quote) => text("blockquote", "", quote)));
   };
 
@@ -247,18 +236,18 @@
     }, 0);
   };
   const haystack = (i) => (i.haystack ??= [i.id, i.question, i.detail, i.parts.map((p) => p[0]).join(""),
-    ...i.statements.flatMap((x) => [x.text, x.reason, ...x.quotes]),
+    ...i.statements.flatMap((x) => [x.text, x.grounds, ...x.quotes]),
     ...i.chunks.flatMap((c) => [c.source, c.parts.map((p) => p[0]).join("")])].join("\n").toLowerCase());
-  const by = (field, sign) => (a, b) => // what has none comes last
-    (a[field] == null) - (b[field] == null) || (a[field] == null ? 0 : sign * (a[field] - b[field])) || a.number - b.number;
-  const ORDERS = { up: by("score", 1), down: by("score", -1), probability: by("probability", 1) };
+  const by = (sign) => (a, b) => // what has no figure comes last
+    (decides(a) == null) - (decides(b) == null) || sign * (decides(a) - decides(b)) || a.number - b.number;
+  const ORDERS = { up: by(1), down: by(-1) };
   const update = () => {
     clearTimeout(timer);
     const query = $("search").value.trim().toLowerCase();
     const [kind, reason] = $("outcome").value.split(":");
     const wanted = [...$("verdicts").querySelectorAll(":checked")].map((x) => x.value);
     shown = data.items.filter((i) => (!kind || outcome(i) === kind) && (!reason || i.unscored === reason)
-      && (!wanted.length || i.statements.some((x) => wanted.includes(x.verdict))) && (!query || haystack(i).includes(query)));
+      && (!wanted.length || i.statements.some((x) => wanted.includes(x.told))) && (!query || haystack(i).includes(query)));
     const order = ORDERS[$("sort").value];
     if (order) shown.sort(order);
     drawn = 0;

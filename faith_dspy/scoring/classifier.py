@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.text.features import DIRECTIONS
@@ -28,13 +28,9 @@ None grows with the number of statements as such. A sum of log-probabilities wou
 
 
 def direction(name: str) -> int:
-    """+1 for a feature that may only speak for support, -1 if only against it, 0 if either.
-
-    ``lm``, the LM's log-odds of support (`to_logit`), and all aggregates speak for it.
-    """
-    if name == "lm" or name in AGGREGATES:
-        return 1
-    return DIRECTIONS.get(name, 0)
+    """+1 for a feature that may only speak for support (``lm``, the LM's log-odds, and all aggregates), -1 if only
+    against it, 0 if either."""
+    return 1 if name == "lm" or name in AGGREGATES else DIRECTIONS.get(name, 0)
 
 
 def to_logit(probability: float) -> float:
@@ -53,10 +49,8 @@ def to_probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
-class _Linear(BaseModel):
+class _Linear(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """A logistic regression over named features: ``intercept + Σ weight · (feature − mean) / scale``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     names: tuple[str, ...]
     means: tuple[float, ...]
@@ -70,9 +64,7 @@ class _Linear(BaseModel):
     def _one_of_each(self) -> Self:
         lengths = {len(self.names), len(self.means), len(self.scales), len(self.weights)}
         if len(lengths) > 1 or len(set(self.names)) != len(self.names):
-            raise ValueError(
-                f"expected as many names, means, scales and weights, each name once; got names {self.names}"
-            )
+            raise ValueError(f"expected a mean, scale and weight for each name, each name once; got {self.names}")
         if any(s <= 0 for s in self.scales):
             raise ValueError("every scale must be above 0")
         wrong = [n for n, w in zip(self.names, self.weights, strict=True) if w * direction(n) < 0]
@@ -90,7 +82,6 @@ class StatementClassifier(_Linear):
     """Features of one statement → probability that a person would call it fully supported."""
 
     def probability(self, features: Mapping[str, float]) -> float:
-        """Probability of support, from log-odds clipped at ±`LOGIT_LIMIT`."""
         return to_probability(_clipped(self.logit(features)))
 
 
@@ -101,10 +92,7 @@ class AnswerClassifier(_Linear):
     """
 
     def probability(
-        self,
-        statements: Sequence[float | None],
-        features: Mapping[str, float] | None = None,
-        unjudged: float = 0.0,
+        self, statements: Sequence[float | None], features: Mapping[str, float] | None = None, unjudged: float = 0.0
     ) -> float | None:
         """Probability that the answer is faithful; None with neither a judged statement nor a feature it knows.
 
@@ -153,9 +141,7 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     def _range_around_threshold(self) -> Self:
         low, high = self.review_range or (0.0, 1.0)
         if not 0 <= low <= self.threshold <= high <= 1:
-            raise ValueError(
-                f"review_range ({low}, {high}) has to hold the threshold {self.threshold} and lie in [0, 1]"
-            )
+            raise ValueError(f"review_range ({low}, {high}) must hold the threshold {self.threshold} and lie in [0, 1]")
         return self
 
     def needs_review(self, probability: float) -> bool | None:

@@ -28,8 +28,8 @@ from faith_dspy.text.words import has_word_breaks, has_words, tidy, visible
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
-_WORTH = 0.5
-"""An answer that asserts nothing passes with this score, if the user's policy gives it one."""
+_POLICY_THRESHOLD = 0.5
+"""Threshold of answers scored by `no_statements=` or `abstention=`."""
 
 
 def unverified(answer: str) -> RawJudgment:
@@ -83,31 +83,24 @@ def score_answer(
     """The judgment on what the LM said about an answer. A classifier decides verdicts and threshold as fitted.
 
     An unjudged statement counts as not supported. Where the answer would pass if it were supported, that would turn a
-    failure of the LM into a verdict: such an answer is unscored, or needs review (the option `unjudged`).
+    failure of the LM into a verdict: such an answer is unscored.
     """
     verdicts = raw_judgment.raw_verdicts
     if not verdicts:
         return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
+    indexed = index_context(context, question)
     features: list[dict[str, float]] = [{} for _ in verdicts]
     judged: list[dict[str, float] | None] = []
     confidences = [v.probability for v in verdicts]
     if classifier is not None:
         known = classifier.statement.names if classifier.statement else CLASSIFIER_FEATURES
-        names = [name for name in known if name in DIRECTIONS]
-        features = statement_features(raw_judgment, index_context(context, question), names)
+        features = statement_features(raw_judgment, indexed, [name for name in known if name in DIRECTIONS])
         judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
         if classifier.statement is not None:
             confidences = classifier.statement_probabilities(judged)
     found = [
-        _statement(
-            raw,
-            _verdict(raw, confidence, classifier),
-            context,
-            question,
-            confidence=confidence,
-            features={name: round(value, 6) for name, value in values.items()},
-        )
-        for raw, values, confidence in zip(verdicts, features, confidences, strict=True)
+        _statement(raw, confidence, classifier, {n: round(x, 6) for n, x in values.items()}, context, indexed)
+        for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
     ]
     statements = tuple(statement for statement, _, _ in found)
 
@@ -125,26 +118,25 @@ def score_answer(
             return value, None, threshold, value >= threshold
         return value, None, None, all((s.verdict or unjudged).is_supported for s in statements)
 
-    detail, undecided, reason = None, False, failure(raw_judgment)
+    detail, reason = None, failure(raw_judgment)
     if reason is not None:
         errors = [v.error for v in verdicts if v.verdict is None]
         detail = f"{len(errors)} of {counted(len(verdicts), 'statement')} could not be judged; the first: {errors[0]}"
-        undecided = outcome(Verdict.FULLY_SUPPORTED)[-1]
-        if len(errors) == len(verdicts) or (undecided and config.unjudged == "unscored"):
-            nothing = unscored(reason, detail, raw_judgment, statements)
-            return nothing.model_copy(update={"needs_review": True if config.unjudged == "review" else None})
+        if len(errors) == len(verdicts) or outcome(Verdict.FULLY_SUPPORTED)[-1]:
+            return unscored(reason, detail, raw_judgment, statements)
     value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
-    close = None if classifier is None or probability is None else classifier.needs_review(probability)
+    faithful = passes and reason is None
+    by_classifier = None if probability is None else classifier
     return _judgment(
         raw_judgment,
         score=value,
-        faithful=passes and reason is None,
+        faithful=faithful,
         probability=probability,
         threshold=threshold,
         statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
-        fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
-        level=level(value if probability is None else probability, threshold, passes and reason is None),
-        needs_review=undecided or close,
+        fitted_to=by_classifier and by_classifier.fitted_to,
+        level=level(value if probability is None else probability, threshold, faithful),
+        needs_review=by_classifier and by_classifier.needs_review(probability),
         statements=statements,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
@@ -155,23 +147,33 @@ def score_answer(
 
 
 def _statement(
-    raw: RawVerdict, verdict: Verdict | None, context: Sequence[Chunk], question: str | None, **fields: Any
+    raw: RawVerdict,
+    confidence: float | None,
+    classifier: Classifier | None,
+    features: dict[str, float],
+    context: Sequence[Chunk],
+    indexed: IndexedContext,
 ) -> tuple[StatementVerdict, int, int]:
     """The statement with evidence that exists; how many chunk ids and quotes of the LM are not in the context.
 
     Only supported and contradicted statements have evidence. A supported one without any gets the chunks that share
-    its words; one without evidence the words that the context lacks.
+    its words; one without evidence the words that the context lacks. The LM's reason goes with the LM's verdict only.
     """
+    verdict = raw.verdict
+    if verdict and classifier and classifier.statement and confidence is not None:
+        if confidence >= classifier.statement_threshold:
+            verdict = Verdict.FULLY_SUPPORTED
+        elif verdict.is_supported:
+            verdict = Verdict.NOT_SUPPORTED
     ids, dropped_ids = valid_chunk_ids(raw.chunk_ids, context)
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
     found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(ids, "cited")
     found |= {q.chunk_id: "quoted" for q in spans}
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        found = found or dict.fromkeys(best_chunks(raw.text, index_context(context, question)), "shared_words")
+        found = found or dict.fromkeys(best_chunks(raw.text, indexed), "shared_words")
     elif verdict is not Verdict.CONTRADICTORY:
         found, spans = {}, ()
     texts = {c.id: c.text for c in context} if spans else {}
-    lacking = missing_words(raw.text, index_context(context, question)) if verdict and not found else None
     statement = StatementVerdict(
         text=raw.text,
         sentence_index=raw.sentence_index,
@@ -180,20 +182,13 @@ def _statement(
         found_by=tuple(found[i] for i in sorted(found)),
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
-        reason=raw.reason,
-        missing=lacking,
+        reason=raw.reason if verdict is raw.verdict else None,
+        confidence=confidence,
+        missing=missing_words(raw.text, indexed) if verdict and not found else None,
+        features=features,
         error=raw.error,
-        **fields,
     )
     return statement, dropped_ids, dropped_quotes
-
-
-def _verdict(raw_verdict: RawVerdict, confidence: float | None, classifier: Classifier | None) -> Verdict | None:
-    if raw_verdict.verdict is None or classifier is None or classifier.statement is None or confidence is None:
-        return raw_verdict.verdict
-    if confidence >= classifier.statement_threshold:
-        return Verdict.FULLY_SUPPORTED
-    return Verdict.NOT_SUPPORTED if raw_verdict.verdict.is_supported else raw_verdict.verdict
 
 
 def level(value: float, threshold: float | None, faithful: bool) -> str:
@@ -231,27 +226,27 @@ def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConf
     return None
 
 
-def policy_judgment(reason: Unscored, worth: float | None, raw_judgment: RawJudgment) -> Judgment:
-    """An answer that asserts nothing: unscored, or worth what the user's policy says."""
-    if worth is None:
+def policy_judgment(reason: Unscored, value: float | None, raw_judgment: RawJudgment) -> Judgment:
+    """An answer that asserts nothing: unscored, or with the score that the user's policy gives it."""
+    if value is None:
         declined = reason is Unscored.ABSTAINED
         why = "the answer only declines to answer" if declined else "the answer has no sentence that states anything"
         return unscored(reason, why, raw_judgment)
+    faithful = value >= _POLICY_THRESHOLD
     return _judgment(
         raw_judgment,
-        score=worth,
-        faithful=worth >= _WORTH,
-        threshold=_WORTH,
-        level=level(worth, _WORTH, worth >= _WORTH),
-        detail=f"{reason.value}: scored {worth:g} by policy",
+        score=value,
+        faithful=faithful,
+        threshold=_POLICY_THRESHOLD,
+        level=level(value, _POLICY_THRESHOLD, faithful),
+        detail=f"{reason.value}: scored {value:g} by policy",
     )
 
 
 def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tuple[int, ...], int]:
     """The ids that exist, ascending and once each; and how many different ids do not exist."""
-    known = {c.id for c in context}
-    ids = list(dict.fromkeys(named))
-    return tuple(sorted(i for i in ids if i in known)), sum(i not in known for i in ids)
+    named, known = set(named), {c.id for c in context}
+    return tuple(sorted(named & known)), len(named - known)
 
 
 def find_quotes(
@@ -263,13 +258,11 @@ def find_quotes(
     compatibility forms, and marks and punctuation around a quote. A quote may not begin or end inside a word or a
     number. Where several chunks have it, one of ``named`` is taken first.
     """
-    quotes = list(quotes)
-    if not quotes:
-        return (), 0
-    plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id))]
+    wanted = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
+    plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id)) if wanted]
     found: list[QuoteSpan] = []
     dropped = 0
-    for quote in dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes):
+    for quote in wanted:
         if not quote or quote in _NOTHING:
             continue
         spans = (QuoteSpan(chunk_id=i, start=s[0], end=s[1]) for i, p in plain if (s := _find(quote, p)))

@@ -33,7 +33,7 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for said in (
-        "recordings", "statements supported (threshold ", "← [", "not in the context: ",
+        "recordings", " (threshold 0.", "← [", "not in the context: ",
         "Agreement: balanced accuracy .", "Gain: +", "Next: ", "demo.html", "faith-dspy judge demo.jsonl --judge ",
     ):  # fmt: skip
         assert said in done.stdout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faith_dspy.report.judgment import script_json, summary, write_html
+from faith_dspy.report.judgment import script_json, write_html
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored
 from faith_dspy.text.sentences import sentences
 
@@ -110,7 +110,7 @@ def test_hostile_text_stays_data(tmp_path: Path) -> None:
     assert "<img" not in page
     assert "\u2028" not in page.partition('id="data"')[2]
     found = data_of(page)["items"][0]
-    assert found["question"] == found["id"] == found["statements"][0]["reason"] == HOSTILE
+    assert found["question"] == found["id"] == found["statements"][0]["grounds"] == HOSTILE
     assert found["chunks"][0]["source"] == HOSTILE
     assert "".join(p[0] for p in found["parts"]) == HOSTILE
 
@@ -220,7 +220,7 @@ def test_dropped_evidence_is_told(tmp_path: Path) -> None:
 
 
 def test_summary_by_hand(tmp_path: Path) -> None:
-    """Shares are of what was scored, and the coverage stands beside them; no judgments make a page, too."""
+    """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
     rows = [
         judged("A.", {"sentence_index": 0, "verdict": "fully_supported"}, score=1, faithful=True),
         judged(
@@ -230,17 +230,15 @@ def test_summary_by_hand(tmp_path: Path) -> None:
         judged("A.", unscored="lm_failed"),
         judged("A.", unscored="lm_failed"),
     ]
-    assert summary(rows) == {
+    top = data_of(written(tmp_path, *rows, total=9))["summary"]
+    assert top == {
         "n": 5,
+        "total": 9,
         "scored": 2,
-        "coverage": 0.4,
-        "mean_score": 0.625,
         "faithful": 1,
-        "decided": 2,
         "unscored": {"lm_failed": 2, "abstained": 1},
         "verdicts": {"fully_supported": 1, "no_evidence": 1, "unjudged": 1},
     }
-    assert summary([])["coverage"] is None
     write_html([], tmp_path / "new" / "page.html")  # in a folder that is made for it
     assert data_of((tmp_path / "new" / "page.html").read_text())["items"] == []
 
@@ -286,7 +284,7 @@ def test_hostile_text_is_text_in_a_browser(show: Callable[..., Browser]) -> None
     """Markup in records is shown as written; nothing of it runs, nothing is fetched, no error is logged."""
     record = {"id": HOSTILE, "question": HOSTILE, "context": [{"text": HOSTILE, "source": HOSTILE}], "answer": HOSTILE}
     found = {"verdict": "no_evidence", "text": HOSTILE + "!", "reason": HOSTILE, "supporting_chunk_ids": (0,)}
-    page = show((record, judged(HOSTILE, {**found, **quoted(HOSTILE), "error": HOSTILE}, level=HOSTILE)))
+    page = show((record, judged(HOSTILE, {**found, **quoted(HOSTILE), "error": HOSTILE})))
     page.wait("document.readyState === 'complete'")
     assert page.js("document.querySelectorAll('img, .card script').length") == 0
     assert page.js("window.hit === undefined")
@@ -298,10 +296,10 @@ def test_hostile_text_is_text_in_a_browser(show: Callable[..., Browser]) -> None
 
 
 def test_worst_sentence_is_open_at_first(show: Callable[..., Browser]) -> None:
-    """A card opens on its worst sentence, with statements, reason, probability and lit evidence."""
+    """A card opens on its worst sentence, with statements, reason and lit evidence."""
     page = show((APOLLO, APOLLO_JUDGED))
     panel = page.texts(".panel")[0]
-    for said in ("Contradicted", "The crew stayed for five hours.", "Two, not five.", "0.04", "for two hours"):
+    for said in ("Contradicted", "The crew stayed for five hours.", "Two, not five.", "for two hours"):
         assert said in panel
     assert page.js("[...document.querySelectorAll('.chunk')].map((c) => c.classList.contains('lit'))") == [0, 1, 0]
     assert page.texts("mark.on") == ["for two hours"]
@@ -408,9 +406,8 @@ def test_filter_search_and_sort(show: Callable[..., Browser]) -> None:
         (record("full"), judged("A is B.", verdict("fully_supported"), score=1, faithful=True, probability=0.9)),
         (record("zero"), judged("A is B.", verdict("contradictory"), score=0, probability=0.3)),
     )
-    assert choose(page, "#sort", "up") == ["zero", "half", "full", "none"]
-    assert choose(page, "#sort", "down") == ["full", "half", "zero", "none"]
-    assert choose(page, "#sort", "probability") == ["half", "zero", "full", "none"]
+    assert choose(page, "#sort", "up") == ["half", "zero", "full", "none"]
+    assert choose(page, "#sort", "down") == ["full", "zero", "half", "none"]
     assert choose(page, "#sort", "") == ["half", "none", "full", "zero"]
     assert choose(page, "#outcome", "unfaithful") == ["half", "zero"]
     assert choose(page, "#outcome", "unscored:too_long") == ["none"]
@@ -430,14 +427,13 @@ def test_every_kind_of_card_is_drawn(show: Callable[..., Browser]) -> None:
         APOLLO_JUDGED,
         judged("", unscored="no_statements", detail="there is nothing to judge"),
         ({"answer": "I don't know."}, judged("I don't know.", unscored="abstained")),
-        ({"answer": "A.", "context": ["A."]}, judged("A.", {"verdict": "fully_supported"}, level="Completely Yes")),
+        ({"answer": "A.", "context": ["A."]}, judged("A.", {"verdict": "fully_supported"})),
         ({"answer": "A.", "context": ["A."]}, judged("A.", {"sentence_index": 0, "error": "no verdict in the reply"})),
     )
     assert len(page.texts(".card")) == 5
     assert "Contradicted" in page.texts(".card")[0]
     assert "The texts were not given to this page." in page.texts(".card")[0]
     assert "Unscored: no statements" in page.texts(".card")[1]
-    assert "Completely Yes" in page.texts(".card")[3]
     assert "no verdict in the reply" in page.texts(".card")[4]
     assert [e for e in page.events if e["method"] == "Runtime.exceptionThrown"] == []
 
@@ -448,7 +444,7 @@ def test_no_width_scrolls_sideways(show: Callable[..., Browser], width: int) -> 
     word = "x" * 300
     record = {"id": word, "question": word, "context": [{"text": word, "source": word}], "answer": f"{word}."}
     found = {"sentence_index": 0, "verdict": "fully_supported", "reason": word, "supporting_chunk_ids": (0,)}
-    page = show((record, judged(f"{word}.", {**found, **quoted(word)}, level=word)), width=width)
+    page = show((record, judged(f"{word}.", {**found, **quoted(word)})), width=width)
     assert page.js("document.documentElement.scrollWidth") <= width
 
 

@@ -8,8 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from faith_dspy.report.judgment import described, judgment_view, signed
+from faith_dspy.report.judgment import described, judgment_view, told_verdicts
 from faith_dspy.report.progress import TerminalView
+from faith_dspy.report.tables import signed
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_a_bar_in_a_notebook() -> None:
 def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
     monkeypatch.setenv("COLUMNS", "100")
-    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[3:9]
+    lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
     assert [(line[3], line[4:-1].split("blue.")[1].strip()) for line in lines] == [
         ("✓", ""),
         ("◐", "partly supported"),
@@ -69,7 +70,11 @@ def test_a_judgment_in_words() -> None:
     assert "unscored: abstained – the answer only declines to answer" in view
     assert "no LM calls" in view
     view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
-    for said in ("0 of 1 statement supported   score 0.50 – 1 of 1", "no label", "1 call · 9 prompt tokens (0 cached)"):
+    for said in (
+        "not faithful   0 of 1 statement supported – 1 of 1",
+        "no label",
+        "1 call · 9 prompt tokens (0 cached)",
+    ):
         assert said in view
     assert "None" not in view
 
@@ -105,7 +110,7 @@ def test_a_bar_without_a_total() -> None:
     out = io.StringIO()
     with TerminalView(Console(file=out, force_terminal=True, width=100)).bar("judging", None) as advance:
         advance(7)
-    assert "7/?" in out.getvalue()
+    assert "judging: 0it" in out.getvalue()
     out = io.StringIO()
     with TerminalView(Console(file=out)).bar("judging", 7) as advance:
         advance(7)
@@ -113,7 +118,8 @@ def test_a_bar_without_a_total() -> None:
 
 
 def test_one_judgment_tells_one_story() -> None:
-    """What decides stands beside its threshold, the score beside what it counts, a reason or chunks at each verdict."""
+    """The verdict stands beside the one number that decided it, each statement beside its reason or chunks; neither the
+    score nor a second threshold is shown where a probability decides."""
     view = judged(
         {"verdict": "fully_supported", "confidence": 0.9, "supporting_chunk_ids": (0,)},
         {"verdict": "not_supported", "confidence": 0.57, "missing": ("Shipping", "free")},
@@ -122,17 +128,33 @@ def test_one_judgment_tells_one_story() -> None:
         probability=0.38,
         threshold=0.48,
         statement_threshold=0.6,
+        level="Not Generally",
         replayed=Usage(calls=1),
     ).pretty()
     for said in (
         "not faithful   probability 0.38 (threshold 0.48)",
-        "2 of 4 statements supported (threshold 0.60)   score 0.50",
         "not in the context: Shipping, free",
-        "the context has its words, but does not say this with them",
+        "all its words occur in the context, but not this claim",
         "supported in other words; not in the context: azul",
         "no LM calls · 1 reply from the cache",
     ):
         assert said in view
+    for other in ("score", "0.60", "Not Generally", "of 4 statements"):
+        assert other not in view
+    assert "not faithful   score 0.50 (threshold 0.70)" in judged({}, threshold=0.7).pretty()
+
+
+def test_no_statement_contradicts_its_answer() -> None:
+    """A classifier's faithful answer shows a statement below its threshold as in doubt, not as unsupported; an answer
+    that is not faithful though all its statements reach theirs, the weakest."""
+    yes, no = {"verdict": "fully_supported", "confidence": 0.9}, {"verdict": "not_supported", "confidence": 0.8}
+    passed = judged(yes, no, score=0.5, faithful=True, probability=0.91, threshold=0.69, statement_threshold=0.9)
+    assert told_verdicts(passed) == ["fully_supported", "in_doubt"]
+    assert "✗" not in passed.pretty()
+    failed = judged(yes, yes | {"confidence": 0.6}, score=1.0, probability=0.6, threshold=0.69)
+    assert told_verdicts(failed) == ["fully_supported", "in_doubt"]
+    assert told_verdicts(judged(yes, no, probability=0.2, threshold=0.69)) == ["fully_supported", "not_supported"]
+    assert told_verdicts(judged(yes, no, faithful=True, threshold=0.5)) == ["fully_supported", "not_supported"]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,14 @@ def test_quotes_and_reasons():
     assert found.dropped_quotes == 1
 
 
+def test_a_reason_goes_with_the_verdict_it_was_given_for():
+    """Where the classifier overturns the LM's verdict, in either direction, the LM's reason is not shown."""
+    verdicts = (raw_verdict(FULL, logit=3.0), raw_verdict(NONE, logit=3.0), raw_verdict(FULL, logit=-3.0))
+    found = judged(*(v.model_copy(update={"reason": "So it is."}) for v in verdicts), classifier=HEAD)
+    assert [s.verdict for s in found.statements] == [FULL, FULL, Verdict.NOT_SUPPORTED]
+    assert [s.reason for s in found.statements] == ["So it is.", None, None]
+
+
 def test_weights_may_be_partial_and_in_any_case():
     """The others keep their defaults, of strict mode if it is set; a name that is no verdict is refused."""
     config = JudgeConfig.make(verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5})
@@ -296,17 +304,6 @@ def test_what_was_judged_may_fail_an_answer():
     assert judged(against, FAILED, threshold=0.5).unscored is Unscored.LM_FAILED
 
 
-def test_unjudged_statements_for_review():
-    """With ``unjudged="review"`` they count as not supported, the answer does not pass, and a person has to look."""
-    found = judged(*[raw_verdict(FULL)] * 3, FAILED, threshold=0.5, unjudged="review")
-    assert (found.score, found.faithful, found.needs_review, found.unscored) == (0.75, False, True, None)
-    found = judged(raw_verdict(FULL, logit=5.0), FAILED, classifier=HEAD, unjudged="review")
-    assert found.probability == pytest.approx(0.0025, abs=1e-4)  # the weakest: logit -6
-    assert (found.faithful, found.needs_review, found.statements[1].confidence) == (False, True, None)
-    assert judged(raw_verdict(NONE), FAILED, unjudged="review").needs_review is None  # fails by itself
-    assert judged(FAILED, FAILED, unjudged="review").unscored is Unscored.LM_FAILED
-
-
 def test_unjudged_is_never_better_than_not_supported():
     """Of the same answer with the statement judged not supported, neither score, probability nor verdict is lower."""
     rng = random.Random(0)
@@ -315,7 +312,6 @@ def test_unjudged_is_never_better_than_not_supported():
             "classifier": rng.choice([None, HEAD, MEAN]),
             "threshold": rng.choice([None, 0.3, 0.6]),
             "strict_mode": rng.random() < 0.5,
-            "unjudged": rng.choice(["unscored", "review"]),
         }
         verdicts = [raw_verdict(rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)) for _ in range(4)]
         lost = rng.randrange(4)
@@ -326,7 +322,7 @@ def test_unjudged_is_never_better_than_not_supported():
         assert not failed.faithful
         assert failed.score is None or failed.score <= against.score
         assert failed.probability is None or failed.probability <= against.probability
-        assert failed.unscored is not None or failed.faithful == against.faithful or failed.needs_review
+        assert failed.unscored is not None or failed.faithful == against.faithful
 
 
 def test_ranking_falls_back():
