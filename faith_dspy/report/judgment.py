@@ -316,8 +316,8 @@ def _parts(answer: str, judgment: Judgment, told: Sequence[str]) -> list[list[An
     parts: list[list[Any]] = []
     position = 0
     for start, end, found in spans:
-        worst = [min((told[i] for i in found), key=list(WORDING).index), found] if found else []
-        parts += [[answer[position:start]], [answer[start:end], *worst]]
+        worst = min((told[i] for i in found), key=list(WORDING).index, default=None)
+        parts += [[answer[position:start]], [answer[start:end], *([worst, found] if found else [])]]
         position = end
     parts.append([answer[position:]])
     return [p for p in parts if p[0]]

@@ -24,15 +24,19 @@ class TerminalView:
             self.console.print(text, highlight=False)
 
     @contextmanager
-    def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], object]]:
+    def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
         hidden = not (self.console.is_terminal or self.console.is_jupyter)
         file = self.console.file
         with tqdm(total=total, desc=what, leave=False, mininterval=1, file=file, disable=hidden) as line:
-            yield line.update
+
+            def advance(n: int) -> None:
+                line.update(n)
+
+            yield advance
 
     @contextmanager
-    def task(self, what: str, total: int | None) -> Iterator[Callable[[int], object]]:
+    def task(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A `bar`, and at the end a line with the time it took."""
         started = time.monotonic()
         with self.bar(what, total) as advance:

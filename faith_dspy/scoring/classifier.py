@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.text.features import DIRECTIONS
@@ -49,8 +49,10 @@ def to_probability(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
-class _Linear(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+class _Linear(BaseModel):
     """A logistic regression over named features: ``intercept + Σ weight · (feature − mean) / scale``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     names: tuple[str, ...]
     means: tuple[float, ...]

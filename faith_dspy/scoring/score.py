@@ -126,7 +126,6 @@ def score_answer(
             return unscored(reason, detail, raw_judgment, statements)
     value, probability, threshold, passes = outcome(Verdict.NOT_SUPPORTED)
     faithful = passes and reason is None
-    by_classifier = None if probability is None else classifier
     return _judgment(
         raw_judgment,
         score=value,
@@ -134,9 +133,9 @@ def score_answer(
         probability=probability,
         threshold=threshold,
         statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
-        fitted_to=by_classifier and by_classifier.fitted_to,
+        fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
         level=level(value if probability is None else probability, threshold, faithful),
-        needs_review=by_classifier and by_classifier.needs_review(probability),
+        needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
         statements=statements,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
