@@ -117,11 +117,11 @@ class FaithfulnessScorer(MlflowJudge):
             error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
             return [one("", None, error=error, **why), one("/scored", False)]
         found = [one("", value(judgment), **why), one("/faithful", judgment.faithful), one("/scored", True)]
-        for s in judgment.statements:
+        for s, fields in zip(judgment.statements, judgment.to_dict()["statements"], strict=True):
             if self.statements == "all" or (self.statements == "unsupported" and not s.is_supported):
                 rationale = f"{s.text} – {s.reason or s.error}" if s.reason or s.error else s.text
-                fields = _as_texts(s.model_dump(mode="json", exclude={"features"}))
-                found.append(one("/statement", fields.get("verdict", "unjudged"), rationale=rationale, metadata=fields))
+                verdict = fields["verdict"] or "unjudged"
+                found.append(one("/statement", verdict, rationale=rationale, metadata=_as_texts(fields)))
         return found
 
     @property
@@ -157,8 +157,7 @@ def _metadata(judgment: Judgment) -> dict[str, str]:
         AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: usage.output_tokens,
         AssessmentMetadataKey.JUDGE_COST: usage.dollars,
     }
-    fields = judgment.model_dump(mode="json", exclude={"sentences": True, "statements": {"__all__": {"features"}}})
-    return _as_texts(fields | {"verdict_counts": judgment.verdict_counts} | cost)
+    return _as_texts(judgment.to_dict() | cost)
 
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:

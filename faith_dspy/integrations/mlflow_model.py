@@ -58,21 +58,28 @@ class VerdictCounts(BaseModel):
     unjudged: int = 0
 
 
-class JudgedRow(BaseModel):
-    """The judgment of one answer, with the names of `Judgment`."""
+class JudgedRow(BaseModel, extra="forbid"):
+    """`Judgment.to_dict` of one answer, its statements as JSON."""
 
     score: float | None = None
     faithful: bool | None = None
     probability: float | None = None
     threshold: float | None = None
+    statement_threshold: float | None = None
+    fitted_to: str | None = None
     level: str | None = None
     needs_review: bool | None = None
     unscored: str | None = None
     detail: str | None = None
     verdict_counts: VerdictCounts = VerdictCounts()
     statements: str = "[]"
-    """JSON: a list of statements with verdict, chunk ids, quotes, confidence."""
+    dropped_chunk_ids: int = 0
+    dropped_quotes: int = 0
+    fallbacks: int = 0
+    stand_ins: int = 0
+    escalated: int = 0
     usage: Usage = Usage()
+    replayed: Usage = Usage()
 
 
 def judge_rows(judge: Judge, records: Sequence[Any], threads: int | None = None) -> list[dict[str, Any]]:
@@ -88,12 +95,8 @@ def judge_rows(judge: Judge, records: Sequence[Any], threads: int | None = None)
 
 
 def _row(judgment: Judgment) -> dict[str, Any]:
-    statements = [s.model_dump(mode="json", exclude={"features"}) for s in judgment.statements]
-    fields = judgment.model_dump(mode="json", include=JudgedRow.model_fields.keys() - {"statements"})
-    return fields | {
-        "verdict_counts": judgment.verdict_counts,
-        "statements": json.dumps(statements, ensure_ascii=False),
-    }
+    fields = {name: value for name, value in judgment.to_dict().items() if name != "id"}
+    return fields | {"statements": json.dumps(fields["statements"], ensure_ascii=False)}
 
 
 def _spark_type(model: type[BaseModel]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from faith_dspy import Judge
+from faith_dspy import Judge, Judgment
 from faith_dspy.integrations.mlflow_model import RESULT_TYPE, JudgedRow, VerdictCounts, judge_rows
 from faith_dspy.schema import Usage
 
@@ -170,8 +170,10 @@ def test_a_dead_endpoint_fails_no_batch(judge_at):
     assert len(server.requests) < 60
 
 
-def test_the_type_in_spark():
-    """The type names every field of a row, in order, the nested ones included."""
+def test_a_row_is_the_judgment():
+    """A row has every field of a judgment but its id, and Spark's type names them in order, the nested ones included."""
+    assert {"id", *JudgedRow.model_fields} == set(Judgment(score=1.0).to_dict())
     names = re.findall(r"(\w+) (?:double|boolean|string|long|struct)", RESULT_TYPE)
-    nested = {"verdict_counts": list(VerdictCounts.model_fields), "usage": list(Usage.model_fields)}
+    usage = list(Usage.model_fields)
+    nested = {"verdict_counts": list(VerdictCounts.model_fields), "usage": usage, "replayed": usage}
     assert names == ["judgment", *(n for name in JudgedRow.model_fields for n in (name, *nested.get(name, [])))]
