@@ -171,7 +171,7 @@ def test_a_dead_endpoint_fails_no_batch(judge_at):
 
 
 def test_a_row_is_the_judgment():
-    """A row has every field of a judgment but its id, and Spark's type names them in order, the nested ones included."""
+    """A row has every field of a judgment but its id; Spark's type names them in order, the nested ones included."""
     assert {"id", *JudgedRow.model_fields} == set(Judgment(score=1.0).to_dict())
     names = re.findall(r"(\w+) (?:double|boolean|string|long|struct)", RESULT_TYPE)
     usage = list(Usage.model_fields)
