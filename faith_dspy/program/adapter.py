@@ -269,9 +269,7 @@ def read_verdict(
         verdict=instruction.verdicts[label],
         level=level,
         # An id that the prompt does not have stays unknown: -1 is no chunk's id.
-        chunk_ids=tuple(
-            chunk_ids[i] if 0 <= i < len(chunk_ids) else -1 for i in said.get("supporting_chunk_ids") or ()
-        ),
+        chunk_ids=tuple(dict(enumerate(chunk_ids)).get(i, -1) for i in said.get("supporting_chunk_ids") or ()),
         quotes=tuple(said.get("quotes") or ()),
         reason=said.get("reason"),
         **(support(shares, instruction) if shares else {"logit": LABEL_LOGIT if level == 1.0 else -LABEL_LOGIT}),

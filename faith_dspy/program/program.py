@@ -87,15 +87,14 @@ class FaithfulnessProgram(dspy.Module):
             return Extracted([Statement(text=answer.strip())] if carrying else [], 0)
         if self.extract is None or not carrying:
             return Extracted([Statement(text=p.text, sentence_index=p.index) for p in carrying], 0)
-        room = 40 + 2 * sum(len(p.text) for p in carrying) // 3
-        lines: list[str] = []
+        texts, lines = [p.text for p in carrying], []
+        room = min(40 + 2 * sum(map(len, texts)) // 3, 2000)
         try:
-            texts = [p.text for p in carrying]
-            lines = self.extract(question=question, sentences=texts, config={"max_tokens": min(room, 2000)}).statements
+            lines = self.extract(question=question, sentences=texts, config={"max_tokens": room}).statements
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: the sentences as written stand in
-            log.warning("extraction failed (%s); judging sentences as written", redact(in_short(exc), dspy.settings.lm))
+            log.warning("extraction failed (%s); judging sentences as written", _in_short(exc))
         return assign_statements(lines, carrying, question)
 
     def _room(self) -> int | None:
@@ -113,8 +112,7 @@ class FaithfulnessProgram(dspy.Module):
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            said = redact(in_short(exc), dspy.settings.lm)
-            verdict = RawVerdict(**statement.model_dump(), error=said, lm_failed=True)
+            verdict = RawVerdict(**statement.model_dump(), error=_in_short(exc), lm_failed=True)
         return verdict.model_copy(update={"usage": used() - before})
 
     def _ask_jointly(self, statements: Sequence[Statement], question: str, window: Window) -> list[Samples]:
@@ -137,8 +135,7 @@ class FaithfulnessProgram(dspy.Module):
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
-                why = redact(in_short(exc), dspy.settings.lm)
-                log.warning("joint verification failed (%s); asking statement by statement", why)
+                log.warning("joint verification failed (%s); asking statement by statement", _in_short(exc))
                 continue
             entries, tokens = prediction.verdicts, tokens_of(prediction)
             labels_at = [match.end() for match in re.finditer(r'"verdict"\s*:\s*"', tokens.text)]
@@ -174,10 +171,8 @@ class Verifier(dspy.Module):
     def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
         """What `ask` returns, as DSPy's optimizers take it: ``verdict`` is the label."""
         raw = self.ask(Statement(text=statement), question, Window(list(range(len(context))), context))
-        ids = list(raw.chunk_ids)
-        return dspy.Prediction(
-            verdict=raw.label, supporting_chunk_ids=ids, probability=raw.probability, logit=raw.logit
-        )
+        found = {"verdict": raw.label, "supporting_chunk_ids": list(raw.chunk_ids)}
+        return dspy.Prediction(**found, probability=raw.probability, logit=raw.logit)
 
     def ask(self, statement: Statement, question: str, window: Window, given: Samples = ()) -> RawVerdict:
         """What the LM says about one statement; ``given``: verdicts by sample that a joint call gave already."""
@@ -257,6 +252,10 @@ class Verifier(dspy.Module):
 
 Samples = Sequence[RawVerdict | None]
 """Verdicts on one statement, one per sample, where a reply could be read; empty where none was asked for."""
+
+
+def _in_short(fault: Exception) -> str:
+    return redact(in_short(fault), dspy.settings.lm)
 
 
 def _replayed() -> bool:
@@ -366,13 +365,14 @@ def verdicts_without_lm(statements: Sequence[Statement], indexed: IndexedContext
     A statement that is covered by the context's words is supported with probability 1. Of the others the LM is asked
     about the one with the most novelty; the rest are presumed supported, without a probability.
     """
-    verdicts = [_supported(s, certain=True) if is_covered(s.text, indexed) else None for s in statements]
-    uncovered = [i for i, v in enumerate(verdicts) if v is None]
-    if uncovered:
-        weakest = max(uncovered, key=lambda i: novelty(statements[i].text, indexed))
-        for i in uncovered:
-            verdicts[i] = None if i == weakest else _supported(statements[i], certain=False)
-    return verdicts
+    chance = [1.0 if is_covered(s.text, indexed) else None for s in statements]
+    uncovered = [i for i, probability in enumerate(chance) if probability is None]
+    weakest = max(uncovered, key=lambda i: novelty(statements[i].text, indexed), default=None)
+    presumed = (
+        RawVerdict(text=s.text, sentence_index=s.sentence_index, verdict=Verdict.FULLY_SUPPORTED, probability=p)
+        for s, p in zip(statements, chance, strict=True)
+    )
+    return [None if i == weakest else verdict for i, verdict in enumerate(presumed)]
 
 
 def combine_verdicts(without_lm: Sequence[RawVerdict | None], asked: Sequence[RawVerdict]) -> list[RawVerdict]:
@@ -380,25 +380,9 @@ def combine_verdicts(without_lm: Sequence[RawVerdict | None], asked: Sequence[Ra
 
     If the LM could not judge the weakest statement, nothing can be presumed of the others: they become unjudged, too.
     """
-    replies = iter(asked)
-    failed = next((v for v in asked if v.verdict is None), None)
-    out = []
-    for verdict in without_lm:
-        if verdict is None:
-            out.append(next(replies))
-        elif failed is None or verdict.probability is not None:
-            out.append(verdict)
-        else:
-            same = {"text": verdict.text, "sentence_index": verdict.sentence_index, "usage": Usage()}
-            out.append(failed.model_copy(update=same))
-    return out
-
-
-def _supported(statement: Statement, *, certain: bool) -> RawVerdict:
-    return RawVerdict(
-        text=statement.text,
-        sentence_index=statement.sentence_index,
-        verdict=Verdict.FULLY_SUPPORTED,
-        probability=1.0 if certain else None,
-        level=1.0 if certain else None,
-    )
+    replies, failed = iter(asked), next((v for v in asked if v.error), None)
+    verdicts = [v or next(replies) for v in without_lm]
+    if failed is None or len(asked) == len(verdicts):
+        return verdicts
+    unjudged: dict[str, Any] = {"verdict": None, "error": failed.error, "lm_failed": failed.lm_failed}
+    return [v if v.error or v.probability is not None else v.model_copy(update=unjudged) for v in verdicts]
