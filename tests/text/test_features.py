@@ -214,6 +214,13 @@ def test_an_indexed_context_changes_nothing() -> None:
         assert list(pool.map(lambda s: lexical_features(s, indexed), statements)) == alone
 
 
+def test_a_context_is_indexed_once_for_all_questions() -> None:
+    """What is asked does not belong to the context; only another language does."""
+    context = chunks(TOWER, BRIDGE)
+    indexed = {id(index_context(context, question)) for question in (None, "How tall?", "Where is it?")}
+    assert len(indexed) == 1
+
+
 @pytest.mark.parametrize(
     "text", ["\n" * 20_000, " " * 20_000 + "x", "A. " * 5_000, '"' * 20_000, "word " * 20_000, "1," * 9_000]
 )
