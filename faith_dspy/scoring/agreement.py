@@ -1,4 +1,4 @@
-"""Judge against human: agreement on answers, statements, evidence and extraction, each with interval and coverage.
+"""Judge against human: agreement on answers, statements and evidence, each with interval and coverage.
 
 `measure_agreement` is the one place that measures a judge; below it, `measure` compares any labels with predictions.
 Throughout, a label or prediction is True for *faithful* (of a statement: *supported*); a judge is there to find the
@@ -107,14 +107,14 @@ class JudgeAgreement(BaseModel, extra="forbid", frozen=True):
         return f"{text}; not on {'; '.join(missing)}." if missing else f"{text}."
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics of answers at the top level, beside ``statements``, ``evidence`` and ``extraction`` (null where
+        """The metrics of answers at the top level, beside ``statements`` and ``evidence`` (null where
         None)."""
         answers = {} if self.answers is None else self.answers.model_dump(mode="json")
         return {**answers, **self.model_dump(mode="json", exclude={"answers"})}
 
 
 def measure_agreement(examples: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> JudgeAgreement:
-    """Agreement of a judge with people on answers, statements, evidence and extraction.
+    """Agreement of a judge with people on answers, statements and evidence.
 
     ``judgments`` are of the same ``examples``, in the same order; unscored ones count in `coverage` and in no metric.
     Intervals are 95 %, over sources (`LabelledExample.group_key`). `InputError` when lengths differ, or
@@ -126,7 +126,7 @@ def measure_agreement(examples: Sequence[LabelledExample], judgments: Sequence[J
     - Verdicts on statements count in unscored answers, too, where only other statements are unjudged.
     - A judged statement's label is the lowest verdict of the labelled statements it matches. One that matches none is
       left out; a labelled statement that matches none counts in `coverage` alone.
-    - Chunks are compared as `measure_evidence` describes, statements themselves as `measure_extraction` does.
+    - Chunks are compared as `measure_evidence` describes.
     """
     if not examples or len(examples) != len(judgments):
         raise InputError(f"got {len(judgments)} judgments of {len(examples)} labelled answers, expected one for each")
