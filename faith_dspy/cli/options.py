@@ -1,9 +1,13 @@
-"""Options that several commands share, and the judge they describe."""
+"""Options that several commands share, the judge they describe, and how a command prints and fails."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +16,6 @@ import typer
 from faith_dspy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from faith_dspy.judge import Judge
     from faith_dspy.report.tables import Table
 
@@ -30,95 +32,95 @@ def _labels_file(value: Path) -> Path:
     return path_of(value)
 
 
-Labels = Annotated[
-    Path,
-    typer.Argument(
-        metavar="LABELS",
-        help="Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants.",
-        callback=_labels_file,
-    ),
-]
-LM = Annotated[
-    str | None,
-    typer.Option(
-        "--lm",
-        help="'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' "
-        "to judge by lexical features alone.",
-    ),
-]
-APIBase = Annotated[str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")]
-Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", help="Seconds a call of the LM may take, retries included. Default: 300.", min=0.1),
-]
-JudgeSource = Annotated[
-    str | None, typer.Option("--judge", help="Folder of a tuned judge, or models:/name@alias from MLflow.")
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="OPTION=VALUE",
-        help="Any option of a judge that is not loaded, e.g. --set granularity=answer --set reasoning=after. "
-        "Repeatable.",
-    ),
-]
-Untuned = Annotated[bool, typer.Option("--untuned", help="What the LM says, without the default classifier.")]
-Minimum = Annotated[
-    float | None, typer.Option("--min", help="Exit 1 when what is measured is below this.", min=0, max=1)
-]
+def option(name: str, help: str, metavar: str | None = None, **how: Any) -> Any:
+    """`typer.Option` with its help and its kind of value in a line."""
+    return typer.Option(name, help=help, metavar=metavar, **how)
+
+
+_judge_option = partial(option, rich_help_panel="The judge")
+
+
+LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants."
+Labels = Annotated[Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)]
+_MODELS = (
+    "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "
+    "by lexical features alone."
+)
+_TIMEOUT = "Limit of an LM call, with its retries. Default: 300."
+LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
+APIBase = Annotated[str | None, _judge_option("--api-base", "Address of an OpenAI-compatible endpoint.", "URL")]
+Timeout = Annotated[float | None, _judge_option("--timeout", _TIMEOUT, "SECONDS", min=0.1)]
+Minimum = Annotated[float | None, option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1)]
 MaxFlips = Annotated[
     float | None,
-    typer.Option("--max-flips", help="Exit 1 when a kind of injection flips a larger share of verdicts.", min=0, max=1),
+    option("--max-flips", "Exit 1 when a kind of injection flips a larger share of verdicts.", "SHARE", min=0, max=1),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of a table.")]
-Details = Annotated[bool, typer.Option("--details", help="Everything else that was measured, below the three lines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Details = Annotated[bool, typer.Option("--details", help="Also print everything else that was measured.")]
 TrackingURI = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", help="MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."),
+    str | None, option("--tracking-uri", "MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.", "URI")
 ]
-Experiment = Annotated[str, typer.Option("--experiment", help="MLflow experiment.")]
+Experiment = Annotated[str, option("--experiment", "MLflow experiment.", "NAME")]
+_SOURCE = "Folder of a tuned judge, or models:/name@alias from MLflow."
+_SET = "Option of a judge that is not loaded, e.g. granularity=answer. Repeatable."
+_UNTUNED = "Report the LM's own verdicts; skip the default classifier."
 
 
-def judge_of(
-    folder: str | None,
-    lm: str | None,
-    api_base: str | None,
-    settings: list[str] | None,
-    untuned: bool = False,
-    **times: Any,
-) -> Judge:
-    """The judge that the options describe: a tuned one; or one with these options and, unless ``untuned``, the default
-    classifier.
+@dataclass(frozen=True)
+class ChosenJudge:
+    """The judge that a command's options describe; each field is an option."""
 
-    ``times``: ``timeout``.
-    """
-    from faith_dspy.config import JudgeConfig
+    source: Annotated[str | None, _judge_option("--judge", _SOURCE, "JUDGE")] = None
+    lm: LM = None
+    api_base: APIBase = None
+    timeout: Timeout = None
+    settings: Annotated[list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")] = None
+    untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
 
-    options = JudgeConfig.parse(settings or [])
-    if folder is not None:
+    def load(self) -> Judge:
+        """A tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""
+        from faith_dspy.config import JudgeConfig
         from faith_dspy.export import load_judge
+        from faith_dspy.judge import Judge
 
-        if settings or untuned:
-            given = f"--set {settings[0]}" if settings else "--untuned"
+        options = JudgeConfig.parse(self.settings or [])
+        endpoint: Any = {"api_base": self.api_base, "timeout": self.timeout}
+        if self.source is None:
+            classifier: Any = None if self.untuned else "default"
+            lm = "local" if self.lm is None else self.lm
+            return Judge(lm, config=JudgeConfig.make(**options), classifier=classifier, **endpoint)
+        if self.settings or self.untuned:
+            given = f"--set {self.settings[0]}" if self.settings else "--untuned"
             raise InputError(
-                f"{given} is for a judge that is not loaded; {folder} has its own options. Leave out one of the two."
+                f"{given} is for a judge that is not loaded; {self.source} has its own options. Leave out one of the "
+                "two."
             )
-        return load_judge(folder, lm=lm, api_base=api_base, **times)
-    from faith_dspy.judge import Judge
+        return load_judge(self.source, lm=self.lm, **endpoint)
 
-    config = JudgeConfig.make(**options)
-    classifier: Any = None if untuned else "default"
-    return Judge("local" if lm is None else lm, api_base=api_base, config=config, classifier=classifier, **times)
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of its dataclass parameters as options; it is called with the dataclasses."""
+    ours = inspect.signature(command, eval_str=True).parameters
+    kinds: dict[str, Any] = {name: p.annotation for name, p in ours.items() if is_dataclass(p.annotation)}
+    fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in kinds.items()}
+
+    def run(**given: Any) -> None:
+        made = {name: kind(**{field: given.pop(field) for field in fields[name]}) for name, kind in kinds.items()}
+        command(**made, **given)
+
+    options = [o for name, p in ours.items() for o in (fields[name].values() if name in fields else [p])]
+    run.__signature__ = inspect.Signature([o.replace(kind=o.KEYWORD_ONLY) for o in options])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
 
 
 def drop_stdout() -> None:
-    """Let nothing more be written to standard output: Python would try again, and fail, when it ends."""
+    """Discard what is still to be written to standard output: Python would try again, and fail, when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Tables on stdout."""
+    """Print tables on standard output."""
     from rich.console import Console
 
     from faith_dspy.report.tables import terminal
@@ -127,18 +129,18 @@ def print_tables(tables: Iterable[Table]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on stdout."""
+    """Print a value as JSON on standard output."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def say(sentence: str) -> None:
-    """A sentence on stderr; nothing where there is none."""
+    """Print a sentence on standard error; an empty one prints nothing."""
     if sentence:
         typer.echo(sentence, err=True)
 
 
 def fail(sentences: Iterable[str]) -> None:
-    """Exit 1 with these sentences on stderr, each a bar that the judge failed; nothing where there are none."""
+    """Exit 1 with these sentences on standard error, each a bar the judge failed; without any, go on."""
     failed = list(sentences)
     for sentence in failed:
         typer.echo(f"failed: {sentence}", err=True)

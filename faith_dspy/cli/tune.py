@@ -1,14 +1,22 @@
-"""``faith-dspy tune``: labels in, champion out."""
+"""``faith-dspy tune``: labels in, champion out; ``study …`` and ``ui``: finished studies, here and in MLflow."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from faith_dspy.cli.options import (
+    LABELS,
     LM,
+    SETTINGS,
     APIBase,
     Details,
     Experiment,
@@ -17,75 +25,75 @@ from faith_dspy.cli.options import (
     Timeout,
     TrackingURI,
     fail,
+    option,
     print_json,
+    print_tables,
+    say,
+    with_options,
 )
-from faith_dspy.cli.study import print_study, study_json
+
+study = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
+
+_STUDY = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
+_limit = partial(option, metavar="N", rich_help_panel="Limits")
 
 
-def tune(
-    labels: Annotated[
-        str,
-        typer.Argument(
-            metavar="LABELS", help="Labels: JSON lines, CSV, TSV, Parquet; or a shipped set: quickstart, assistants."
-        ),
-    ],
-    test: Annotated[Path | None, typer.Option("--test", help="Labels to test on. Default: a part of LABELS.")] = None,
-    lm: LM = "local",
-    api_base: APIBase = None,
-    timeout: Timeout = None,
+@dataclass(frozen=True)
+class TuneOptions:
+    """The options of `faith_dspy.optimize.tune`."""
+
+    test: Annotated[Path | None, option("--test", "Labels to test on. Default: a part of LABELS.", "FILE")] = None
+    lm: LM = "local"
+    api_base: APIBase = None
+    timeout: Timeout = None
     reflection_lm: Annotated[
-        str | None,
-        typer.Option(
-            "--reflection-lm",
-            help="LM that proposes instructions to the optimizers mipro and gepa. Default: the judge's.",
-        ),
-    ] = None,
+        str | None, option("--reflection-lm", "LM that proposes instructions. Default: the judge's.", "MODEL")
+    ] = None
     operating_point: Annotated[
         str,
-        typer.Option(
+        option(
             "--operating-point",
-            help="What the threshold is for: balanced, recall=0.9 (stop nine of ten unfaithful answers), or cost=5 "
-            "(passing an unfaithful answer is five times as bad as stopping a faithful one).",
+            "What the threshold is for: balanced, recall=0.9 (stop nine of ten unfaithful answers), or cost=5 (passing "
+            "an unfaithful answer is five times as bad as stopping a faithful one).",
+            "POINT",
         ),
-    ] = "balanced",
+    ] = "balanced"
     budget: Annotated[
         Literal["quick", "standard", "thorough"],
-        typer.Option("--budget", metavar="quick|standard|thorough", help="How much is tried, and on how many answers."),
-    ] = "quick",
+        option("--budget", "How much is tried, and on how many answers.", "quick|standard|thorough"),
+    ] = "quick"
     variants: Annotated[
-        str | None,
-        typer.Option(
-            "--variants", help="What is tried instead: names separated by commas, or NAME.toml that declares them."
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Limit for the whole study, in minutes.", min=0.01)
-    ] = None,
-    calls: Annotated[int | None, typer.Option("--calls", help="Limit for the whole study, in LM calls.", min=1)] = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option("--tokens", help="Limit in prompt and completion tokens, cached ones not counted.", min=1),
-    ] = None,
-    dollars: Annotated[
-        float | None, typer.Option("--dollars", help="Limit in dollars, by LiteLLM's price list.", min=0.0001)
-    ] = None,
+        str | None, option("--variants", "What to try instead: names with commas between, or a NAME.toml.", "NAMES")
+    ] = None
+    minutes: Annotated[float | None, _limit("--minutes", "Minutes for the whole study.", min=0.01)] = None
+    calls: Annotated[int | None, _limit("--calls", "LM calls for the whole study.", min=1)] = None
+    tokens: Annotated[int | None, _limit("--tokens", "Prompt and completion tokens, without cached.", min=1)] = None
+    dollars: Annotated[float | None, _limit("--dollars", "Dollars, by LiteLLM's price list.", min=0.0001)] = None
     prefer: Annotated[
         Literal["agreement", "cheapest"],
-        typer.Option(
-            "--prefer", help="Export the judge that agrees best, or the cheapest that is not shown to agree worse."
+        option(
+            "--prefer",
+            "Export the judge that agrees best, or the cheapest that is not shown to agree worse.",
+            "agreement|cheapest",
         ),
-    ] = "agreement",
-    seed: Annotated[int, typer.Option("--seed", help="Of the split, demos and bootstrap intervals.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the champion. Default: judges/NAME-OF-LABELS.")
-    ] = None,
-    tracking_uri: TrackingURI = None,
-    experiment: Experiment = "faithfulness",
+    ] = "agreement"
+    seed: Annotated[int, option("--seed", "Seed of the split, demos and bootstrap.", "N")] = 0
+    out: Annotated[Path | None, option("--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR")] = (
+        None
+    )
+    tracking_uri: TrackingURI = None
+    experiment: Experiment = "faithfulness"
+    max_flips: MaxFlips = None
+
+
+@with_options
+def tune(
+    labels: Annotated[str, typer.Argument(metavar="LABELS", help=LABELS)],
+    *,
+    options: TuneOptions,
     require_better: Annotated[
-        bool,
-        typer.Option("--require-better", help="Exit 1 unless the champion is shown better than the untuned judge."),
+        bool, option("--require-better", "Exit 1 unless the champion is shown better than the untuned judge.")
     ] = False,
-    max_flips: MaxFlips = None,
     details: Details = False,
     as_json: Json = False,
 ) -> None:
@@ -95,9 +103,7 @@ def tune(
     test). Prompts are compiled on train, thresholds and the champion chosen on dev, and the test part is opened once.
 
     quick judges up to 24 answers of dev, 120 of train and 120 of test; standard 100, 240 and 400; thorough judges all
-    and tries every variant. Where dev is large enough, variants that agree worse on a part of it are dropped. On the
-    embedded model quick takes ten minutes over short contexts and half an hour over three long passages; standard takes
-    an hour or two.
+    and tries every variant. Where dev is large enough, variants that agree worse on a part of it are dropped.
 
     A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
     is kept back. Without one, quick starts no variant after 4 minutes, standard after 60.
@@ -119,36 +125,14 @@ def tune(
     """
     from faith_dspy import optimize
 
-    result = optimize.tune(
-        labels,
-        test=test,
-        lm="local" if lm is None else lm,
-        api_base=api_base,
-        timeout=timeout,
-        reflection_lm=reflection_lm,
-        operating_point=operating_point,
-        budget=budget,
-        variants=() if variants is None else variants,
-        minutes=minutes,
-        calls=calls,
-        tokens=tokens,
-        dollars=dollars,
-        prefer=prefer,
-        max_flips=max_flips,
-        seed=seed,
-        out=out,
-        tracking_uri=tracking_uri,
-        experiment=experiment,
-    )
-    if as_json:
-        print_json(study_json(result))
-    else:
-        print_study(result, details)
+    result = optimize.tune(labels, **{name: value for name, value in vars(options).items() if value is not None})
+    print_study(result, details, as_json)
+    if not as_json:
         stopped = "" if result.finished else "Stopped early: the champion is the best of what was finished.\n"
         typer.echo(
             f"\n{stopped}{result.registered}\nThe champion is in {result.judge_dir}. "
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
-            f"On MLflow's pages: {pages(result.page, tracking_uri)}"
+            f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )
     untuned = result.comparisons["untuned"]
     fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])
@@ -160,3 +144,117 @@ def pages(page: str, tracking_uri: str | None) -> str:
 
     ui = f"faith-dspy ui --tracking-uri {redacted(tracking_uri)}" if tracking_uri else "faith-dspy ui"
     return f"{ui}, then {page}" if page.startswith(UI) else page
+
+
+@study.command("show")
+def show(
+    source: Annotated[str, typer.Argument(metavar="STUDY", help=_STUDY)],
+    tracking_uri: TrackingURI = None,
+    details: Details = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a study found, in three lines; with --details, all its tables.
+
+    Example: faith-dspy study show judges/mine
+    """
+    from faith_dspy.optimize.tracking.archive import STUDY_FILE, read_study
+
+    if (folder := Path(source)).is_dir() and (as_json or not (folder / STUDY_FILE).is_file()):
+        _show_judge(folder, as_json)
+        return
+    print_study(read_study(source, tracking_uri), details, as_json)
+
+
+def _show_judge(folder: Path, as_json: bool) -> None:
+    """Print the card of an exported judge; as JSON, all but the answers that loading it reproduces."""
+    from faith_dspy.export import load_judge
+
+    found = load_judge(folder)
+    if as_json:
+        print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
+    else:
+        typer.echo((folder / "CARD.md").read_text(encoding="utf-8"))
+
+
+@study.command("compare")
+def compare(
+    sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY", help=_STUDY)] = None,
+    experiment: Annotated[
+        str | None, option("--experiment", "The last ten finished studies of this MLflow experiment.", "NAME")
+    ] = None,
+    tracking_uri: TrackingURI = None,
+    as_json: Json = False,
+) -> None:
+    """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ.
+
+    Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
+    """
+    from faith_dspy.optimize.report.studies import compare_studies, studies_tables
+    from faith_dspy.optimize.tracking.archive import last_studies, read_study
+
+    found = [read_study(s, tracking_uri) for s in sources or ()]
+    if experiment is not None:
+        known = {s.study_id for s in found}
+        found += [s for s in last_studies(experiment, tracking_uri) if s.study_id not in known]
+    compared = compare_studies(found)
+    if as_json:
+        pairs = [c.model_dump(mode="json") for c in compared.pairs]
+        print_json({"studies": [study_json(s) for s in found], "pairs": pairs, "sentences": compared.sentences})
+    else:
+        print_tables(studies_tables(found, compared))
+
+
+@study.command("rollback")
+def rollback(tracking_uri: TrackingURI = None) -> None:
+    """Make the previous champion the champion again, in MLflow's registry.
+
+    Swap two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round. After a
+    first champion there is no previous one. Folders stay as they are, and a second rollback undoes the first.
+    """
+    from faith_dspy.optimize.tracking.registry import rollback
+
+    typer.echo(rollback(tracking_uri=tracking_uri))
+
+
+def print_study(result: Any, details: bool, as_json: bool) -> None:
+    """Print a study as JSON, or in three lines, and with ``details`` its tables below them."""
+    from faith_dspy.optimize.report.headline import of_study
+    from faith_dspy.optimize.report.tables import study_tables
+
+    if as_json:
+        print_json(study_json(result))
+    else:
+        print_tables([of_study(result), *(study_tables(result) if details else ())])
+
+
+def study_json(result: Any) -> Any:
+    """A study without the predictions of its judges."""
+    predictions = {"__all__": {"predictions"}}
+    return result.model_dump(mode="json", exclude={"variants": predictions, "test": predictions})
+
+
+def ui(
+    port: Annotated[int, option("--port", "On 127.0.0.1.", "PORT", min=1, max=65535)] = 5000,
+    tracking_uri: TrackingURI = None,
+) -> None:
+    """Show the studies on MLflow's pages, on 127.0.0.1, until Ctrl-C. Nothing is fetched from a network.
+
+    Without --tracking-uri and MLFLOW_TRACKING_URI it opens the mlflow.db of this folder, or of the nearest one above.
+
+    Example: faith-dspy ui --port 5001
+    """
+    from faith_dspy.errors import need
+    from faith_dspy.optimize.tracking.store import ENVIRONMENT, nearest_store, redacted
+
+    uri = nearest_store(tracking_uri)
+    if uri.startswith(("http://", "https://")):
+        say(f"This store is a server, with pages of its own: {redacted(uri)}")
+        return
+    need("mlflow", "faith-dspy ui")
+    say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
+    command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    code = 0
+    with suppress(KeyboardInterrupt):
+        code = subprocess.call([sys.executable, *command, "--workers", "1"], env=settings | dict(os.environ))
+    raise typer.Exit(code)

@@ -439,7 +439,7 @@ def test_labels_get(run, tmp_path, name):
     assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
     kept = jsonl(tmp_path / "kept.jsonl", *LABELS)
     before = kept.read_bytes()
-    refused(run("labels", "get", name, "--out", kept), "kept.jsonl: is there already. Give another --out")
+    refused(run("labels", "get", name, "--out", kept), "kept.jsonl: exists already. Give another --out")
     assert kept.read_bytes() == before
     refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are assistants and quickstart.")
 
@@ -658,17 +658,3 @@ def test_reading_makes_no_store(monkeypatch, run, tmp_path, command):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     refused(run(*command), "there is no mlflow.db in", "--tracking-uri")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--spark-conf", "spark.master=local"], "is for --engine spark"),
-        (["--engine", "spark", "--html", "x.html"], "no --html"),
-        (["--engine", "spark", "--out", "-"], "no - for standard"),
-        (["--engine", "spark", "--spark-conf", "spark.master"], "expected KEY=VALUE"),
-    ],
-)
-def test_options_of_the_engines(run, tmp_path, options, told):
-    """What goes with one engine only is refused with the other, before Spark is started."""
-    refused(run("judge", tmp_path / "in.jsonl", "--lm", "openai/tiny", *options), told)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from faith_dspy import load_judge
-from faith_dspy.cli.demo import RECORDED
+from faith_dspy.cli.judge import RECORDED
 
 if TYPE_CHECKING:
     from pathlib import Path

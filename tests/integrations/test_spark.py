@@ -14,7 +14,7 @@ if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
 
 from pyspark.sql import SparkSession
 
-from faith_dspy import Judge, cli
+from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.spark import _inputs, beside, judge_file, judge_table
 
@@ -116,19 +116,6 @@ def test_a_registered_judge(spark, server, table, registry, monkeypatch):
         mlflow.set_tracking_uri(None)
     asked = [a for a in server.statements if a != "It is odd."]
     assert len(asked) <= 4
-
-
-def test_the_command_line(spark, server, tmp_path, capsys):
-    """`judge --engine spark` reads JSON lines, writes beside its input, reports the counts, and overwrites nothing."""
-    lines = [json.dumps({"context": CONTEXT, "answer": "It is blue."}), '{"context": [']
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    Judge("openai/tiny").save(tmp_path / "judge")
-    args = ["judge", str(tmp_path / "in.jsonl"), "--judge", str(tmp_path / "judge"), "--engine", "spark"]
-    cli.app(args, standalone_mode=False)
-    assert "2 judged: 1 scored, 1 unscored (1 parse_failed)" in capsys.readouterr().err
-    assert spark.read.parquet(str(tmp_path / "in.judged.parquet")).count() == 2
-    with pytest.raises(InputError, match="already exists"):
-        cli.app(args, standalone_mode=False)
 
 
 def test_types_of_context(spark):
