@@ -24,8 +24,8 @@ from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison
 from faith_dspy.optimize.select.comparison import Side, compare
-from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics
 from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
+from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metrics
 from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement

@@ -278,8 +278,9 @@ class StudyResult(StudySetup):
     date: str = ""
     """On which it was finished, ISO 8601."""
     judge_dir: str = ""
-    registered: str = ""
-    """What became of it in MLflow's registry, a sentence; empty where it was not registered."""
+    registered: str = Field(default="", exclude=True)
+    """What became of it in MLflow's registry, a sentence; empty where it was not registered. Not exported: known only
+    after the export."""
     page: str = Field(default="", exclude=True)
     """Address of its run on MLflow's pages; not exported."""
     finished: bool = True

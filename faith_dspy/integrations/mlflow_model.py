@@ -29,14 +29,8 @@ from faith_dspy.schema import Unscored, Usage
 PARAMS = {"nested": False, "threads": 0}
 """Parameters of a request: whether each row is nested under ``judgment``, as `RESULT_TYPE` needs it; answers judged at
 the same time (0: the judge's default)."""
-EXAMPLE = [
-    {
-        "question": "When did the museum open?",
-        "context": ["The museum opened in 1932 and was extended in 1987."],
-        "answer": "The museum opened in 1932.",
-    }
-]
-"""A request, for a model's signature."""
+EXAMPLE = [{"question": "When did the museum open?", "context": [], "answer": "The museum opened in 1932."}]
+"""A request, for a model's signature; without a context no LM is asked when MLflow tries it."""
 
 
 class Row(BaseModel):

@@ -138,9 +138,12 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Its columns and rows as CSV, which MLflow's pages show as a table."""
+    """Its columns and rows as CSV, which MLflow's pages show as a table. No cell is a formula to a spreadsheet."""
     out = io.StringIO()
-    csv.writer(out).writerows([table.columns, *table.rows])
+    rows = [
+        ["'" + cell if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell for cell in r] for r in table.rows
+    ]
+    csv.writer(out).writerows([table.columns, *rows])
     return out.getvalue()
 
 

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _CHANCE = 0.5
-_OVER = {"untuned": "the untuned judge", "lexical-baseline": "the lexical baseline (no LM)"}
+OVER = {
+    "untuned": "the untuned judge",
+    "default-judge": "the default judge",
+    "lexical-baseline": "the lexical baseline (no LM)",
+}
+"""What a champion is compared with that costs less, and how it is called."""
 _SHOWN = {"better": "", "not shown better": ", not shown", "worse": ", worse"}
 
 
@@ -70,7 +75,7 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
     ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
     """
     exported = judge.manifest.get("comparison", {})
-    made = {name: _known(Comparison, exported[name]) for name in _OVER if name in exported}
+    made = {name: _known(Comparison, exported[name]) for name in OVER if name in exported}
     if agreement is None:
         return three_lines(Measured(_known(Agreement, judge.manifest["agreement"]), made, source or ""))
     return three_lines(Measured(agreement, made, source or "", "labelled answers", "in its study ", seen=seen))
@@ -113,7 +118,7 @@ def _agrees(m: Measured) -> str:
 
 
 def _gained(m: Measured) -> str:
-    known = [(m.comparisons[name], words) for name, words in _OVER.items() if name in m.comparisons]
+    known = [(m.comparisons[name], words) for name, words in OVER.items() if name in m.comparisons]
     if not known:
         return "none yet; this judge was not tuned on labels."
     parts = [f"{points(c.balanced_accuracy)} points over {words}{_SHOWN[c.verdict]}" for c, words in known]

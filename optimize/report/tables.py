@@ -101,8 +101,6 @@ def verdict(result: StudyResult) -> Table:
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
-    if result.registered:
-        notes.append(result.registered)
     return Table("Verdict", notes=tuple(notes))
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
 from faith_dspy.optimize.data.imports import ImportedLabels, best_rating, majority, meaning
 from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
-from faith_dspy.optimize.tracking.traces import DIGEST, known_traces
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
@@ -30,6 +29,8 @@ NAME = "faithful"
 _FILE = "labels"
 """The source of assessments that `push` writes for a labels file without annotators. They count only while nobody else
 has assessed the answer, or where the others are split."""
+_DIGEST = "faith_dspy.digest"
+"""Tag of a trace by which it is found again."""
 _FIELDS = "faith_dspy.label"
 """Tag for the fields of a labels file that a trace has no place for."""
 
@@ -125,13 +126,16 @@ def push(store: Store, examples: Sequence[LabelledExample], name: str = NAME) ->
 
     made = added = 0
     with mlflow_errors(store.uri, "take traces"), global_store(store.uri):
-        known = known_traces(store)
+        there = mlflow.search_traces(
+            locations=[store.experiment_id], include_spans=False, return_type="list", flush=True
+        )
+        known = {t.info.tags[_DIGEST]: t.info for t in there if _DIGEST in t.info.tags}
         for example in examples:
             key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
             assessments = _assessments(example, name)
             if key in known:
-                there = {(a.name, a.source.source_id) for a in known[key].assessments}
-                assessments = [a for a in assessments if (a.name, a.source.source_id) not in there]
+                made_before = {(a.name, a.source.source_id) for a in known[key].assessments}
+                assessments = [a for a in assessments if (a.name, a.source.source_id) not in made_before]
                 for assessment in assessments:
                     mlflow.log_assessment(known[key].trace_id, assessment)
             else:
@@ -151,7 +155,7 @@ def _write(store: Store, example: LabelledExample, key: str, assessments: Sequen
     fields = {"id": example.id, "group": example.group, "split": example.split, **example.tags}
     with mlflow.start_span("labelled answer", "CHAIN", trace_destination=place) as root:
         mlflow.update_current_trace(
-            tags={DIGEST: key, _FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
+            tags={_DIGEST: key, _FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
             metadata={"mlflow.source.name": "faith-dspy labels push"},
             request_preview=asked["question"][:1000],
         )

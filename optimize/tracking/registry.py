@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from importlib import metadata
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.export import exported_files, load_judge
-from faith_dspy.optimize.report.headline import not_shown
+from faith_dspy.optimize.report.headline import OVER, better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
 from faith_dspy.optimize.tracking.archive import read_result
-from faith_dspy.optimize.tracking.store import client_of, global_store, mlflow_errors, redacted
+from faith_dspy.optimize.tracking.store import MAX_DESCRIPTION, client_of, global_store, mlflow_errors, redacted
 from faith_dspy.report.tables import estimate, points
 from faith_dspy.schema import digest
 
@@ -28,11 +27,10 @@ MODEL = "faithfulness"
 """Name of the registered model."""
 CHAMPION, PREVIOUS = "champion", "previous"
 _JUDGE = "faith_dspy.judge"
-_MAX_DESCRIPTION = 5000  # characters MLflow keeps
 
 
 class Promotion(NamedTuple):
-    """Whether a judge replaces the present champion, and why."""
+    """Whether a judge takes the alias, and why."""
 
     promoted: bool
     reason: str
@@ -59,7 +57,7 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             names = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == str(version.version))
             return f"Registered before as {name} version {version.version}{names and f' ({names})'}."
     present = client.get_model_version(name, aliases[CHAMPION]) if CHAMPION in aliases else None
-    promotion = _promotion(client, result, present, run_id)
+    promotion = decide_promotion(result, present and _study_of(client, present.run_id), first=present is None)
     tags = {
         _JUDGE: judge,
         "study_id": result.study_id,
@@ -68,9 +66,9 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
         "promoted": f"{'yes' if promotion.promoted else 'no'}: {promotion.reason}",
     }
-    model_id = _log_model(store, run_id, result, name)
-    card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")[:_MAX_DESCRIPTION]
+    card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")[:MAX_DESCRIPTION]
     with global_store(store.uri):
+        model_id = _log_model(run_id, result, name)
         version = client.create_model_version(
             name, f"models:/{model_id}", run_id, tags, description=card, model_id=model_id
         )
@@ -100,20 +98,33 @@ def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) 
             client.link_prompt_version_to_run(run_id, version)
 
 
-def decide_promotion(result: StudyResult, present: StudyResult | None) -> Promotion:
-    """Whether a study's champion replaces the present one, whose study is ``present`` (None: unknown).
+def decide_promotion(result: StudyResult, present: StudyResult | None, *, first: bool = False) -> Promotion:
+    """Whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown), or as
+    the ``first``.
 
-    One that was only cross-fitted replaces none that was tested, or may have been. If both were tested on the same
-    answers, a champion shown better replaces the present one, and one shown worse does not. In every other case it must
-    be shown better than its own untuned judge.
+    It must be shown better than chance, and not worse than the untuned judge, the default judge or the lexical
+    baseline, which cost no labels or no LM. One that was only cross-fitted replaces none that was tested, or may have
+    been. If both were tested on the same answers, one shown better replaces the present champion, and one shown worse
+    does not. In every other case it must be shown better than its own untuned judge.
     """
+    if result.held_back:
+        return Promotion(False, "it was held back under stress")
+    worse = [words for name, words in OVER.items() if name in (c := result.comparisons) and c[name].verdict == "worse"]
+    if not better_than_chance(result.tested("champion").agreement):
+        return Promotion(False, "it is not shown better than chance")
+    if worse:
+        return Promotion(False, f"it is worse than {worse[0]}")
+    if first:
+        return Promotion(True, "there was no champion")
     if result.split.get("cross_fitted") and not (present and present.split.get("cross_fitted")):
         return Promotion(False, "it was only cross-fitted, for want of labels, and replaces none that was tested")
     context = "; the present champion was not tested on the same answers"
-    if present is not None and (c := compare_champions(result, present)):
-        facts = f"the present champion on the same {c.n} test answers ({points(c.balanced_accuracy)} points)"
-        if c.verdict != "not shown better":
-            return Promotion(c.verdict == "better", f"it is {c.verdict} than {facts}")
+    if present is not None and (compared := compare_champions(result, present)):
+        facts = (
+            f"the present champion on the same {compared.n} test answers ({points(compared.balanced_accuracy)} points)"
+        )
+        if compared.verdict != "not shown better":
+            return Promotion(compared.verdict == "better", f"it is {compared.verdict} than {facts}")
         context = f", and not shown worse than {facts}"
     if result.comparisons["untuned"].verdict != "better":
         return Promotion(False, "it is not shown better than its own untuned judge")
@@ -149,56 +160,37 @@ def _aliases(client: Any, name: str) -> dict[str, str] | None:
     return {k: str(v) for k, v in found[0].aliases.items()} if found else None
 
 
-def _promotion(client: Any, result: StudyResult, present: Any | None, run_id: str) -> Promotion:
-    if result.held_back:
-        return Promotion(False, "it was held back under stress")
-    if present is None:
-        lacks = not_shown(result)
-        undone = f", though this one is {lacks}; `faith-dspy study rollback` takes the alias back" if lacks else ""
-        return Promotion(True, f"there was no champion{undone}")
-    if present.run_id == run_id:
-        return Promotion(True, f"it continues the study of version {present.version}")
+def _study_of(client: Any, run_id: str) -> StudyResult | None:
+    """The study of a run; None where it was deleted, or written by another version."""
     try:
-        study = read_result(client, present.run_id)
-    except FaithDspyError:  # deleted, or written by another version
-        study = None
-    return decide_promotion(result, study)
+        return read_result(client, run_id)
+    except FaithDspyError:
+        return None
 
 
-def _log_model(store: Store, run_id: str, result: StudyResult, name: str) -> str:
-    """Log the judge as a model of the run; returns the model's id.
-
-    `mlflow.pyfunc.log_model` would start a run of its own, call the LM with the input example, and print.
-    """
+def _log_model(run_id: str, result: StudyResult, name: str) -> str:
+    """Log the judge as a model of the run, in MLflow's global store; returns the model's id."""
     import mlflow
-    from mlflow.entities import LoggedModelOutput
-    from mlflow.models import Model
 
     from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS
 
     extra = "[local]" if result.lm.get("sha256") else ""
-    client = store.client
-    logged = client.create_logged_model(
-        store.experiment_id, name=name, source_run_id=run_id, model_type="judge", params={"variant": result.champion}
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        path, copy = str(Path(folder) / "model"), Path(folder) / "judge"
+    with tempfile.TemporaryDirectory() as folder, mlflow.start_run(run_id=run_id, nested=True):
         for file in exported_files(Path(result.judge_dir)):  # MLflow takes a whole folder, whatever lies there
-            place = copy / file.relative_to(result.judge_dir)
-            place.parent.mkdir(exist_ok=True)
-            shutil.copy(file, place)
-        model = Model(logged.artifact_location, run_id, model_uuid=logged.model_id, model_id=logged.model_id)
-        mlflow.pyfunc.save_model(
-            path=path,
-            python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
-            artifacts={"judge": str(copy)},
-            input_example=(EXAMPLE, PARAMS),
-            pip_requirements=[f"faith_dspy{extra}=={metadata.version('faith_dspy')}", f"mlflow=={mlflow.__version__}"],
-            mlflow_model=model,
+            copy = Path(folder, file.relative_to(result.judge_dir))
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy)
+        return str(
+            mlflow.pyfunc.log_model(
+                name=name,
+                python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
+                artifacts={"judge": folder},
+                input_example=(EXAMPLE, PARAMS),
+                pip_requirements=[
+                    f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
+                    f"mlflow=={mlflow.__version__}",
+                ],
+                params={"variant": result.champion},
+                model_type="judge",
+            ).model_id
         )
-        model.flavors["python_function"]["artifacts"]["judge"]["uri"] = os.path.relpath(result.judge_dir)
-        model.save(str(Path(path) / "MLmodel"))  # without the path of the copy
-        client.log_model_artifacts(logged.model_id, path)
-    client.finalize_logged_model(logged.model_id, "READY")
-    client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-    return str(logged.model_id)

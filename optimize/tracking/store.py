@@ -25,14 +25,14 @@ UI = "http://127.0.0.1:5000"
 """Where `faith-dspy ui` shows a store."""
 DESCRIPTION = "mlflow.note.content"
 """Tag that MLflow's pages show as the description of a run."""
-_TURN = 120.0
-"""Seconds to wait for another process that makes the same store."""
-MAX_TAG = 8000  # characters MLflow keeps of a tag
-_MAX_PARAM = 6000  # and of a parameter
+MAX_TAG, MAX_DESCRIPTION, _MAX_PARAM = 8000, 5000, 6000
+"""Characters that MLflow keeps of a tag, of a model version's description, and of a parameter."""
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm, which MLflow imports, downloads a price list
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",  # ten threads that write to one SQLite file lock each other out
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's default of 7 takes minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
@@ -89,7 +89,7 @@ def _alone(uri: str) -> AbstractContextManager[None]:
     """Own the file of a SQLite store: two processes that make its tables or an experiment at once would both fail."""
     file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
     writable = file and os.access(Path(file[1]).absolute().parent, os.W_OK)
-    return owned(Path(file[1]), _TURN) if file and writable else nullcontext()
+    return owned(Path(file[1]), seconds=120) if file and writable else nullcontext()
 
 
 def nearest_store(uri: str | None = None) -> str:
@@ -166,16 +166,15 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence MLflow's log messages and warnings, on which a user of a study cannot act."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic", "opentelemetry")]
-    levels = [logger.level for logger in loggers]
+    levels = {name: logging.getLogger(name).level for name in ("mlflow", "alembic", "opentelemetry")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager

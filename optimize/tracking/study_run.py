@@ -1,25 +1,32 @@
-"""A study in MLflow: one run, with a run for each variant below it; the champion goes into the registry."""
+"""A study in MLflow: one run, with a run for each variant below it and a trace for each test answer; the champion goes
+into the registry.
+
+Metrics are the few by which runs are compared; a run's artifacts hold all else that was measured.
+``test/…`` the champion on the testset, ``dev/…`` a variant on dev, ``labelled/…`` a judge whose drift is watched
+``…_low`` and ``…_high`` the ends of the 95 % interval
+``cost/…`` for each answer
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import time
-import weakref
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from faith_dspy.export import exported_files
 from faith_dspy.optimize.report.pages import study_markdown, variant_markdown, write_learned
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
-from faith_dspy.optimize.report.tables import predictions_table, study_tables
+from faith_dspy.optimize.report.tables import OUTCOME, predictions_table, study_tables, worst_first
+from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, TestsetResult, VariantResult
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
-from faith_dspy.optimize.tracking.metrics import agreement_metrics, cost_metrics, study_metrics
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
     MAX_TAG,
     Store,
+    global_store,
     log_batch,
     mlflow_errors,
     page_of,
@@ -27,45 +34,40 @@ from faith_dspy.optimize.tracking.store import (
     reason,
     redacted,
 )
-from faith_dspy.optimize.tracking.traces import log_study_traces
 from faith_dspy.report.tables import MARK, csv_text, markdown
+from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import JudgeAgreement
+from faith_dspy.scoring.statistics import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from mlflow.entities import Assessment, DatasetInput
 
-    from mlflow.entities import DatasetInput
-
-    from faith_dspy.optimize.results import StudyResult, StudySetup, TestsetResult, VariantResult
-
+MOST = 100
+"""Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.csv``."""
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
 _STATUS = {"done": "FINISHED", "dropped": "FINISHED", "skipped": "KILLED"}
+Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
 
 
 class MlflowTracker:
-    """Records a study in MLflow as it goes.
+    """Records a study in MLflow as it goes: a study that is killed keeps the variants that were finished.
 
-    Variants are recorded as they finish, so that a study that is killed keeps what was done. Running the same study
-    again continues its run and replaces its variants' runs.
-
-    A failing store never ends a study: what could not be recorded is tried again with the next variant and at the end,
-    after one warning.
+    A failing store never ends a study: there is one warning, and what could not be recorded is missing.
     """
 
     def __init__(self, store: Store, setup: StudySetup, *, register: bool = True) -> None:
         self._store, self.client, self._model = store, store.client, MODEL if register else None
-        self._waiting: list[tuple[VariantResult, int, int]] = []
-        self._warned = False
-        self._since = _now()
+        self._complete = True
         lm = str(setup.lm["name"]).rpartition("/")[2].partition("@")[0]
         self._id = setup.study_id[:4]  # in the names of all its runs: what is cut from a long one is the end
         parts = [f"{PurePath(setup.labels_file).stem} {self._id}", lm, setup.budget]
         self._title = " · ".join([*parts, *([f"seed {setup.seed}"] if setup.seed else [])])
+        self._runs: dict[str, str] = {}
+        """Of the variants, by name."""
         with mlflow_errors(store.uri, "take a run"):
             self.run_id = self._open(setup)
-        self._unfinished = weakref.finalize(self, _mark_as_killed, self.client, self.run_id)
 
     @property
     def page(self) -> str:
@@ -74,55 +76,39 @@ class MlflowTracker:
 
     def variant(self, result: VariantResult) -> None:
         """Record a finished or skipped variant."""
-        now = _now()
-        self._waiting.append((result, self._since, now))
-        self._since = now
-        self._try(self._log_waiting)
+        self._try(lambda: self._log_variant(result))
 
     def finish(self, result: StudyResult) -> str:
         """Record the finished study and register its champion; returns what became of it in the registry, a sentence
         or nothing."""
-        self._unfinished.detach()
         registered: list[str] = []
-        steps: list[Callable[[], object]] = [
-            self._log_waiting,
-            lambda: self._log_study(result),
-            lambda: log_study_traces(self._store, self.run_id, result),
-        ]
+        self._try(lambda: self._log_study(result))
+        self._try(lambda: log_study_traces(self._store, self.run_id, result))
         if name := self._model:
-            steps += [
-                lambda: registered.append(register(self._store, self.run_id, result, name)),
-                lambda: register_prompts(self._store, self.run_id, result, name),
-            ]
-        steps.append(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
-        done = [self._try(step) for step in steps]
-        if not all(done):
+            self._try(lambda: registered.append(register(self._store, self.run_id, result, name)))
+            self._try(lambda: register_prompts(self._store, self.run_id, result, name))
+        self._try(lambda: self.client.set_terminated(self.run_id, "FINISHED"))
+        if not self._complete:
             log.warning(
                 "MLflow's record of this study is incomplete. The judge in %s is complete. When MLflow is back, run "
                 "the study again: the LM's replies are cached, so it costs no calls.",
                 result.judge_dir,
             )
-        return registered[0] if registered else ""
+        return "".join(registered)
 
-    def _try(self, step: Callable[[], object]) -> bool:
+    def _try(self, step: Callable[[], object]) -> None:
         try:
             with quiet():
                 step()
-        except Exception as exc:  # noqa: BLE001 - the study is worth more than its record
-            if not self._warned:
-                log.warning("MLflow at %s failed (%s); the study goes on.", redacted(self._store.uri), reason(exc))
-            self._warned = True
-            return False
-        return True
+        except Exception as exc:  # noqa: BLE001 - whatever MLflow raises
+            if self._complete:
+                where = redacted(self._store.uri)
+                log.warning("MLflow at %s failed (%s); the study goes on.", where, reason(exc))
+            self._complete = False
 
     def _open(self, setup: StudySetup) -> str:
-        """The run this study had before, or a new one."""
-        query = f"tags.`{_STUDY}` = '{setup.study_id}' and tags.`{_KIND}` = 'study'"
-        for run in self.client.search_runs([self._store.experiment_id], query, max_results=1):
-            self.client.update_run(run.info.run_id, status="RUNNING")
-            return str(run.info.run_id)
-        text = "Not finished. Its variants appear below as they finish; run the study again to continue it."
-        run_id = self._create({_STUDY: setup.study_id, _KIND: "study", "status": "running"}, self._title, text)
+        tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
+        run_id = self._create(tags, self._title, "Not finished. Its variants appear below as they finish.")
         params = {
             **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
             **{f"answers_{part}": n for part, n in setup.split["used"].items()},
@@ -132,25 +118,14 @@ class MlflowTracker:
         self.client.log_inputs(run_id, datasets=_datasets(setup))
         return run_id
 
-    def _create(self, tags: Mapping[str, str], name: str, text: str, start: int | None = None) -> str:
+    def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
         source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
         tags = {**tags, **source, DESCRIPTION: text[:MAX_TAG]}
-        return str(self.client.create_run(self._store.experiment_id, start, tags, name).info.run_id)
+        return str(self.client.create_run(self._store.experiment_id, None, tags, name).info.run_id)
 
-    def _variant_runs(self) -> list[Any]:
-        return list(self.client.search_runs([self._store.experiment_id], f"tags.`{_PARENT}` = '{self.run_id}'"))
-
-    def _log_waiting(self) -> None:
-        while self._waiting:
-            self._log_variant(*self._waiting[0])
-            self._waiting.pop(0)
-
-    def _log_variant(self, v: VariantResult, start: int, end: int) -> None:
-        for run in self._variant_runs():
-            if run.data.tags[_VARIANT] == v.name:
-                self.client.delete_run(run.info.run_id)
+    def _log_variant(self, v: VariantResult) -> None:
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
-        run_id = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v), start)
+        run_id = self._runs[v.name] = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
         found = JudgeAgreement(answers=v.agreement, statements=v.statements, evidence=v.evidence)
         metrics = {
             **agreement_metrics("dev", found),
@@ -159,12 +134,26 @@ class MlflowTracker:
         }
         log_batch(self.client, run_id, metrics, v.params)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
-        self.client.set_terminated(run_id, _STATUS[v.status], end_time=end)
+        self.client.set_terminated(run_id, _STATUS[v.status])
 
     def _log_study(self, result: StudyResult) -> None:
+        champion = result.tested("champion")
         for t in result.test:
             self._log_result(self.run_id, t, f"test/{t.name}/", f"{t.name}, on the testset")
-        log_batch(self.client, self.run_id, study_metrics(result), tags=self._study_tags(result))
+        metrics = {
+            **agreement_metrics("test", champion.levels),
+            **_interval("test/gain_over_untuned", result.comparisons["untuned"].balanced_accuracy),
+            "dev/flip_rate": result.flip_rate,
+            **cost_metrics(champion.usage, champion.agreement.n),
+        }
+        here = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
+        tags = {
+            _CHAMPION: result.champion,
+            "status": "done" if result.finished else "stopped early",
+            DESCRIPTION: study_markdown(result, self._model, here)[:MAX_TAG],
+            "vs_untuned": result.comparisons["untuned"].verdict,
+        }
+        log_batch(self.client, self.run_id, metrics, tags=tags)
         for name, figure in study_figures(result).items():
             self.client.log_figure(self.run_id, figure, name)
         self.client.log_text(self.run_id, study_json(result), STUDY_FILE)
@@ -173,22 +162,9 @@ class MlflowTracker:
         folder = Path(result.judge_dir)
         for path in exported_files(folder):
             self.client.log_artifact(self.run_id, str(path), ("judge" / path.relative_to(folder)).parent.as_posix())
-        for run in self._variant_runs():
-            champion = (name := run.data.tags[_VARIANT]) == result.champion
-            self.client.set_tag(run.info.run_id, _CHAMPION, "true" if champion else "")
-            self.client.update_run(run.info.run_id, name=f"{MARK if champion else ''}{name} · {self._id}")
-
-    def _study_tags(self, result: StudyResult) -> dict[str, str]:
-        page = f"#/experiments/{self._store.experiment_id}/runs/{self.run_id}"
-        tags = {
-            _CHAMPION: result.champion,
-            "status": "done" if result.finished else "stopped early",
-            DESCRIPTION: study_markdown(result, self._model, page)[:MAX_TAG],
-            "vs_untuned": result.comparisons["untuned"].verdict,
-        }
-        if cheapest := next((p.name for p in result.costs if p.cheapest), None):
-            tags["cheapest"] = cheapest
-        return tags
+        if run_id := self._runs.get(result.champion):
+            self.client.set_tag(run_id, _CHAMPION, "true")
+            self.client.update_run(run_id, name=f"{MARK}{result.champion} · {self._id}")
 
     def _log_result(self, run_id: str, found: VariantResult | TestsetResult, to: str, title: str) -> None:
         """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
@@ -216,14 +192,88 @@ def _datasets(setup: StudySetup) -> list[DatasetInput]:
     return out
 
 
-def _now() -> int:
-    return int(time.time() * 1000)
+def agreement_metrics(part: str, found: JudgeAgreement) -> Metrics:
+    """Agreement on answers, statements and evidence, as far as it is known."""
+    out: Metrics = {}
+    if (a := found.answers) is not None:
+        out |= _interval(f"{part}/balanced_accuracy", a.balanced_accuracy)
+        out |= _interval(f"{part}/auroc", a.auroc)
+        out |= {f"{part}/cohen_kappa": a.cohen_kappa.value, f"{part}/coverage": a.coverage}
+    if found.statements is not None:
+        out[f"{part}/statements/balanced_accuracy"] = found.statements.balanced_accuracy.value
+    if found.evidence is not None:
+        out[f"{part}/evidence/f1"] = found.evidence.f1.value
+    return out
 
 
-def _mark_as_killed(client: Any, run_id: str) -> None:
-    try:
-        with quiet():
-            client.set_tag(run_id, "status", "broken off")
-            client.set_terminated(run_id, "KILLED")
-    except Exception:  # noqa: BLE001 - at exit there is nobody left to tell
+def cost_metrics(usage: Usage, answers: int) -> Metrics:
+    """Prompt tokens that were not cached, seconds and dollars; empty for no answers."""
+    if not answers:
+        return {}
+    dollars = None if usage.dollars is None else 1000 * usage.dollars / answers
+    return {
+        "cost/computed_tokens": usage.computed_tokens / answers,
+        "cost/seconds": usage.seconds / answers,
+        "cost/dollars_per_1000_answers": dollars,
+    }
+
+
+def _interval(name: str, found: Estimate) -> Metrics:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
+    """Make the champion's test answers traces of the study's run, the newest and first shown the worst disagreement.
+
+    Each has these assessments: ``faithful``, as people's expectation and as the judge's feedback; the judge's
+    ``probability``; and ``agrees``, whether judge and people agree. The LM is not called.
+    """
+    import mlflow
+    from mlflow.entities.trace_location import MlflowExperimentLocation
+    from mlflow.tracing.constant import SpanAttributeKey
+
+    place = MlflowExperimentLocation(store.experiment_id)
+    with global_store(store.uri):
+        for row in reversed(worst_first(result.tested("champion").predictions)[:MOST]):
+            with mlflow.start_span("judge", "EVALUATOR", trace_destination=place, run_id=run_id) as span:
+                mlflow.update_current_trace(
+                    tags={k[:250]: v[:250] for k, v in row.tags.items()},
+                    metadata={"mlflow.source.name": "faith-dspy tune"},
+                    client_request_id=row.id,
+                    response_preview=f"{OUTCOME[row.predicted]}; people: {OUTCOME[row.label]}",
+                )
+                asked = {"question": row.question} if row.question else {}
+                span.set_inputs({**asked, "answer": row.answer, "context": list(row.context)})
+                span.set_outputs(
+                    row.model_dump(mode="json", include={"predicted", "probability", "unscored", "statements"})
+                )
+                tokens = {
+                    "input_tokens": row.usage.prompt_tokens,
+                    "output_tokens": row.usage.output_tokens,
+                    "total_tokens": row.usage.prompt_tokens + row.usage.output_tokens,
+                }
+                span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": row.usage.calls})
+                for assessment in _assessments(row, result.champion):
+                    mlflow.log_assessment(span.trace_id, assessment)
+        mlflow.flush_trace_async_logging()
+
+
+def _assessments(row: PredictionRow, judge: str) -> Iterator[Assessment]:
+    from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
+
+    by_judge = AssessmentSource("LLM_JUDGE", judge)
+    yield Expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels"))
+    if row.predicted is None:
+        yield Feedback("faithful", None, AssessmentError("UNSCORED", row.unscored), by_judge)
         return
+    doubtful = [f"{s.verdict or 'unjudged'}: {s.text}" for s in row.statements if s.verdict != "fully_supported"]
+    rationale = "\n".join(doubtful) or "every statement is supported"
+    yield Feedback("faithful", _yes(row.predicted), source=by_judge, rationale=rationale)
+    yield Feedback("agrees", _yes(row.predicted == row.label), source=AssessmentSource("CODE", "faith_dspy"))
+    if row.probability is not None:
+        yield Feedback("probability", round(row.probability, 4), source=by_judge)
+
+
+def _yes(value: bool) -> str:
+    """As MLflow's own judges write it; its table of traces shows nothing for an expectation that is False."""
+    return "yes" if value else "no"

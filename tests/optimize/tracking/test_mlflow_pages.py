@@ -207,12 +207,12 @@ def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
 
 
 def test_one_trace(pages: Browser, site: Site) -> None:
-    """A click on a trace shows its spans, tokens and assessments."""
+    """A click on a trace shows its tokens and assessments."""
     store_page = f"experiments/{site.experiment}/runs/{site.run}/traces"
     show(pages, site, store_page, "agrees", gone="Loading...")
     pages.wait("document.querySelectorAll('[data-testid=\"evaluation-id-cell\"], td a, [role=cell] a').length > 0")
     pages.point("[role=cell] a, td a", click=True)
-    pages.wait(f"{TEXT}.includes('verify') && {TEXT}.includes('extract')", seconds=180)
+    pages.wait(f"{TEXT}.includes('judge')", seconds=180)
     pages.js("[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith('Assess')).id = 'assess'")
     pages.point("#assess", click=True)
     pages.wait(f"{TEXT}.includes('agrees')")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made import rows, study
+from made import on_test, rows, study
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RIGHT = rows([0.9, 0.1] * 20)
 WRONG = rows([0.1, 0.9] * 20)
-MOSTLY = (*RIGHT[:36], *WRONG[36:])
+MOSTLY, OFTEN = (*RIGHT[:36], *WRONG[36:]), (*RIGHT[:30], *WRONG[30:])
 ELSEWHERE = rows([0.9, 0.1] * 20, prefix="b")
 CORRECTED = (RIGHT[0].model_copy(update={"label": False}), *RIGHT[1:])
 
@@ -30,11 +30,14 @@ CORRECTED = (RIGHT[0].model_copy(update={"label": False}), *RIGHT[1:])
         (MOSTLY, WRONG, CORRECTED, True, "it is better than its own untuned judge; the present champion was not"),
         (MOSTLY, MOSTLY, ELSEWHERE, False, "it is not shown better than its own untuned judge"),
         # Tested on the same answers, a difference that is shown decides. All right against all wrong: 100 points.
-        (WRONG, WRONG, RIGHT, False, "it is worse than the present champion on the same 40 test answers (-100.0 ["),
+        (OFTEN, WRONG, RIGHT, False, "it is worse than the present champion on the same 40 test answers (-25.0 ["),
         (RIGHT, RIGHT, WRONG, True, "it is better than the present champion on the same 40 test answers (+100.0 ["),
         # Where none is shown it has still to be worth its tuning.
         (RIGHT, WRONG, RIGHT, True, "it is better than its own untuned judge, and not shown worse than the present"),
         (RIGHT, RIGHT, RIGHT, False, "it is not shown better than its own untuned judge"),
+        # What no comparison can earn: no better than chance, or worse than what costs less.
+        (WRONG, WRONG, None, False, "it is not shown better than chance"),
+        (OFTEN, RIGHT, None, False, "it is worse than the untuned judge"),
     ],
 )
 def test_who_takes_the_alias(champion: Any, untuned: Any, present: Any, promoted: bool, reason: str) -> None:
@@ -42,6 +45,15 @@ def test_who_takes_the_alias(champion: Any, untuned: Any, present: Any, promoted
     found = decide_promotion(study(champion, untuned), present and study(present))
     assert found.promoted is promoted
     assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("cheaper", ["default-judge", "lexical-baseline"])
+def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper: str) -> None:
+    """Not even the first: the default judge needs no labels, the lexical baseline no LM."""
+    result = study(OFTEN, WRONG, test=[on_test("champion", OFTEN), on_test("untuned", WRONG), on_test(cheaper, RIGHT)])
+    found = decide_promotion(result, None, first=True)
+    assert not found.promoted
+    assert found.reason.startswith("it is worse than the ")
 
 
 @pytest.mark.parametrize(("present", "promoted"), [(False, False), (None, False), (True, True)])
@@ -77,35 +89,35 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_alias_moves_when_it_is_earned_and_back(registered: Any) -> None:
     """The first is champion; one shown worse is registered beside it; a better one takes the alias until rollback."""
+    told, aliases = registered(study(WRONG, study_id="none"))
+    assert told.endswith("version 1, but @champion is given to none: it is not shown better than chance.")
+    assert aliases == {}
+
     told, aliases = registered(study(MOSTLY, study_id="a"))
-    assert told == (
-        "Registered as faithfulness version 1 and @champion: there was no champion, though this one is not shown "
-        "better than its own untuned judge; `faith-dspy study rollback` takes the alias back."
-    )
-    assert aliases == {"champion": "1"}
-    for told in ("no version is @champion; version 1 is @previous", "version 1 is @champion; no version is @previous"):
+    assert told == "Registered as faithfulness version 2 and @champion: there was no champion."
+    assert aliases == {"champion": "2"}
+    for told in ("no version is @champion; version 2 is @previous", "version 2 is @champion; no version is @previous"):
         assert rollback(tracking_uri=registered.uri) == f"faithfulness: {told}. Repeat to undo."
 
-    told, aliases = registered(study(WRONG, study_id="b"), "x" * 8000)
-    assert told.startswith("Registered as faithfulness version 2, but @champion stays version 1: it is worse than")
-    assert aliases == {"champion": "1"}
+    told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
+    assert told.startswith("Registered as faithfulness version 3, but @champion stays version 2: it is worse than the")
+    assert aliases == {"champion": "2"}
 
-    third = study(RIGHT, WRONG, study_id="c")
-    told, aliases = registered(third)
-    assert told.startswith("Registered as faithfulness version 3 and @champion: it is better than ")
-    assert aliases == {"champion": "3", "previous": "1"}
+    fourth = study(RIGHT, WRONG, study_id="c")
+    told, aliases = registered(fourth)
+    assert told.startswith("Registered as faithfulness version 4 and @champion: it is better than ")
+    assert aliases == {"champion": "4", "previous": "2"}
 
-    assert rollback(tracking_uri=registered.uri).startswith("faithfulness: version 1 is @champion; version 3 is")
-    told, aliases = registered(third)
-    assert told == "Registered before as faithfulness version 3 (@previous)."
-    assert aliases == {"champion": "1", "previous": "3"}
-    assert "version 3 is @champion;" in rollback(tracking_uri=registered.uri)
+    assert rollback(tracking_uri=registered.uri).startswith("faithfulness: version 2 is @champion; version 4 is")
+    told, aliases = registered(fourth)
+    assert told == "Registered before as faithfulness version 4 (@previous)."
+    assert aliases == {"champion": "2", "previous": "4"}
 
-    first, second = (registered.client.get_model_version("faithfulness", v) for v in ("1", "2"))
-    assert first.description == "The card."
-    assert first.tags["promoted"].startswith("yes: there was no champion, though")
-    assert second.tags["promoted"].startswith("no: it is worse than")
-    assert second.description == "x" * 5000
+    second, third = (registered.client.get_model_version("faithfulness", v) for v in ("2", "3"))
+    assert second.description == "The card."
+    assert second.tags["promoted"] == "yes: there was no champion"
+    assert third.tags["promoted"].startswith("no: it is worse than")
+    assert third.description == "x" * 5000
 
 
 def test_a_champion_held_back_is_registered_without_the_alias(registered: Any) -> None:
