@@ -4,7 +4,18 @@ import io
 
 from rich.console import Console
 
-from faith_dspy.report.tables import Table, each, estimate, markdown, number, percent, points, table_of, terminal
+from faith_dspy.report.tables import (
+    Table,
+    csv_text,
+    each,
+    estimate,
+    markdown,
+    number,
+    percent,
+    points,
+    table_of,
+    terminal,
+)
 from faith_dspy.scoring.statistics import Estimate
 
 
@@ -83,3 +94,9 @@ def test_no_word_is_broken_at_80_columns() -> None:
     assert "…" not in out.partition("Costs")[2]
     assert {"★", "lexical,", "then", "sentence-few-shot", "34%"} <= set(out.partition("Costs")[2].split())
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_no_cell_of_a_csv_is_a_formula() -> None:
+    """What a label's text begins with, a spreadsheet would run: = + - @ get an apostrophe before them."""
+    table = Table("", ("answer",), tuple((cell,) for cell in ('=HYPERLINK("x")', "+1", "-1", "@x", "a=b")))
+    assert csv_text(table).splitlines() == ["answer", '"\'=HYPERLINK(""x"")"', "'+1", "'-1", "'@x", "a=b"]
