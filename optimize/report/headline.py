@@ -118,7 +118,12 @@ def _agrees(m: Measured) -> str:
 
 
 def _gained(m: Measured) -> str:
-    known = [(m.comparisons[name], words) for name, words in OVER.items() if name in m.comparisons]
+    known = [
+        (c, words)
+        for name, words in OVER.items()
+        # A third gain would be one more chance to be shown without an effect: the default judge is named as a warning.
+        if (c := m.comparisons.get(name)) is not None and (name != "default-judge" or c.verdict == "worse")
+    ]
     if not known:
         return "none yet; this judge was not tuned on labels."
     parts = [f"{points(c.balanced_accuracy)} points over {words}{_SHOWN[c.verdict]}" for c, words in known]
@@ -143,8 +148,8 @@ def _next(m: Measured) -> str:
         return f"label {roughly(max(1, round(more)))} more answers to test on: it is not shown better than chance."
     if untuned is None:
         return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
-    if untuned.verdict == "worse":
-        return "label more answers to tune on; until then keep the untuned judge."
+    if worse := [OVER[name] for name, c in m.comparisons.items() if name in OVER and c.verdict == "worse"]:
+        return f"label more answers to tune on; until then keep {worse[0]}."
     cheaper = f"keep the cheaper one, {m.keep}."
     if m.cheapest:
         cheaper = f"keep the cheaper one, {m.cheapest}, which agrees nearly as well: tune with --prefer cheapest."
