@@ -9,30 +9,26 @@ key is in their environment (``spark.executorEnv.OPENAI_API_KEY``). The model th
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from faith_dspy.errors import FaithDspyError, InputError, in_short, needs
+from faith_dspy.errors import InputError, needs
 from faith_dspy.export import load_judge
-from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
 from faith_dspy.io.records import NAMES
 from faith_dspy.lm.make import is_local
-from faith_dspy.runner import REPLIES_IN_MEMORY, Tally
-from faith_dspy.schema import Usage
+from faith_dspy.runner import REPLIES_IN_MEMORY
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+with needs("mlflow", "spark", "Judging on Spark"):
+    import mlflow
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from faith_dspy.integrations.mlflow_model import EXAMPLE, PARAMS, RESULT_TYPE
+with needs("pyspark", "spark", "Judging on Spark"):
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
 
 COLUMN = "judgment"
 """Name of the column that is added: a struct with the fields of `faith_dspy.integrations.mlflow_model.JudgedRow`."""
-_LINES = (".jsonl", ".json", ".ndjson", ".jsonl.gz")
 
 
 def judge_table(
@@ -40,15 +36,14 @@ def judge_table(
     judge: str | Path,
     *,
     lm: str | None = None,
-    api_base: str | None = None,
-    timeout: float | None = None,
     threads: int | None = None,
+    **endpoint: Any,
 ) -> DataFrame:
     """The table with a column ``judgment``; lazy, as Spark is.
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
-    and ``question`` (string, optional); all other columns stay. ``judge``, ``lm``, ``api_base``,
-    ``timeout``: as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
+    and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``endpoint`` (``api_base``,
+    ``timeout``): as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
     An executor has as many workers as cores.
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
@@ -57,9 +52,6 @@ def judge_table(
 
     Raises `InputError` for missing columns.
     """
-    import mlflow
-    from pyspark.sql import functions as F
-
     inputs = _inputs(table)
     found = load_judge(judge, lm=lm)
     if any(j.asks_lm and is_local(j.lm_name) for j in found.chain):
@@ -72,11 +64,7 @@ def judge_table(
             artifacts={"judge": f"{folder}/judge"},
             input_example=(EXAMPLE, PARAMS),
             pip_requirements=["faith_dspy"],
-            model_config={
-                "api_base": api_base,
-                "timeout": timeout,
-                "replies_in_memory": REPLIES_IN_MEMORY,
-            },
+            model_config={**endpoint, "replies_in_memory": REPLIES_IN_MEMORY},
         )
         udf = mlflow.pyfunc.spark_udf(
             table.sparkSession,
@@ -89,52 +77,8 @@ def judge_table(
     return table.withColumn(COLUMN, udf.asNondeterministic()(F.struct(*inputs))[COLUMN])
 
 
-def judge_file(
-    source: str, judge: str | Path, out: str, *, settings: Mapping[str, str] | None = None, **options: Any
-) -> Tally:
-    """Parquet (or JSON lines) in, Parquet out, on the Spark that is configured here; ``settings`` are added to it.
-
-    ``source`` and ``out`` are whatever Spark reads and writes: local paths, s3a://, hdfs://… A small table is spread
-    over all cores. ``options`` are those of `judge_table`. An active session is used as it is. Raises `InputError`
-    for a table that cannot be read, judged or written.
-    """
-    with needs("pyspark", "spark", "Judging on Spark"):
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    started = time.monotonic()
-    active = SparkSession.getActiveSession()
-    try:
-        spark = active or _new_session(settings or {})
-    except (PySparkException, OSError) as exc:
-        raise FaithDspyError(f"Spark does not start ({in_short(exc)}). It needs Java 17 or newer on PATH.") from exc
-    try:
-        table = spark.read.json(source) if source.endswith(_LINES) else spark.read.parquet(source)
-        cores = spark.sparkContext.defaultParallelism
-        if table.rdd.getNumPartitions() < cores:
-            table = table.repartition(cores)
-        judge_table(table, judge, **options).write.parquet(out)
-        return _tally(spark.read.parquet(out), time.monotonic() - started)
-    except PySparkException as exc:
-        raise InputError(f"Spark cannot judge {source} into {out} ({in_short(exc)}).") from exc
-    finally:
-        if active is None:
-            spark.stop()
-
-
-def beside(source: str) -> str:
-    """Where the judgments of ``source`` go by default: ``answers.parquet`` → ``answers.judged.parquet``.
-
-    `InputError` for a pattern, which names several files.
-    """
-    if re.search(r"[*?{\[]", source):
-        raise InputError(f"{source} is a pattern; say where the judgments go with --out.")
-    return re.sub(r"(\.parquet|\.jsonl|\.json|\.ndjson|\.jsonl\.gz)?/*$", ".judged.parquet", source, count=1)
-
-
 def _inputs(table: DataFrame) -> list[Column]:
     """Question, context and answer, of the types that the model's signature has."""
-    from pyspark.sql import functions as F
-
     types = dict(table.dtypes)
     names = {field: next((n for n in given if n in types), None) for field, given in NAMES.items()}
     if not (names["answer"] and names["context"]):
@@ -149,29 +93,3 @@ def _inputs(table: DataFrame) -> list[Column]:
     question = F.col(names["question"]) if names["question"] else F.lit(None)
     texts = {"question": question.cast("string"), "context": context, "answer": F.col(names["answer"]).cast("string")}
     return [column.alias(name) for name, column in texts.items()]
-
-
-def _new_session(settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("faith-dspy judge")
-    for key, value in {"spark.sql.execution.arrow.maxRecordsPerBatch": "500", **settings}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def _tally(judged: DataFrame, seconds: float) -> Tally:
-    from pyspark.sql import functions as F
-
-    sums = {name: F.sum(f"{COLUMN}.usage.{name}").alias(name) for name in Usage.model_fields if name != "dollars"}
-    tally = Tally(seconds=seconds)
-    for row in judged.groupBy(f"{COLUMN}.unscored").agg(F.count("*").alias("n"), *sums.values()).collect():
-        if row.unscored is None:
-            tally.scored = row.n
-        else:
-            tally.unscored[row.unscored] = row.n
-        tally.usage += Usage.model_validate({name: row[name] for name in sums})
-    return tally
