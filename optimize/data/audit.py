@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
+from faith_dspy.optimize.data.imports import by_annotator, majority
 from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split
 from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.scoring.agreement import Agreement, measure
@@ -105,28 +106,18 @@ def shown(tested: Sequence[LabelledExample]) -> float:
 def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None:
     """One annotator against the majority of the others, as a ceiling for a judge. None when no label can be used.
 
-    `LabelledExample.annotators` is a list of labels, one per person; such a list inside a list of one; or a mapping
-    from person to label. `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it
-    cannot read, and opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
+    `vote` reads each label; the highest rating in the set (at least 1) means faithful. Labels it cannot read, and
+    opinions where the others tie, are left out; `n` counts opinions. Intervals are over sources.
     """
-    people = [_labels(e.annotators) for e in examples]
+    people = [[*by_annotator(e.annotators).values()] for e in examples]
     top = max([1.0, *(r for labels in people for x in labels if (r := rating(x)) is not None)])
     opinions: list[tuple[bool, bool, str]] = []
     for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := vote(x, top)) is not None]
-        for one in votes:
-            margin = 2 * (sum(votes) - one) - (len(votes) - 1)
-            if margin:
-                opinions.append((margin > 0, one, example.group_key))
+        for i, one in enumerate(votes):
+            others = majority(votes[:i] + votes[i + 1 :])
+            opinions += [] if others is None else [(others, one, example.group_key)]
     if not opinions:
         return None
-    others, ones, groups = zip(*opinions, strict=True)
-    return measure(others, ones, [None] * len(ones), groups=groups)
-
-
-def _labels(annotators: Any) -> list[Any]:
-    if isinstance(annotators, list | tuple) and len(annotators) == 1 and isinstance(annotators[0], list | tuple):
-        annotators = annotators[0]
-    if isinstance(annotators, dict):
-        annotators = list(annotators.values())
-    return list(annotators) if isinstance(annotators, list | tuple) else []
+    by_others, by_one, sources = zip(*opinions, strict=True)
+    return measure(by_others, by_one, [None] * len(by_one), groups=sources)

@@ -107,6 +107,15 @@ def best_rating(labels: Iterable[Any]) -> float | None:
     return None if best > 1 and None in ratings else best
 
 
+def by_annotator(annotators: Any) -> dict[str, Any]:
+    """The labels of an answer's annotators; those of a list, or of one inside a list of one, are numbered."""
+    given = parsed(annotators)
+    if isinstance(given, list | tuple):
+        given = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+        given = {f"person {i + 1}": label for i, label in enumerate(given)}
+    return {k: v for k, v in clean(given).items() if v is not None} if isinstance(given, Mapping) else {}
+
+
 def majority(votes: Iterable[bool | None]) -> bool | None:
     """The label of more than half of the votes that are not None; None at a tie, or without votes."""
     given = [v for v in votes if v is not None]
@@ -155,7 +164,7 @@ def import_labels(
     if not found:
         raise LabelsError(f"{path}, {next(iter(unreadable.values()))}" if unreadable else f"{path}: has no rows.")
     labels = [row.pop("faithful", None) for row in found.values()]
-    people = [_people(row) for row in found.values()]
+    people = [by_annotator(row.get("annotators")) for row in found.values()]
     spans = [_spans(label) for label in labels]
     single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
     top = best_rating([*single, *(v for votes in people for v in votes.values())])
@@ -277,12 +286,6 @@ def _at(row: Any, column: str) -> Any:
         return row[column]
     first, _, rest = column.partition(".")
     return _at(row.get(first), rest) if rest and isinstance(row, Mapping) else None
-
-
-def _people(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = parsed(row.get("annotators"))
-    people = {f"person {i + 1}": v for i, v in enumerate(given)} if isinstance(given, list) else given or {}
-    return {who: label for who, label in clean(people).items() if label is not None}
 
 
 def _spans(value: Any) -> list[Mapping[str, Any]] | None:

@@ -210,7 +210,7 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     """The same examples with their source as `LabelledExample.group`, wherever `group_key` is not just that.
 
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
-    (`NEAR_SAME`), or the same long answer. The user's own group stays in the tags.
+    (`NEAR_SAME`), or the same long answer.
     """
     ids = group_ids(examples)
     keys: defaultdict[int, set[str]] = defaultdict(set)
@@ -219,12 +219,10 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
         keys[i].add(e.group_key)
         owners[e.group_key].add(i)
     names = {i: name if len(owners[name := min(found)]) == 1 else f"{name} {i}" for i, found in keys.items()}
-    return [e if e.group_key == names[i] else _of_source(e, names[i]) for e, i in zip(examples, ids, strict=True)]
-
-
-def _of_source(e: LabelledExample, source: str) -> LabelledExample:
-    own = {"group": e.group} if e.group else {}
-    return e.model_copy(update={"group": source, "tags": own | e.tags})
+    return [
+        e if e.group_key == names[i] else e.model_copy(update={"group": names[i]})
+        for e, i in zip(examples, ids, strict=True)
+    ]
 
 
 def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
-from faith_dspy.optimize.data.imports import ImportedLabels, best_rating, majority, meaning
+from faith_dspy.optimize.data.imports import ImportedLabels, best_rating, by_annotator, majority, meaning
 from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -172,7 +172,7 @@ def _assessments(example: LabelledExample, name: str) -> list[Assessment]:
     """Every annotator's label; the file's own where it is not the majority's; statements and score."""
     from mlflow.entities import AssessmentSource, Expectation, Feedback
 
-    labels = {who: v for who, v in _annotators(example.annotators).items() if isinstance(v, bool | int | float | str)}
+    labels = {who: v for who, v in by_annotator(example.annotators).items() if isinstance(v, bool | int | float | str)}
     if example.label is not None and majority(meaning(v, {}) for v in labels.values()) is not example.label:
         labels[_FILE] = example.label
     out: list[Assessment] = [Feedback(name, v, source=AssessmentSource("HUMAN", who)) for who, v in labels.items()]
@@ -180,11 +180,3 @@ def _assessments(example: LabelledExample, name: str) -> list[Assessment]:
     expected = {"statements": statements or None, "score": example.score}
     by_file = AssessmentSource("HUMAN", _FILE)
     return out + [Expectation(key, value, by_file) for key, value in expected.items() if value is not None]
-
-
-def _annotators(given: Any) -> dict[str, Any]:
-    """Labels by annotator; those of a list are numbered."""
-    if isinstance(given, list | tuple):
-        labels = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-        return {f"person {i + 1}": label for i, label in enumerate(labels)}
-    return {str(k): v for k, v in given.items()} if isinstance(given, dict) else {}

@@ -123,12 +123,11 @@ def test_answers_without_a_context_are_not_one_group() -> None:
 
 
 def test_the_source_is_written_on_the_examples() -> None:
-    """Joined examples get one group, the user's own stays as a tag; a context that joins nothing says it already."""
+    """Joined examples get one group; a context or group that joins nothing says it already."""
     base = text(1, 200)
     a, b, c, d = with_sources([make(1, base), make(2, base + " more", group="g"), make(3, group="h"), make(4)])
     assert a.group_key == b.group_key == min(a.context_key, "g")
-    assert b.tags == {"group": "g"}
-    assert (c.group, c.tags, d.group, d.group_key) == ("h", {}, None, d.context_key)
+    assert (c.group, d.group, d.group_key) == ("h", None, d.context_key)
     bare = with_sources([make(5, ""), make(6, "")])
     assert bare[0].group_key != bare[1].group_key
 
