@@ -210,18 +210,21 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
     """The same examples with their source as `LabelledExample.group`, wherever `group_key` is not just that.
 
     A source is all that is joined, one through the other, by the same `group`, the same or a near-same context
-    (`NEAR_SAME`), or the same long answer.
+    (`NEAR_SAME`), or the same long answer; it is named by its content.
     """
-    ids = group_ids(examples)
-    keys: defaultdict[int, set[str]] = defaultdict(set)
-    owners: defaultdict[str, set[int]] = defaultdict(set)
-    for e, i in zip(examples, ids, strict=True):
-        keys[i].add(e.group_key)
-        owners[e.group_key].add(i)
-    names = {i: name if len(owners[name := min(found)]) == 1 else f"{name} {i}" for i, found in keys.items()}
+    csgraph, sparse = need("scipy.sparse.csgraph", "Splitting labels"), need("scipy.sparse", "Splitting labels")
+    edges = [(members[0], i) for _, members in _shared_sources(examples) for i in members[1:]]
+    rows, cols = zip(*edges, strict=True) if edges else ((), ())
+    graph = sparse.coo_matrix(([True] * len(edges), (rows, cols)), shape=(len(examples), len(examples)))
+    component = csgraph.connected_components(graph, directed=False)[1].tolist()
+    own = [e.group_key if e.group or _has_context(e) else f"{e.group_key} {e.id}" for e in examples]
+    names: dict[int, str] = {}
+    for c, name in zip(component, own, strict=True):
+        names[c] = min(name, names.get(c, name))
+    sources = [names[c] for c in component]
     return [
-        e if e.group_key == names[i] else e.model_copy(update={"group": names[i]})
-        for e, i in zip(examples, ids, strict=True)
+        e if e.group_key == source else e.model_copy(update={"group": source})
+        for e, source in zip(examples, sources, strict=True)
     ]
 
 
@@ -286,19 +289,6 @@ def check_leakage(tuning: Sequence[LabelledExample], test: Sequence[LabelledExam
         )
 
 
-def group_ids(examples: Sequence[LabelledExample]) -> list[int]:
-    """The group of each example: connected components of what shares a source, numbered by content."""
-    csgraph, sparse = need("scipy.sparse.csgraph", "Splitting labels"), need("scipy.sparse", "Splitting labels")
-    edges = [(members[0], i) for _, members in _shared_sources(examples) for i in members[1:]]
-    rows, cols = zip(*edges, strict=True) if edges else ((), ())
-    graph = sparse.coo_matrix(([True] * len(edges), (rows, cols)), shape=(len(examples), len(examples)))
-    component = csgraph.connected_components(graph, directed=False)[1].tolist()
-    names = [f"{e.context_key} {_normalised(e.answer)} {e.id}" for e in examples]
-    by_name = [c for _, c in sorted(zip(names, component, strict=True))]
-    rank = {c: r for r, c in enumerate(dict.fromkeys(by_name))}
-    return [rank[c] for c in component]
-
-
 def near_same(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs (i < j) of texts whose TF-IDF cosine is at least `NEAR_SAME`. Compares all pairs, block by block."""
     text = need("sklearn.feature_extraction.text", "Finding near-same contexts")
@@ -317,7 +307,7 @@ def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reaso
     for i, e in enumerate(examples):
         if e.group is not None:
             kinds["same group"].setdefault(e.group, []).append(i)
-        if any(c.text.strip() for c in e.context):  # answers without a context have none in common
+        if _has_context(e):  # answers without a context have none in common
             kinds["same context"].setdefault(e.context_key, []).append(i)
             texts.setdefault(e.context_key, "\n".join(c.text for c in e.context))
         if len(answer := _normalised(e.answer)) > LONG_ANSWER:
@@ -327,6 +317,10 @@ def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reaso
     keys, contexts = list(texts), kinds["same context"]
     for a, b in near_same(list(texts.values())):
         yield "near-same context", sorted(contexts[keys[a]] + contexts[keys[b]])
+
+
+def _has_context(e: LabelledExample) -> bool:
+    return any(c.text.strip() for c in e.context)
 
 
 def _normalised(answer: str) -> str:

@@ -10,7 +10,6 @@ from faith_dspy.optimize.data.splits import (
     Splits,
     check_leakage,
     find_leaks,
-    group_ids,
     near_same,
     split,
     with_sources,
@@ -44,6 +43,11 @@ def make(
         group=group,
         split=split,
     )
+
+
+def source_of(examples: list[LabelledExample]) -> list[str]:
+    """The source of each."""
+    return [e.group_key for e in with_sources(examples)]
 
 
 def ids(part: tuple[LabelledExample, ...]) -> set[str]:
@@ -82,7 +86,7 @@ def test_near_same_contexts_are_joined_and_others_are_not() -> None:
     base = text(1, 200)
     edited = base.replace(base.split()[5], "changed", 1)
     half = " ".join(base.split()[:100]) + " " + text(2, 100)
-    a, b, c, d = group_ids([make(1, base), make(2, edited), make(3, half), make(4, text(9, 200))])
+    a, b, c, d = source_of([make(1, base), make(2, edited), make(3, half), make(4, text(9, 200))])
     assert a == b
     assert len({a, c, d}) == 3
 
@@ -91,7 +95,7 @@ def test_near_same_works_where_words_are_not_spaced() -> None:
     """Chinese and Japanese contexts are compared by character."""
     one = "東京は日本の首都であり世界最大級の都市圏を形成している大都市である" * 2
     other = "富士山は静岡県と山梨県にまたがる活火山である"
-    a, b, c = group_ids([make(1, one), make(2, one + "。はい"), make(3, other)])
+    a, b, c = source_of([make(1, one), make(2, one + "。はい"), make(3, other)])
     assert a == b != c
 
 
@@ -106,20 +110,20 @@ def test_long_answers_are_joined_and_stock_replies_are_not() -> None:
     """The same long answer, whatever its case and punctuation, is one source; a short stock reply is not."""
     long = "The treaty was signed in 1648 in Osnabrueck and ended a war of thirty years"
     answers = (long, long.upper() + "!", *["Unable to answer based on given passages."] * 2)
-    a, b, c, d = group_ids([make(i, answer=answer) for i, answer in enumerate(answers)])
+    a, b, c, d = source_of([make(i, answer=answer) for i, answer in enumerate(answers)])
     assert a == b
     assert len({a, c, d}) == 3
 
 
 def test_joining_reaches_through_others() -> None:
     """Two contexts become one group through an example group that holds both."""
-    a, b, c, d = group_ids([make(1, "one x"), make(2, "one x", group="g"), make(3, "two y", group="g"), make(4, "z w")])
+    a, b, c, d = source_of([make(1, "one x"), make(2, "one x", group="g"), make(3, "two y", group="g"), make(4, "z w")])
     assert a == b == c != d
 
 
 def test_answers_without_a_context_are_not_one_group() -> None:
     """Having no context is not a source in common."""
-    assert len(set(group_ids([make(1, ""), make(2, ""), make(3, " ")]))) == 3
+    assert len(set(source_of([make(1, ""), make(2, ""), make(3, " ")]))) == 3
 
 
 def test_the_source_is_written_on_the_examples() -> None:
