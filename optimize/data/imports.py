@@ -48,16 +48,10 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     """The columns that nothing was read from, in words."""
 
     @property
-    def n(self) -> int:
-        """Answers that people labelled, usable or not."""
-        return len(self.rows) + len(self.split) + len(self.unreadable)
-
-    @property
     def sentence(self) -> str:
         """What was imported and what was left out."""
-        text = (
-            f"{counted(len(self.rows), 'labelled answer')}, {sum(bool(r.get('faithful')) for r in self.rows)} faithful"
-        )
+        faithful = sum(bool(r.get("faithful")) for r in self.rows)
+        text = f"{counted(len(self.rows), 'labelled answer')}, {faithful} faithful"
         if self.top is not None:
             text += f" (rated {self.top:g}, the highest rating; others with --value RATING=true)"
         if self.unlabelled:
@@ -74,9 +68,7 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
 
 
 def write_labels(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write rows as a labels file; `InputError` when there are none."""
-    if not rows:
-        raise InputError(f"there is no labelled answer to write to {path}.")
+    """Write rows as a labels file."""
     write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
