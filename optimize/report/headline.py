@@ -101,7 +101,7 @@ def few_sources(a: Agreement) -> bool:
 
 def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
     """An exported object without the fields that only other versions have."""
-    return kind.model_validate({k: v for k, v in exported.items() if k in kind.model_fields})
+    return kind.model_validate(exported, extra="ignore")
 
 
 def _cost(tested: TestsetResult) -> int:

@@ -361,7 +361,7 @@ def test_labels_audit(run, tmp_path):
     assert "cannot be tuned on" in found["split"]
     code, out, _ = run("labels", "audit", source)
     assert code == 0
-    assert out.startswith("In three lines\n• Enough to tune: no: got 2 groups")
+    assert out.startswith("In three lines\n• Enough to tune: no: got 2 sources")
     assert "labels at odds" in out
 
 
