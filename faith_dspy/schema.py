@@ -327,7 +327,8 @@ class LabelledExample(_Frozen):
     score: float | None = Field(default=None, ge=0, le=1)
     annotators: Any = None
     group: str | None = None
-    """Examples of one group are never split between train, dev and test. Default: the context."""
+    """Examples of one group are never split between train, dev and test. Default: the context. A study writes the
+    source here, which joins near-same contexts and copied answers, too."""
     split: str | None = None
     """``train``, ``dev`` or ``test`` when the set fixes its parts."""
     tags: dict[str, str] = Field(default_factory=dict)
@@ -344,7 +345,7 @@ class LabelledExample(_Frozen):
 
     @property
     def group_key(self) -> str:
-        """Examples with the same one are never split, and are resampled together: `group`, else the context."""
+        """Their source: examples with the same one are never split, and are one draw of an interval."""
         return self.group or self.context_key
 
     @property

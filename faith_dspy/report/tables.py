@@ -240,7 +240,7 @@ def agreement_tables(
             "Agreement with people",
             ("", *levels),
             tuple(rows),
-            caption="In brackets 95 % intervals, from resampling contexts. For statements read supported for faithful.",
+            caption="In brackets 95 % intervals, over sources. For statements read supported for faithful.",
             notes=(found.measured,),
         ),
         *(t for t in level_tables({"the judge": found}) if t.title != _STATEMENTS),

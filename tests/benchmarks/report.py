@@ -96,7 +96,7 @@ def tables(one: SetResult) -> list[Table]:
             f"{one.name}: {one.answers} answers over {one.contexts} contexts, {one.faithful} of them faithful",
             agreement,
             one.systems,
-            caption="In brackets 95 % intervals, from resampling contexts.",
+            caption="In brackets 95 % intervals, over contexts.",
             notes=tuple(_sentences(one)),
         ),
         table_of(f"{one.name}: cost of an answer", cost, [s for s in one.systems if s.agreement], notes=(least,)),
