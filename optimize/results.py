@@ -1,4 +1,4 @@
-"""What a study finds, as frozen data: its variants, the test, and what is known of the champion.
+"""What a study finds, as frozen data: its judged answers, its judges, and what is known of the champion.
 
 Terminal, MLflow, card and exported judge are made from it. A study.json of another version need not load.
 """
@@ -9,121 +9,92 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import Agreement, EvidenceAgreement, JudgeAgreement, StatementAgreement
+from faith_dspy.judge import Judge
+from faith_dspy.schema import Judgment, LabelledExample, RawJudgment, Usage
+from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
+from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.scoring.matching import statement_labels
+from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
-
-Kind = Literal["untuned", "lm", "baseline"]
+from faith_dspy.text.features import index_context
 
 
 class _Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class StatementRow(_Result):
-    """One statement of an answer, as the judge and people see it."""
-
-    text: str
-    verdict: str | None = None
-    """A `Verdict`'s value; None: unjudged."""
-    confidence: float | None = None
-    """The judge's probability that it is supported."""
-    label: bool | None = None
-    """Whether people call it supported; None: they did not say."""
-    chunk_ids: tuple[int, ...] = ()
-    """As the LM named them, not checked."""
-    reason: str | None = None
-    error: str | None = None
-    """Why it is unjudged."""
-    usage: Usage | None = None
-    """Of the calls about this statement; None where there were none."""
-
-
-class PredictionRow(_Result):
-    """One answer as one variant judged it."""
+class Row(_Result):
+    """One answer as one judge judged it: what statistics need, and what study.json keeps of it."""
 
     id: str
-    group: str
-    part: Literal["dev", "test"] = "dev"
+    source: str
+    """Answers of one source are never split, and are resampled together."""
     label: bool
     """Whether people call it faithful."""
     predicted: bool | None
     """Whether the judge passes it; None: unscored."""
     probability: float | None
-    """What answers are ranked by: the calibrated probability, or the LM's own for the untuned judge."""
-    unscored: str | None = None
-    """The reason, where it is unscored."""
-    question: str | None = None
-    answer: str = ""
-    statements: tuple[StatementRow, ...] = ()
-    context: tuple[str, ...] = ()
-    tags: dict[str, str] = Field(default_factory=dict)
-    """Source, domain, language … as the labels file has them, and its ``group``."""
-    usage: Usage = Usage()
-    """Of judging this answer."""
-    extraction: Usage = Usage()
-    """The share of ``usage`` spent on extracting statements."""
+    """What answers are ranked by (`Judgment.ranking`)."""
 
 
-class _Measured(_Result):
-    """What was measured of one judge on one part."""
+class JudgedAnswer(_Result):
+    """One labelled answer, what the LM said of it, and the judgment that follows. Made once, and handed on."""
 
-    name: str
-    kind: Kind
-    statements: StatementAgreement | None = None
-    """On statements, of a variant by the LM's verdicts, before any classifier; None without labelled statements."""
-    evidence: EvidenceAgreement | None = None
-    """On the chunk ids the judge names; None where no label names any."""
-    usage: Usage = Usage()
-    """Of judging the part."""
-    predictions: tuple[PredictionRow, ...] = ()
+    example: LabelledExample
+    raw: RawJudgment
+    """What was said; without statements where there was nothing to ask about."""
+    judgment: Judgment
+    """By the judge that is measured; of a fitted one on dev by a classifier that did not see the answer's source."""
+    features: tuple[dict[str, float] | None, ...]
+    """Of each statement; None where it could not be judged."""
+    labels: tuple[bool | None, ...]
+    """Whether people call each statement supported; None: they did not say."""
 
+    @classmethod
+    def of(cls, example: LabelledExample, raw: RawJudgment, judgment: Judgment) -> JudgedAnswer:
+        """Its features and labels are those of the judge's statements that was asked last."""
+        verdicts = raw.last.raw_verdicts
+        features = statement_features(raw.last, index_context(example.context, example.question)) if verdicts else []
+        known = tuple(None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True))
+        labels = tuple(statement_labels(verdicts, example))
+        return cls(example=example, raw=raw, judgment=judgment, features=known, labels=labels)
 
-class VariantResult(_Measured):
-    """One variant – program shape × optimizer × LM × seed – and its agreement on the devset."""
-
-    description: str
-    """One line: what the LM is asked, and how replies become verdicts."""
-    params: dict[str, str | int] = Field(default_factory=dict)
-    """What it was made of: granularity, instruction, optimizer, LM and seed; empty for a baseline."""
-    status: Literal["done", "dropped", "skipped"] = "done"
-    """Dropped: measured on a part of dev only, where others were better."""
-    note: str | None = None
-    """Why it was dropped or skipped."""
-    agreement: Agreement | None = None
-    """On answers, cross-fitted, or of a baseline fitted on train: no answer is judged by a classifier that saw it."""
-    lm_only: Agreement | None = None
-    """The same with a classifier on the LM's probabilities alone, without lexical features."""
-    untuned: Agreement | None = None
-    """The LM's verdicts as they are, threshold .5; only for the untuned judge."""
-    selection_score: float | None = None
-    """What the champion is chosen by: mean of balanced accuracy and AUROC on the devset, times coverage."""
-    judged: int = 0
-    """Number of answers that ``usage`` covers."""
-    compile_usage: Usage = Usage()
-    prompts: dict[str, Any] = Field(default_factory=dict)
-    """Per predictor: instructions and demos."""
-    seed_prompts: dict[str, Any] = Field(default_factory=dict)
-    """The same before compiling; empty where nothing was compiled."""
-    search: tuple[dict[str, Any], ...] = ()
-    """Of each instruction of the bank, where it was searched: ``name, auroc, balanced_accuracy, n``."""
+    def by(self, judge: Judge) -> JudgedAnswer:
+        """The same replies judged by another judge. No LM call."""
+        if not self.raw.raw_verdicts:
+            return self
+        judgment = judge.score_answer(self.raw, self.example.context, self.example.question)
+        return self.model_copy(update={"judgment": judgment})
 
     @property
-    def cost(self) -> float:
-        """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
-        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
-
-
-class TestsetResult(_Measured):
-    """One judge on the testset."""
-
-    agreement: Agreement
-    """On answers."""
+    def id(self) -> str:
+        """The example's."""
+        return self.example.id
 
     @property
-    def levels(self) -> JudgeAgreement:
-        """Agreement on all levels."""
-        return JudgeAgreement(answers=self.agreement, statements=self.statements, evidence=self.evidence)
+    def source(self) -> str:
+        """Answers of one source are never split, and are resampled together."""
+        return self.example.group_key
+
+    @property
+    def label(self) -> bool:
+        """Whether people call it faithful."""
+        return bool(self.example.label)
+
+    @property
+    def predicted(self) -> bool | None:
+        """Whether the judge passes it; None: unscored."""
+        return self.judgment.faithful
+
+    @property
+    def probability(self) -> float | None:
+        """What answers are ranked by."""
+        return self.judgment.ranking
+
+    @property
+    def row(self) -> Row:
+        """What statistics need of it."""
+        return Row(**{name: getattr(self, name) for name in Row.model_fields})
 
 
 class Difference(Estimate):
@@ -148,54 +119,51 @@ class Comparison(_Result):
     sentence: str
 
 
-class CostPoint(_Result):
-    """One way to judge: its agreement and its cost per answer."""
+class JudgeResult(_Result):
+    """One judge on one part: on dev to choose by, on test to believe."""
 
     name: str
-    n: int
-    """Answers it was measured on: the champion's modes on train and dev, other variants on dev."""
-    balanced_accuracy: Estimate
-    """Predictions are cross-fitted: to choose by, not agreement with people."""
-    auroc: Estimate
-    lm_share: float
-    """Share of the answers an LM is asked about."""
-    calls: float
-    computed_tokens: float
-    """Prompt tokens that the server computes; of the answers over a context the first to be asked about reads it."""
-    output_tokens: float
-    seconds: float
-    ask_about: str = "all"
-    """The option of `JudgeConfig`: every statement, or the weakest uncovered one."""
-    escalates_within: tuple[float, float] | None = None
-    """Of a cascade: the lexical judge's probabilities within which the LM is asked; equal ends: it never is."""
-    difference: Difference
-    """Mean of balanced accuracy and AUROC minus the reference's, on the answers both judged; a 90 % interval."""
-    cheaper_mode: bool = False
-    """Whether it is the reference with fewer LM calls: a cascade, fewer statements, or lexical features alone."""
-    reference: bool = False
-    """Whether it is what the others are compared with: the champion with the LM asked about everything."""
-    exported: bool = False
-    """Whether it is what the study exports."""
-    cheapest: bool = False
-    """Whether it is the cheapest that is shown to be at most two points worse than the reference."""
+    kind: Literal["untuned", "lm", "baseline"]
+    levels: JudgeAgreement = JudgeAgreement(answers=None, statements=None, evidence=None)
+    """Agreement on answers, statements and evidence. On dev, answers are cross-fitted, and of a variant statements are
+    measured by the LM's own verdicts. Without answers where it was skipped."""
+    usage: Usage = Usage()
+    """Of judging ``judged`` answers."""
+    judged: int = 0
+    lm_share: float = 0.0
+    """Share of them that an LM was asked about."""
+    rows: tuple[Row, ...] = ()
+    answers: tuple[JudgedAnswer, ...] = Field(default=(), exclude=True)
+    """With their texts; empty where the study was read from a file."""
+
+    description: str = ""
+    """One line: what is asked, and how replies become verdicts."""
+    params: dict[str, str | int] = Field(default_factory=dict)
+    """What a variant was made of: granularity, instruction, optimizer, LM and seed; empty for others."""
+    status: Literal["done", "dropped", "skipped"] = "done"
+    """Dropped: measured on a part of dev only, where others were better."""
+    note: str | None = None
+    """Why it was dropped or skipped."""
+    score: float | None = None
+    """What the champion is chosen by: AUROC on dev times coverage."""
+    behind: Difference | None = None
+    """Its score minus the best one's, on the answers that both judged; None for the best, and where not compared."""
+    compile_usage: Usage = Usage()
+    prompts: dict[str, Any] = Field(default_factory=dict)
+    """Per predictor: instructions and demos."""
+    seed_prompts: dict[str, Any] = Field(default_factory=dict)
+    """The same before compiling; empty where nothing was compiled."""
+
+    @property
+    def agreement(self) -> Agreement:
+        """On answers, of a judge that was measured."""
+        assert self.levels.answers is not None, f"{self.name} was not measured"
+        return self.levels.answers
 
     @property
     def cost(self) -> float:
-        """Tokens per answer, as `VariantResult.cost`: computed prompt tokens plus three times the completion tokens."""
-        return self.computed_tokens + 3 * self.output_tokens
-
-
-class ThresholdChoice(_Result):
-    """A threshold, and what it reaches on the probabilities it was chosen on. Intervals are 95 %."""
-
-    operating_point: str
-    threshold: float = Field(ge=0, le=1)
-    recall_unfaithful: Estimate
-    """Share of the unfaithful answers it stops."""
-    recall_faithful: Estimate
-    """Share of the faithful answers it passes."""
-    note: str | None = None
-    """What so few labels cannot assure."""
+        """Tokens per answer: computed prompt tokens plus three times the completion tokens."""
+        return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
 
 
 class GroupResult(_Result):
@@ -210,9 +178,7 @@ class GroupResult(_Result):
 
 
 class CurvePoint(_Result):
-    """Agreement on the testset with so many labels to fit on. Mean over the draws; 95 % of them lie in the interval.
-    With 0 labels it is the default judge's, or the untuned one's where the champion has no default classifier to start
-    from; with all the champion's: one draw, without an interval."""
+    """Agreement on the testset with so many labels to fit on: a quarter, half, all of them. Mean and range of draws."""
 
     labels: int
     draws: int
@@ -241,33 +207,28 @@ class StudySetup(_Result):
 class StudyResult(StudySetup):
     """A whole study."""
 
-    variants: tuple[VariantResult, ...]
+    variants: tuple[JudgeResult, ...]
+    """All that was compared on dev, lexical, untuned and default judge among them; and what was dropped or skipped."""
     champion: str
-    """Name of the promoted variant."""
-    test: tuple[TestsetResult, ...]
+    """The name of one of them."""
+    test: tuple[JudgeResult, ...]
     """The champion and the untuned judge first, then the default judge and the baselines."""
     comparisons: dict[str, Comparison]
-    """The champion against the untuned judge and each baseline, on the testset, by name."""
-    costs: tuple[CostPoint, ...] = ()
-    """Cost–quality table, the cheapest first: the champion, its cheaper modes, and the other variants."""
-    costs_in_words: tuple[str, ...] = ()
-    """What a reader should take from ``costs``, a sentence each."""
+    """The champion against each of the others, on the testset, by name."""
     groups: tuple[GroupResult, ...] = ()
     """The champion on the testset by source, domain, language …"""
     ceiling: Agreement | None = None
     """One annotator against the majority of the others, where the labels hold several."""
-    classifier: dict[str, Any] = Field(default_factory=dict)
-    """The champion's, as numbers, and ``learned_from``."""
+    classifier: Classifier | None = None
+    """The champion's; None for the untuned judge."""
     learning_curve: tuple[CurvePoint, ...] = ()
-    outlook: str = ""
-    """What the next hundred labels would probably bring, a sentence."""
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""
     replayed: int = 0
     """Calls answered from the cache: they cost nothing, and no limit counts them."""
     notes: tuple[str, ...] = ()
-    """What a reader must know beside the figures, a sentence each."""
+    """Caveats, one sentence each."""
     flip_rate: float | None = None
     """Share of the verdicts on dev that injections flipped, over all kinds; None where that was not tried."""
     held_back: tuple[str, ...] = ()
@@ -286,10 +247,10 @@ class StudyResult(StudySetup):
     finished: bool = True
     """False when it was stopped early: the champion is the best of the variants that were finished."""
 
-    def variant(self, name: str) -> VariantResult:
-        """The variant of that name."""
+    def variant(self, name: str) -> JudgeResult:
+        """What was measured of it on dev."""
         return next(v for v in self.variants if v.name == name)
 
-    def tested(self, name: str) -> TestsetResult:
+    def tested(self, name: str) -> JudgeResult:
         """The test result of that name."""
         return next(t for t in self.test if t.name == name)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.select.evaluate import judged_rows, usage_of, verify
+from faith_dspy.optimize.select.evaluate import verify
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.scoring.statistics import Estimate, wilson
 from faith_dspy.text.features import index_context, lexical_features
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import PredictionRow
+    from faith_dspy.optimize.results import JudgedAnswer
     from faith_dspy.schema import LabelledExample as Example
 
 _FOREIGN = 0.5
@@ -156,7 +156,7 @@ def stress(
                     variants[key] = e.model_copy(update={**made, "id": key})
                     pairs[name].append((e.id, key))
     seen = verify(judge, list(variants.values()), advance)
-    rows = {r.id: r for r in judged_rows(seen, judge)}
+    rows = {a.id: a for a in seen}
     perturbed = [
         _perturbed(name, p, [(rows[before], rows[after]) for before, after in pairs[name]])
         for name, p in PERTURBATIONS.items()
@@ -168,11 +168,11 @@ def stress(
         seed=seed,
         perturbed=perturbed,
         worst=min(tried, key=lambda p: p.share.value or 0.0).name if tried else None,
-        usage=usage_of(seen),
+        usage=sum((a.raw.usage for a in seen), Usage()),
     )
 
 
-def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[PredictionRow, PredictionRow]]) -> Perturbed:
+def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, JudgedAnswer]]) -> Perturbed:
     known = [(a, b) for a, b in pairs if a.predicted is not None and p.of in (None, a.predicted)]
     tried = [(a, b) for a, b in known if not p.injection or a.predicted is a.label]
     wrong = [(a, b) for a, b in tried if b.predicted is not (False if p.must == "caught" else a.predicted)]
@@ -182,7 +182,9 @@ def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[PredictionRow, 
         must=p.must,
         n=len(tried),
         share=wilson(len(tried) - len(wrong), len(tried)),
-        misses=[Miss(id=a.id, before=a.probability, after=b.probability, answer=b.answer) for a, b in wrong[:_SHOWN]],
+        misses=[
+            Miss(id=a.id, before=a.probability, after=b.probability, answer=b.example.answer) for a, b in wrong[:_SHOWN]
+        ],
         injection=p.injection,
     )
 

@@ -109,7 +109,7 @@ def tune(
     is kept back. Without one, quick starts no variant after 4 minutes, standard after 60.
 
     --variants plan.toml declares variants of any options, optimizers, LMs and seeds, sizes and limits;
-    `python -m pydoc faith_dspy.optimize.select.plan` shows one.
+    `python -m pydoc faith_dspy.optimize.plan` shows one.
 
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is shown
     better than its own untuned judge, and not shown worse than the present champion on the same answers; or there is no
@@ -228,9 +228,9 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
 
 
 def study_json(result: Any) -> Any:
-    """A study without the predictions of its judges."""
-    predictions = {"__all__": {"predictions"}}
-    return result.model_dump(mode="json", exclude={"variants": predictions, "test": predictions})
+    """A study without the rows of its judges."""
+    rows = {"__all__": {"rows"}}
+    return result.model_dump(mode="json", exclude={"variants": rows, "test": rows})
 
 
 def ui(

@@ -93,17 +93,14 @@ def match_statements(labelled: Sequence[str], judged: Sequence[Statement], answe
 def statement_labels(judged: Sequence[Statement], example: LabelledExample) -> list[bool | None]:
     """For each judged statement, whether people call it supported; None where their labels do not say.
 
-    A judged statement is supported when all labelled statements that match it are. Where no statement is labelled,
-    the answer's label decides: every statement of a faithful answer is supported, and the only statement of an
-    unfaithful one is not. A single judged statement that is the whole answer has the answer's label.
+    A judged statement is supported when all labelled statements that match it are. A single judged statement that is
+    the whole answer has the answer's label. No other has: those of faithful answers alone would be all of one kind.
     """
-    if not judged:
-        return []
-    labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
-    if not labelled:
-        return [example.label if example.label or len(judged) == 1 else None] * len(judged)
     if len(judged) == 1 and _plain(judged[0].text) == _plain(example.answer):
         return [example.label]
+    labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
+    if not labelled:
+        return [None] * len(judged)
     matched, _ = match_verdicts(judged, labelled, example.answer)
     return [all(v.is_supported for v in found) if found else None for found in matched]
 

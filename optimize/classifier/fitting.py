@@ -1,118 +1,148 @@
 """Fit the classifier on labels: statement features → probability per statement → probability per answer → threshold.
 
-Without the LM's feature in ``names`` this fits the lexical baseline; with `LENGTH_FEATURES` as ``answer_names`` and no
-``names``, the length baseline.
+Without the LM's feature in ``names`` this fits the lexical baseline.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample, Source
-from faith_dspy.optimize.classifier.logistic import (
-    Fit,
-    best_width,
-    class_weights,
-    log_losses,
-    platt_scaling,
-    probabilities_of,
-    soft_minimum,
-)
-from faith_dspy.optimize.classifier.operating_point import (
-    BALANCED,
-    OperatingPoint,
-    balanced_threshold,
-    review_range_for,
-    threshold_for,
-)
+from faith_dspy.optimize.classifier.logistic import Fit, Floats, Ints, fit, platt_scaling, probabilities_of
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint, review_range_for, threshold_for
 from faith_dspy.optimize.data.splits import deal
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.scoring.classifier import (
+    AGGREGATES,
+    LOGIT_LIMIT,
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+    aggregates,
+    direction,
+    to_probability,
+)
+from faith_dspy.text.features import DIRECTIONS
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from faith_dspy.optimize.results import ThresholdChoice
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+Source = Literal["statements", "answers"]
+"""Labels that the statement classifier learns from."""
 
 FOLDS = 5
+ENOUGH_STATEMENT_LABELS = 40
+"""With fewer labelled statements, or fewer than 5 of one class, the statement classifier learns from the
+answers' labels."""
+LM_PRIOR = 3
+"""Prior weight of the LM, in lexical features. Those repeat each other: with a prior of 1, they outvoted the LM where
+labels were few (optimize/LOG.md)."""
 
 
 class FittedClassifier(NamedTuple):
-    """A classifier, and its cross-fitted probabilities: each answer's by a classifier that did not see its group."""
+    """A classifier, and its cross-fitted probabilities: each answer's by a classifier that did not see its source.
+
+    Calibration and threshold saw all of them: these are numbers to choose by, not agreement with people.
+    """
 
     classifier: Classifier
-    probabilities: list[float | None]
-    """Per answer: the numbers to compare variants by on the devset."""
-    statement_probabilities: list[list[float | None]]
+    probabilities: list[float]
     learned_from: Source
-    """Which labels the statement classifier learned from; ``features`` when there is no statement classifier."""
-    prior_widths: tuple[float, float]
-    """Of the statement and the answer classifier."""
-    threshold: ThresholdChoice
-    """The threshold, with what it reaches on `probabilities`."""
+
+
+class ClassifierData:
+    """Answers as arrays: one row per judged statement (``x``, ``labels``, ``owner``), one entry per answer (``y``).
+
+    Missing features and labels are NaN; ``owner`` is the position of a row's answer. Only people's own verdicts on
+    statements are labels of statements: what follows from an answer's label is not, since it has one side only.
+    ``prior``: a classifier fitted to other labels, whose weights each stage expects where it has the same features.
+    """
+
+    def __init__(self, answers: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier | None = None) -> None:
+        self.names, self.prior = tuple(names), prior
+        self.directions = [direction(n) * (1 if n in DIRECTIONS else LM_PRIOR) for n in self.names]
+        self.y = np.array([a.label for a in answers], dtype=np.float64)
+        rows, owner, labels = [], [], []
+        for i, a in enumerate(answers):
+            own = any(s.verdict is not None for s in a.example.statements)
+            for label, features in zip(a.labels, a.features, strict=True):
+                if features is not None:
+                    rows.append([features.get(n, np.nan) for n in self.names])
+                    owner.append(i)
+                    labels.append(float(label) if own and label is not None else np.nan)
+        self.x = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.names))
+        self.owner, self.labels = np.array(owner, dtype=np.int64), np.array(labels, dtype=np.float64)
+        per_class = [int((self.labels == value).sum()) for value in (0, 1)]
+        enough = sum(per_class) >= ENOUGH_STATEMENT_LABELS and min(per_class) >= 5
+        self.source: Source = "statements" if enough else "answers"
+
+    def rows(self, answers: Ints) -> Any:
+        """Mask of the rows of these answers that the statement classifier can learn from."""
+        mine = np.isin(self.owner, answers)
+        return mine & ~np.isnan(self.labels) if self.source == "statements" else mine
+
+    def fit_statements(self, answers: Ints, **options: Any) -> Fit:
+        """A statement classifier fitted on these answers, not yet calibrated; ``options`` are those of `fit`."""
+        rows = self.rows(answers)
+        prior = as_fit(self.prior.statement if self.prior else None, self.names)
+        if self.source == "statements":
+            return fit(self.x[rows], self.labels[rows], self.directions, prior=prior, **options)
+        owners, bags = np.unique(self.owner[rows], return_inverse=True)
+        return fit(self.x[rows], self.y[owners], self.directions, bags, prior=prior, **options)
+
+    def fit_answers(self, x: Floats, answers: Ints, **options: Any) -> Fit:
+        """An answer classifier fitted on these answers; ``x``: `answer_features` of all."""
+        prior = as_fit(self.prior.answer if self.prior else None, AGGREGATES)
+        return fit(x[answers], self.y[answers], [direction(n) for n in AGGREGATES], prior=prior, **options)
+
+    def answer_features(self, logits: Floats) -> Floats:
+        """The answer classifier's features, shape (answers, `AGGREGATES`), from log-odds of each row."""
+        probabilities = np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])
+        made = [aggregates(probabilities[self.owner == i].tolist()) for i in range(len(self.y))]
+        return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made])
 
 
 def fit_classifier(
-    examples: Sequence[ClassifierExample],
+    answers: Sequence[JudgedAnswer],
+    names: Sequence[str],
     *,
-    names: Sequence[str] | None = None,
-    answer_names: Sequence[str] = (),
     operating_point: OperatingPoint = BALANCED,
-    prior_widths: tuple[float, float] | None = None,
     prior: Classifier | None = None,
     seed: int = 0,
 ) -> FittedClassifier:
-    """Fit a classifier on labelled answers; every choice is made on held-out groups.
+    """Fit a classifier on labelled answers whose statements were all judged.
 
-    ``names`` are the statement features to use (default: `CLASSIFIER_FEATURES` and the LM's; empty: no statement
-    classifier), ``answer_names`` those of the whole answer. Classes weigh the same while fitting; probabilities are
-    chances at the base rate of the labels. The prior widths are chosen once, on all folds, unless given; everything
-    else that yields an answer's cross-fitted probability was fitted without its group. ``prior``: a classifier fitted
-    to other labels, whose weights are the prior's means where it has the same features. ``operating_point`` decides the
-    threshold, around which the review range lies. Raises `InputError` when the labels cannot be split: both classes
-    are needed, each in two groups.
+    ``names``: the statement features to use. Classes weigh the same while fitting; probabilities are chances at the
+    base rate of the labels. What yields an answer's cross-fitted probability was fitted without its source, but for
+    the calibration of all of them. ``operating_point`` decides the threshold, around which the review range lies.
+    Raises `InputError` when the labels cannot be split: both classes are needed, each over two sources.
     """
-    data = ClassifierData(examples, names, answer_names, prior)
-    labels, groups = [e.label for e in examples], [e.group for e in examples]
-    splits = grouped_folds(labels, groups, seed)
-    everyone = np.arange(len(examples))
-    source = data.source
+    data = ClassifierData(answers, names, prior)
+    labels = [a.label for a in answers]
+    folds = grouped_folds(labels, [a.source for a in answers], seed)
+    everyone = np.arange(len(answers))
+    statement, logits = _fit_statement_stage(data, everyone, folds)
+    features = data.answer_features(logits)
 
-    width = prior_widths[0] if prior_widths else _statement_width(data, splits, source)
-    stage = _fit_statement_stage(data, everyone, splits, source, width)
-    features = data.answer_features(stage.logits, source)
-    answer_width = prior_widths[1] if prior_widths else _answer_width(data, features, source, splits)
-
-    held_out = np.zeros(len(examples))
-    for held in splits:
+    held_out = np.zeros(len(answers))
+    for held in folds:
         train = np.setdiff1d(everyone, held)
-        inner = [fold for s in splits if len(fold := np.intersect1d(train, s))]
-        without = _fit_statement_stage(data, train, inner, source, width)
-        x = data.answer_features(without.logits, source)
-        held_out[held] = data.fit_answers(x, train, source, answer_width).logits(x[held])
+        inner = [fold for f in folds if len(fold := np.intersect1d(train, f))]
+        x = data.answer_features(_fit_statement_stage(data, train, inner)[1])
+        held_out[held] = data.fit_answers(x, train).logits(x[held])
     slope, shift = platt_scaling(held_out, data.y)
-    calibrated = probabilities_of(slope * held_out + shift)
-    judged = [not np.isnan(row).all() for row in features]
-    probabilities = [p if ok else None for p, ok in zip(calibrated.tolist(), judged, strict=True)]
+    probabilities = probabilities_of(slope * held_out + shift).tolist()
 
-    choice = threshold_for(operating_point, probabilities, labels, groups=groups, seed=seed)
-    answer = data.fit_answers(features, everyone, source, answer_width).rescaled(slope, shift)
+    threshold = threshold_for(operating_point, probabilities, labels)
+    known = data.labels[data.rows(everyone)]
     classifier = Classifier(
-        statement=StatementClassifier(**numbers(stage.fit, data.names)) if stage.fit else None,
-        answer=AnswerClassifier(**numbers(answer, data.answer_columns(source))),
-        threshold=choice.threshold,
-        statement_threshold=_statement_threshold(data, stage.logits, source),
-        review_range=review_range_for(probabilities, labels, choice.threshold),
+        statement=StatementClassifier(**numbers(statement, data.names)),
+        answer=AnswerClassifier(**numbers(data.fit_answers(features, everyone).rescaled(slope, shift), AGGREGATES)),
+        threshold=threshold,
+        statement_threshold=float(known.mean()) if data.source == "statements" else 0.5,
+        review_range=review_range_for(probabilities, labels, threshold),
     )
-    per_statement = data.per_statement(stage.logits if source != "features" else None)
-    return FittedClassifier(classifier, probabilities, per_statement, source, (width, answer_width), choice)
+    return FittedClassifier(classifier, probabilities, data.source)
 
 
 def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> list[Ints]:
@@ -128,66 +158,28 @@ def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> l
     return [np.flatnonzero(fold == k) for k in range(n)]
 
 
-class _StatementStage(NamedTuple):
-    """A statement classifier fitted on some examples."""
+def _fit_statement_stage(data: ClassifierData, train: Ints, folds: Sequence[Ints]) -> tuple[Fit, Floats]:
+    """A statement classifier fitted on ``train``, and log-odds of every row: cross-fitted for ``train``.
 
-    fit: Fit | None
-    logits: Floats
-    """Of every row: cross-fitted for the examples it was fitted on, by `fit` for all others."""
-
-
-def _fit_statement_stage(
-    data: ClassifierData, train: Ints, folds: Sequence[Ints], source: Source, width: float
-) -> _StatementStage:
-    """Fit the statement classifier on ``train``; where statements are labelled, calibrate it on its held-out rows."""
-    if source == "features":
-        return _StatementStage(None, np.zeros(len(data.x)))
-    whole = data.fit_statements(train, source, width)
+    Where statements are labelled, it is calibrated on its held-out rows.
+    """
+    whole = data.fit_statements(train)
     logits = whole.logits(data.x)
     for held in folds:
         rows = np.isin(data.owner, held)
-        logits[rows] = data.fit_statements(np.setdiff1d(train, held), source, width).logits(data.x[rows])
-    if source == "statements":
-        rows = data.rows(train, source)
-        slope, shift = platt_scaling(logits[rows], data.labels[rows])
-        whole, logits = whole.rescaled(slope, shift), slope * logits + shift
-    return _StatementStage(whole, logits)
+        logits[rows] = data.fit_statements(np.setdiff1d(train, held)).logits(data.x[rows])
+    if data.source == "answers":
+        return whole, logits
+    rows = data.rows(train)
+    slope, shift = platt_scaling(logits[rows], data.labels[rows])
+    return whole.rescaled(slope, shift), slope * logits + shift
 
 
-def _statement_width(data: ClassifierData, splits: Sequence[Ints], source: Source) -> float:
-    """The statement classifier's prior width, by the held-out loss of the labels it learns from."""
-    if source == "features":
-        return 0.0
-
-    def loss(train: Ints, held: Ints, width: float) -> Floats:
-        rows = data.rows(held, source)
-        logits = data.fit_statements(train, source, width).logits(data.x[rows])
-        if source == "statements":
-            y = data.labels[rows]
-            return log_losses(logits, y) * class_weights(y)
-        owners, bags = np.unique(data.owner[rows], return_inverse=True)
-        y = data.y[owners]
-        return log_losses(soft_minimum(logits, bags)[0], y) * class_weights(y)
-
-    return best_width(splits, loss, len(data.y))
-
-
-def _answer_width(data: ClassifierData, x: Floats, source: Source, splits: Sequence[Ints]) -> float:
-    """The answer classifier's prior width, by the held-out loss of the answers' labels."""
-    weights = class_weights(data.y)
-
-    def loss(train: Ints, held: Ints, width: float) -> Floats:
-        logits = data.fit_answers(x, train, source, width).logits(x[held])
-        return log_losses(logits, data.y[held]) * weights[held]
-
-    return best_width(splits, loss, len(data.y))
-
-
-def _statement_threshold(data: ClassifierData, logits: Floats, source: Source) -> float:
-    if source != "statements":
-        return 0.5
-    rows = data.rows(np.arange(len(data.y)), source)
-    return balanced_threshold(probabilities_of(logits[rows]), data.labels[rows])
+def as_fit(model: StatementClassifier | AnswerClassifier | None, names: Sequence[str]) -> Fit | None:
+    """A classifier's numbers as a prior; None where it is over other features."""
+    if model is None or model.names != tuple(names):
+        return None
+    return Fit(np.array(model.means), np.array(model.scales), np.array(model.weights), model.intercept)
 
 
 def numbers(model: Fit, names: Sequence[str]) -> dict[str, Any]:

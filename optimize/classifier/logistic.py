@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 
 from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_probability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 PRIOR_WEIGHT = 0.1
 """Prior mean of a weight with a direction, in log-odds per standard deviation of its feature."""
-PRIOR_WIDTHS = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Standard deviations to choose from for the normal prior on each weight. More labels outweigh the prior."""
+WIDTH = 0.2
+"""Standard deviation of the normal prior on each weight (`optimize/LOG.md`). More labels outweigh the prior."""
 
 _BLAS = ThreadpoolController()
 """Keeps fits on one thread: for matrices this small, several take ten times as long."""
@@ -49,9 +48,9 @@ def fit(
     x: Floats,
     y: Floats,
     directions: Sequence[float],
-    width: float,
     bags: Ints | None = None,
     *,
+    width: float = WIDTH,
     weights: Floats | None = None,
     prior: Fit | None = None,
 ) -> Fit:
@@ -63,9 +62,9 @@ def fit(
         directions: per feature. A weight's sign is bound to its direction's; 0 leaves it free. The prior on a weight is
             normal around ``direction · PRIOR_WEIGHT``, so that with few labels every feature has a say; 3 instead of 1
             starts it at three times the weight.
-        width: standard deviation of that prior.
         bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'
             (`soft_minimum`).
+        width: standard deviation of that prior.
         weights: of each label, 1 on average; by default both classes weigh the same.
         prior: what was fitted to other labels; its weights are then the prior's means.
 
@@ -113,36 +112,12 @@ def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
     return lowest - np.log(total / np.bincount(bags)), soft / total[bags]
 
 
-def best_width(folds: Sequence[Ints], loss: Callable[[Ints, Ints, float], Floats], n: int) -> float:
-    """The narrowest of `PRIOR_WIDTHS` whose held-out loss is within one standard error of the best.
-
-    ``loss(train, held, width)`` returns the losses of the held-out labels after fitting on the others; ``folds`` are
-    held-out positions among ``n`` examples.
-    """
-    everyone = np.arange(n)
-    losses = {
-        width: np.concatenate([loss(np.setdiff1d(everyone, held), held, width) for held in folds])
-        for width in PRIOR_WIDTHS
-    }
-    best = min(PRIOR_WIDTHS, key=lambda w: losses[w].mean())
-    for width in PRIOR_WIDTHS:
-        worse = losses[width] - losses[best]
-        if worse.mean() <= worse.std() / np.sqrt(len(worse)):
-            return width
-    return best
-
-
 def class_weights(y: Floats) -> Floats:
     """A weight per label such that both classes weigh the same and the mean is 1; ones where there is one class."""
     positive = float(y.mean()) if len(y) else 0.0
     if positive in (0.0, 1.0):
         return np.ones(len(y))
     return np.where(y == 1, 0.5 / positive, 0.5 / (1 - positive))
-
-
-def log_losses(logits: Floats, y: Floats) -> Floats:
-    """Log loss of each label."""
-    return np.logaddexp(0, -(2 * y - 1) * logits)
 
 
 def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:

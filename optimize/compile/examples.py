@@ -76,10 +76,10 @@ def _statement_example(e: LabelledExample, text: str, label: bool, instruction: 
 
 def short(rows: Sequence[Any]) -> list[Any]:
     """Examples whose context is no longer than the median, and than `MAX_DEMO_WORDS`; all if that loses a class."""
-    sizes = [sum(len(c.split()) for c in r.get("context", ())) for r in rows]
+    sizes = [sum(len(c.split()) for c in r.context) for r in rows]
     limit = min(sorted(sizes)[len(rows) // 2], MAX_DEMO_WORDS)
     kept = [r for r, size in zip(rows, sizes, strict=True) if size <= limit]
-    return kept if {r.get("supported") for r in kept} == {r.get("supported") for r in rows} else list(rows)
+    return kept if {r.supported for r in kept} == {r.supported for r in rows} else list(rows)
 
 
 def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
@@ -89,14 +89,14 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
     """
     rng = random.Random(seed)
     pools: list[list[Any]] = []
-    for want in (False, True, None):
-        pool = [r for r in rows if r.get("supported") is want]
+    for want in (False, True):
+        pool = [r for r in rows if r.supported is want]
         rng.shuffle(pool)
         seen: Counter[str] = Counter()
         first: list[Any] = []
         repeated: list[Any] = []
         for row in pool:
-            key = "\n".join(row.get("context", row.get("sentences", ())))
+            key = "\n".join(row.context)
             (repeated if seen[key] else first).append(row)
             seen[key] += 1
         pools.append(first + repeated)
@@ -107,6 +107,6 @@ def balanced(rows: Sequence[Any], n: int, seed: int) -> list[Any]:
 
 
 def reweighted(rows: Sequence[Any]) -> list[Any]:
-    """The examples with weights by which both classes count the same in sum; those without a weight as they are."""
-    count = Counter(r.get("supported") for r in rows)
-    return [r.copy(weight=len(rows) / (2 * count[r.supported])) if "weight" in r else r for r in rows]
+    """The examples with weights by which both classes count the same in sum."""
+    count = Counter(r.supported for r in rows)
+    return [r.copy(weight=len(rows) / (2 * count[r.supported])) for r in rows]

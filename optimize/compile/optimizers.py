@@ -1,5 +1,5 @@
 """Optimizers by name. A new one is a function here and an entry in `OPTIMIZERS`, and in `PROPOSING` if an LM proposes
-instructions for it; a plan file can then name it, and `select/variants.py` can offer it by a variant's name.
+instructions for it; a plan file can then name it, and `optimize/plan.py` can offer it by a variant's name.
 
 It takes a `Task` and returns the stage with its new prompts. It asks verdicts of the judge's LM through
 ``task.student`` only, whose predictions have ``error`` set, and nothing else, where the LM failed; the metric scores
@@ -10,24 +10,26 @@ proposer's fault if it is in `PROPOSING`.
 from __future__ import annotations
 
 import io
+import random
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.adapters import ChatAdapter
 from dspy.teleprompt.gepa import InstructionProposer
+from pydantic import BaseModel, Field
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
 from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.optimize.compile.examples import balanced, short
-from faith_dspy.optimize.compile.instruction_search import search
 from faith_dspy.optimize.compile.metric import failed
-from faith_dspy.optimize.compile.task import Compiled, Stage, Task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+MIN_LABELS = 2
+"""Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
+HELD_BACK = 1 / 3
+"""Share of train's contexts on which an optimizer compares its candidates: dev is for comparing variants."""
 LEARN_FROM = 40
 """Statements that the LM is asked about to find demos."""
 MAX_FAILED = 0.5
@@ -45,30 +47,71 @@ FORM = (
 )
 
 
-def labelled_few_shot(task: Task) -> Compiled[Stage]:
-    """Demos with people's own labels: no LM calls, and no use of dev."""
-    demos = balanced(short(task.train), task.effort.demos, task.seed)
-    few_shot = dspy.LabeledFewShot(k=len(demos))
-    return Compiled(few_shot.compile(task.student, trainset=demos, sample=False))
+class Effort(BaseModel, extra="forbid", frozen=True):
+    """How much an optimizer may try."""
+
+    demos: int = Field(default=4, ge=1)
+    """Examples shown in the prompt; half of each class."""
+    candidates: int = Field(default=3, ge=1)
+    """Instructions that are proposed, and sets of demos that random search tries besides none and the labelled ones."""
+    compare_on: int = Field(default=40, ge=4)
+    """Labelled statements that candidates are compared on."""
 
 
-def mistakes(task: Task) -> Compiled[Stage]:
+class Task(NamedTuple):
+    """What an optimizer is given. It is called inside ``dspy.context(lm=…)`` with the judge's LM."""
+
+    student: dspy.Module
+    """A copy of the stage; the optimizer may change it."""
+    train: Sequence[Any]
+    """Labelled `dspy.Example`s of the stage, to learn from and to compare candidates on."""
+    effort: Effort
+    seed: int
+    metric: Callable[..., Any]
+    """``metric(gold, pred, trace, pred_name, pred_trace)``; more is better. See `agreement_metric`."""
+    proposer: Any = None
+    """The LM that writes instructions; None: the judge's own."""
+    threads: int = 1
+
+
+def labelled_few_shot(task: Task) -> dspy.Module:
+    """Demos with people's own labels: no LM calls."""
+    return _with_demos(task, balanced(short(task.train), task.effort.demos, task.seed))
+
+
+def _with_demos(task: Task, demos: Sequence[Any]) -> dspy.Module:
+    return dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=list(demos), sample=False)
+
+
+def mistakes(task: Task) -> dspy.Module:
     """Demos with people's own labels where the LM, asked about `LEARN_FROM` statements, was most wrong."""
-    found: list[tuple[float, Any]] = []
-    for row in balanced(short(task.train), LEARN_FROM, task.seed):
-        pred = task.student(**row.inputs())
-        score = task.metric(row, pred)
-        if not pred.get("error"):  # that the LM failed says nothing of the statement
-            found.append((score, row))
+    rows = balanced(short(task.train), LEARN_FROM, task.seed)
+    evaluate = dspy.Evaluate(devset=rows, metric=task.metric, num_threads=task.threads, display_progress=False)
     kinds: dict[Any, list[Any]] = {}
-    for _, row in sorted(found, key=lambda one: one[0]):
-        kinds.setdefault(row.get("supported"), []).append(row)
-    demos = [row for rows in zip(*kinds.values(), strict=False) for row in rows][: task.effort.demos]
-    return Compiled(dspy.LabeledFewShot(k=len(demos)).compile(task.student, trainset=demos, sample=False))
+    for row, pred, _ in sorted(evaluate(task.student).results, key=lambda one: one[2]):
+        if not failed(pred):  # that the LM gave no verdict says nothing of the statement
+            kinds.setdefault(row.get("supported"), []).append(row)
+    return _with_demos(task, [row for rows in zip(*kinds.values(), strict=False) for row in rows][: task.effort.demos])
 
 
-def bootstrap(task: Task) -> Compiled[Stage]:
-    """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on dev."""
+def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
+    """Train in two parts, no context in both: to learn from, and `balanced` to compare candidates on."""
+    contexts = sorted({"\n".join(r.context) for r in task.train})
+    random.Random(task.seed).shuffle(contexts)
+    held = set(contexts[: round(HELD_BACK * len(contexts))])
+    learn, compare = ([r for r in task.train if ("\n".join(r.context) in held) is side] for side in (False, True))
+    for part in (learn, compare):
+        if min(sum(r.supported is label for r in part) for label in (True, False)) < MIN_LABELS:
+            raise ConfigError(
+                f"got {len(contexts)} contexts of train, a third of them to compare candidates on; expected "
+                f"{MIN_LABELS} supported and {MIN_LABELS} unsupported statements in either part: label more."
+            )
+    return learn, balanced(compare, task.effort.compare_on, task.seed)
+
+
+def bootstrap(task: Task) -> dspy.Module:
+    """Bootstrapped demos with random search: sets of demos that the LM itself judges right, compared on others."""
+    learn, valset = learn_and_compare(task)
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=task.metric,
         max_bootstrapped_demos=task.effort.demos,
@@ -76,14 +119,13 @@ def bootstrap(task: Task) -> Compiled[Stage]:
         num_candidate_programs=task.effort.candidates,
         num_threads=task.threads,
     )
-    trainset = balanced(short(task.train), LEARN_FROM, task.seed)
-    valset = balanced(task.dev, task.effort.compare_on, task.seed)
-    return Compiled(optimizer.compile(task.student, trainset=trainset, valset=valset))
+    trainset = balanced(short(learn), LEARN_FROM, task.seed)
+    return optimizer.compile(task.student, trainset=trainset, valset=valset)
 
 
-def mipro(task: Task) -> Compiled[Stage]:
-    """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE on dev."""
-    valset = balanced(task.dev, task.effort.compare_on, task.seed)
+def mipro(task: Task) -> dspy.Module:
+    """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE."""
+    learn, valset = learn_and_compare(task)
     candidates = task.effort.candidates + 2  # the first is the seed instruction, the first set of demos is empty
     optimizer = dspy.MIPROv2(
         metric=task.metric,
@@ -96,20 +138,19 @@ def mipro(task: Task) -> Compiled[Stage]:
         num_threads=task.threads,
         seed=task.seed + 1,  # it takes 0 for no seed at all
     )
-    compiled = optimizer.compile(
+    return optimizer.compile(
         task.student,
-        trainset=balanced(short(task.train), task.effort.compare_on, task.seed),
+        trainset=balanced(short(learn), task.effort.compare_on, task.seed),
         valset=valset,
         num_trials=2 * candidates,
         minibatch=len(valset) > MINIBATCH,
         minibatch_size=min(MINIBATCH, len(valset)),
         program_aware_proposer=False,  # the source code of our adapter would not help to judge
     )
-    return Compiled(compiled)
 
 
-def gepa(task: Task) -> Compiled[Stage]:
-    """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single statements, Pareto-compared on dev.
+def gepa(task: Task) -> dspy.Module:
+    """GEPA (Agrawal et al. 2025): instructions rewritten from feedback on single statements, Pareto-compared.
 
     It runs without a ``log_dir``: DSPy's cache of replies makes a second run as free as resuming one, and cannot return
     the result of other data.
@@ -119,7 +160,7 @@ def gepa(task: Task) -> Compiled[Stage]:
         # GEPA passes a trace where it compares scores; with one the metric would say right or wrong.
         return task.metric(gold, pred, None, pred_name, pred_trace)
 
-    valset = balanced(task.dev, task.effort.compare_on, task.seed)
+    learn, valset = learn_and_compare(task)
     proposer = _RememberingProposer(adapter=ChatAdapter(), additional_instructions=FORM)
     optimizer = dspy.GEPA(
         metric=metric,
@@ -132,10 +173,10 @@ def gepa(task: Task) -> Compiled[Stage]:
         num_threads=task.threads,
         seed=task.seed,
     )
-    compiled = optimizer.compile(task.student, trainset=list(task.train), valset=valset)
+    compiled = optimizer.compile(task.student, trainset=learn, valset=valset)
     if proposer.error and not proposer.proposed:
         raise proposer.error
-    return Compiled(compiled)
+    return compiled
 
 
 class _RememberingProposer(InstructionProposer):
@@ -168,11 +209,10 @@ def _proposer(task: Task) -> Any:
     return task.proposer.copy(**settings)
 
 
-OPTIMIZERS: dict[str, Callable[[Task], Compiled[Stage]]] = {
+OPTIMIZERS: dict[str, Callable[[Task], dspy.Module]] = {
     "labelled": labelled_few_shot,
     "mistakes": mistakes,
     "bootstrap": bootstrap,
-    "search": search,
     "mipro": mipro,
     "gepa": gepa,
 }
@@ -180,7 +220,17 @@ PROPOSING = ("mipro", "gepa")
 """Optimizers for which an LM writes instructions."""
 
 
-def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda _: None) -> Compiled[Stage]:
+class Compiled(NamedTuple):
+    """A compiled stage, and how compiling went."""
+
+    stage: Any
+    asked: int
+    """Predictions that were compared with labels."""
+    failed: int
+    """Those of them in which the LM failed or gave no label: no verdict, not a wrong one."""
+
+
+def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda _: None) -> Compiled:
     """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
 
     `ConfigError` when there is no such optimizer or it cannot run on this task. `LMUnavailableError` when the
@@ -201,7 +251,7 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
         error = "no prediction" if pred is None else pred.get("error")
         if error:
             errors.append(error)
-        without_verdict += bool(error) or ("verdict" in gold and failed(pred))
+        without_verdict += failed(pred)
         return task.metric(gold, pred, *rest, **more)
 
     def check_lm() -> None:
@@ -225,7 +275,7 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
         why = " ".join(str(exc).split())[:200].rstrip(" .:")
         raise ConfigError(
             f"{name} cannot run here. {proposer.model}, which was to propose instructions, ended it with "
-            f"{type(exc).__name__}: {why}. Give another LM for proposals, or use the optimizer search: it needs none."
+            f"{type(exc).__name__}: {why}. Give another LM for proposals."
         ) from exc
     check_lm()
-    return compiled._replace(asked=asked, failed=without_verdict)
+    return Compiled(compiled, asked, without_verdict)

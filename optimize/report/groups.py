@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from faith_dspy.optimize.results import GroupResult
-from faith_dspy.optimize.select.evaluate import agreement
+from faith_dspy.optimize.results import GroupResult, JudgedAnswer
+from faith_dspy.scoring.agreement import Agreement, measure_agreement
 from faith_dspy.text.words import language_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from faith_dspy.optimize.results import PredictionRow
 
 MIN_CLASS = 8
 """Scored answers of each label that a group needs to be measured; below, one answer moves its figure by six points."""
@@ -20,18 +15,19 @@ _READ = 2_000
 """Characters from which a language is guessed."""
 
 
-def by_group(rows: Sequence[PredictionRow], seed: int = 0) -> tuple[GroupResult, ...]:
+def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
     """Agreement of one judge by kind of test answer: each value of each tag of the labels file, and each language.
 
     The language is guessed from answer and context where the labels file does not say. In each facet the largest group
     comes first; those with too few answers to be measured are counted in one row. Facets with fewer than two groups, or
     none to measure, are left out. Intervals are those of `measure`: the lowest of many groups is low by chance, too.
     """
-    facets: defaultdict[str, defaultdict[str, list[PredictionRow]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        language = row.tags.get("language") or language_of(" ".join([row.answer, *row.context])[:_READ])
-        for facet, name in {**row.tags, "language": language}.items():
-            facets[facet][" ".join(name.split())].append(row)  # a name is one line of a table
+    facets: defaultdict[str, defaultdict[str, list[JudgedAnswer]]] = defaultdict(lambda: defaultdict(list))
+    for a in answers:
+        texts, tags = [a.example.answer, *(c.text for c in a.example.context)], a.example.tags
+        language = tags.get("language") or language_of(" ".join(texts)[:_READ])
+        for facet, name in {**tags, "language": language}.items():
+            facets[facet][" ".join(name.split())].append(a)  # a name is one line of a table
     found = []
     for facet, groups in facets.items():
         measured = {name: part for name, part in groups.items() if _enough(part)}
@@ -39,7 +35,7 @@ def by_group(rows: Sequence[PredictionRow], seed: int = 0) -> tuple[GroupResult,
         if not measured or len(groups) < 2:
             continue
         found += [
-            GroupResult(facet=facet, name=name, n=len(part), agreement=agreement(part, seed))
+            GroupResult(facet=facet, name=name, n=len(part), agreement=_agreement(part))
             for name, part in sorted(measured.items(), key=lambda i: -len(i[1]))
         ]
         if small:
@@ -47,6 +43,10 @@ def by_group(rows: Sequence[PredictionRow], seed: int = 0) -> tuple[GroupResult,
     return tuple(found)
 
 
-def _enough(part: Sequence[PredictionRow]) -> bool:
+def _agreement(part: Sequence[JudgedAnswer]) -> Agreement | None:
+    return measure_agreement([a.example for a in part], [a.judgment for a in part]).answers
+
+
+def _enough(part: Sequence[JudgedAnswer]) -> bool:
     labels = [r.label for r in part if r.predicted is not None]
     return min(sum(labels), len(labels) - sum(labels)) >= MIN_CLASS

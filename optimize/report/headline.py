@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from faith_dspy.judge import Judge
-    from faith_dspy.optimize.results import StudyResult, TestsetResult
+    from faith_dspy.optimize.results import StudyResult
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _CHANCE = 0.5
@@ -41,8 +41,6 @@ class Measured(NamedTuple):
     """What it was measured on."""
     compared: str = ""
     """Where it was compared, if elsewhere: words before the gain."""
-    cheapest: str | None = None
-    """The cheapest judge that is shown to agree nearly as well, where it is another one."""
     keep: str = "this judge or the untuned one"
     """The cheaper of the untuned judge and this one, where it is known which."""
     seen: int = 0
@@ -63,8 +61,7 @@ def of_study(result: StudyResult) -> Table:
             result.comparisons,
             result.judge_dir,
             "cross-fitted answers (no test)" if result.split.get("cross_fitted") else "test answers",
-            cheapest=next((p.name for p in result.costs if p.cheapest and not p.exported), None),
-            keep="this judge" if _cost(champion) <= _cost(untuned) else "the untuned judge",
+            keep="this judge" if champion.cost <= untuned.cost else "the untuned judge",
         )
     )
 
@@ -102,10 +99,6 @@ def few_sources(a: Agreement) -> bool:
 def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
     """An exported object without the fields that only other versions have."""
     return kind.model_validate(exported, extra="ignore")
-
-
-def _cost(tested: TestsetResult) -> int:
-    return tested.usage.computed_tokens + 3 * tested.usage.output_tokens
 
 
 def _agrees(m: Measured) -> str:
@@ -151,9 +144,7 @@ def _next(m: Measured) -> str:
     if worse := [OVER[name] for name, c in m.comparisons.items() if name in OVER and c.verdict == "worse"]:
         return f"label more answers to tune on; until then keep {worse[0]}."
     cheaper = f"keep the cheaper one, {m.keep}."
-    if m.cheapest:
-        cheaper = f"keep the cheaper one, {m.cheapest}, which agrees nearly as well: tune with --prefer cheapest."
     if untuned.verdict != "better":
         n = untuned.more_labels
         return f"label {roughly(n)} more answers to test on; until then {cheaper}" if n else cheaper
-    return cheaper if m.cheapest else f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"
+    return f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"

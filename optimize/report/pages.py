@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import LEARNING_CURVE
 from faith_dspy.report.judgment import csp_hash
-from faith_dspy.report.tables import Table, each, estimate, markdown, number
+from faith_dspy.report.tables import Table, capitalised, each, estimate, markdown, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+    from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
 
 _WEIGHTS = 8
 """Features on the card."""
@@ -44,7 +44,7 @@ def card(result: StudyResult) -> str:
         tables.verdict(result),
         tables.learning_table(result),
         tables.classifier_table(result, _WEIGHTS),
-        tables.costs_table(result),
+        tables.variants_table(result),
         limits,
     )
     tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash}). {_signature(result)}"
@@ -65,17 +65,9 @@ def _signature(result: StudyResult) -> str:
 
 def _how_it_judges(result: StudyResult) -> str:
     champion = result.variant(result.champion)
-    exported = next((p for p in result.costs if p.exported), None)
-    if exported is not None and not exported.lm_share:
-        return "Judges an answer sentence by sentence, by its lexical features alone; no LM is asked."
-    unit, lm = champion.params["granularity"], champion.params["lm"]
-    how = "each answer as a whole" if unit == "answer" else f"an answer {unit} by {unit} ({champion.description})"
-    text = f"Judges {how}, with `{lm}`"
-    if exported is not None and exported.escalates_within:
-        text += f", where its lexical features are unsure: {exported.lm_share:.0%} of the answers"
-    if exported is not None and exported.ask_about == "weakest":
-        text += ". It is asked about one statement of an answer, the one with most in it that the context lacks"
-    return text + "."
+    asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
+    lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
+    return f"{capitalised(champion.description)}; {asks}{lm}."
 
 
 def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
@@ -109,16 +101,14 @@ def _links(result: StudyResult, model: str | None, here: str) -> str:
     }
     if result.learning_curve:
         found["learning curve"] = f"{here}/artifacts/{LEARNING_CURVE}"
-    if result.costs:
-        found["cost and quality"] = f"{here}/artifacts/costs.png"
     if model:
         found["model"] = f"#/models/{model}"
     return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items())
 
 
-def variant_markdown(v: VariantResult) -> str:
+def variant_markdown(v: JudgeResult) -> str:
     """A variant's description in MLflow, one line."""
-    if v.agreement is None:
+    if v.levels.answers is None:
         return f"{v.description}. **{v.status}**: {v.note}"
     a = v.agreement
     text = f"{v.description}. dev: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
@@ -152,7 +142,7 @@ def write_learned(result: StudyResult) -> str:
     )
     environment.filters |= {"number": number, "words": lambda name: str(name).replace("_", " ")}
     template = environment.from_string(here.joinpath("learned.html").read_text(encoding="utf-8"))
-    champion, untuned = result.tested("champion").predictions, result.tested("untuned").predictions
+    champion, untuned = result.tested("champion").answers, result.tested("untuned").answers
     variant = result.variant(result.champion)
     page = template.render(
         result=result,
@@ -184,23 +174,23 @@ def diff(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def flips(
-    untuned: Sequence[PredictionRow], champion: Sequence[PredictionRow]
-) -> dict[str, list[tuple[PredictionRow, PredictionRow]]]:
+    untuned: Sequence[JudgedAnswer], champion: Sequence[JudgedAnswer]
+) -> dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]]:
     """The answers that both judged as (untuned judge's row, champion's row), by who was right; the surest come first.
 
     Keys are ``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong.
     """
     names = {(True, True): "both right", (False, True): "now right", (True, False): "now wrong"}
     names[False, False] = "both wrong"
-    found: dict[str, list[tuple[PredictionRow, PredictionRow]]] = {name: [] for name in names.values()}
-    before = {(r.group, r.id): r for r in untuned}
+    found: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {name: [] for name in names.values()}
+    before = {r.id: r for r in untuned}
     for new in sorted(champion, key=tables.sure, reverse=True):
-        old = before[new.group, new.id]
+        old = before[new.id]
         found[names[old.predicted == old.label, new.predicted == new.label]].append((old, new))
     return found
 
 
-def _prompts(variant: VariantResult) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
+def _prompts(variant: JudgeResult) -> list[tuple[str, list[tuple[str, str]], list[dict[str, str]]]]:
     """For each predictor: name, the diff of its instructions, and its demos."""
     out = []
     for name, prompt in variant.prompts.items():

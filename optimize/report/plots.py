@@ -12,11 +12,11 @@ from faith_dspy.report.tables import estimate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.optimize.results import CostPoint, PredictionRow, StudyResult
+    from faith_dspy.optimize.results import Row, StudyResult
     from faith_dspy.scoring.agreement import Agreement
     from faith_dspy.scoring.statistics import Estimate
 
-BLUE, RED, DARK = "#2563a8", "#c0392b", "#22303c"
+BLUE, DARK = "#2563a8", "#22303c"
 _BINS = 10
 LEARNING_CURVE = "learning_curve.png"
 
@@ -24,14 +24,13 @@ LEARNING_CURVE = "learning_curve.png"
 def study_figures(result: StudyResult) -> dict[str, Any]:
     """Matplotlib figures of a whole study, by file name; those that have nothing to show are left out."""
     found = {
-        "roc.png": _roc({t.name: t.predictions for t in result.test if t.kind != "baseline" or "lexical" in t.name}),
-        "costs.png": _costs(result.costs),
+        "roc.png": _roc({t.name: t.rows for t in result.test if t.kind != "baseline" or "lexical" in t.name}),
         LEARNING_CURVE: learning_curve(result),
     }
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def judge_figures(rows: Sequence[PredictionRow], agreement: Agreement, title: str) -> dict[str, Any]:
+def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict[str, Any]:
     """Matplotlib figures of one judge on one part, by file name."""
     found = {"confusion.png": _confusion(agreement, title), "calibration.png": _calibration(rows, agreement.ece, title)}
     return {name: figure for name, figure in found.items() if figure is not None}
@@ -49,7 +48,7 @@ def _confusion(a: Agreement, title: str) -> Any:
     return fig
 
 
-def _calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> Any | None:
+def _calibration(rows: Sequence[Row], ece: Estimate, title: str) -> Any | None:
     """Share of faithful answers against the judge's probability, in the bins of `Agreement.ece`."""
     known = [(r.label, r.probability) for r in rows if r.probability is not None and r.predicted is not None]
     if not known or not all(0 <= p <= 1 for _, p in known):
@@ -66,7 +65,7 @@ def _calibration(rows: Sequence[PredictionRow], ece: Estimate, title: str) -> An
     return fig
 
 
-def _roc(judges: Mapping[str, Sequence[PredictionRow]]) -> Any | None:
+def _roc(judges: Mapping[str, Sequence[Row]]) -> Any | None:
     """How well each judge ranks faithful answers above unfaithful ones."""
     known = {
         name: [(int(r.label), r.probability) for r in rows if r.probability is not None]
@@ -86,27 +85,6 @@ def _roc(judges: Mapping[str, Sequence[PredictionRow]]) -> Any | None:
     return fig
 
 
-def _costs(points: Sequence[CostPoint]) -> Any | None:
-    """Balanced accuracy of every way to judge with its interval, the cheapest on top."""
-    known = sorted((p for p in points if p.balanced_accuracy.value is not None), key=lambda p: p.computed_tokens)
-    if not known:
-        return None
-    fig, ax = _axes(9.6, 1.2 + 0.3 * len(known), "Cost and quality: cross-fitted, to choose by")
-    names = []
-    for y, p in enumerate(known):
-        marker, colour = ("*", BLUE) if p.exported else ("D", RED) if p.cheapest else ("o", DARK)
-        value, low, high = p.balanced_accuracy.value, p.balanced_accuracy.low, p.balanced_accuracy.high
-        if low is not None and high is not None:
-            ax.hlines(y, low, high, color=colour, linewidth=1)
-        ax.plot(value, y, marker, color=colour, markersize=12 if p.exported else 6, mec="white")
-        said = " (exported)" if p.exported else " (cheapest not shown worse)" if p.cheapest else ""
-        names.append(f"{p.name}{said}: {p.computed_tokens:.0f}")
-    ax.set_yticks(range(len(known)), names)
-    ax.invert_yaxis()
-    ax.set(xlabel="balanced accuracy, 95 % interval", ylabel="prompt tokens computed\nfor each answer")
-    return fig
-
-
 def learning_curve(result: StudyResult) -> Any | None:
     """Agreement on the testset against the number of labels fitted on, each doubling as wide as the others."""
     points = result.learning_curve
@@ -114,18 +92,17 @@ def learning_curve(result: StudyResult) -> Any | None:
         return None
     fig, ax = _axes(6.4, 3.8, "Agreement on the testset by number of labels")
     places = {"balanced_accuracy": (BLUE, "balanced accuracy"), "auroc": (DARK, "AUROC")}
-    first = points[1].labels
     for metric, (colour, name) in places.items():
-        known = [(max(p.labels, first / 2), e) for p in points if (e := getattr(p, metric)).value is not None]
+        known = [(p.labels, e) for p in points if (e := getattr(p, metric)).value is not None]
         xs, values = [x for x, _ in known], [e.value for _, e in known]
         ranges = [[e.value if end is None else end for end in (e.low, e.high)] for _, e in known]
         errors = [[v - low for v, (low, _) in zip(values, ranges, strict=True)],
                   [high - v for v, (_, high) in zip(values, ranges, strict=True)]]  # fmt: skip
         ax.errorbar(xs, values, yerr=errors, fmt="o-", color=colour, markersize=4, capsize=3, linewidth=1, label=name)
     ax.set_xscale("log", base=2)
-    ax.set_xticks([max(p.labels, first / 2) for p in points], [str(p.labels) for p in points])
+    ax.set_xticks([p.labels for p in points], [str(p.labels) for p in points])
     ax.minorticks_off()
-    ax.set(xlabel="labels to fit on (0: before the first)", ylabel="agreement; bars: 95 % of the draws")
+    ax.set(xlabel="labels to fit on", ylabel="agreement; bars: 95 % of the draws")
     ax.legend(loc="lower right", frameon=False, fontsize=8)
     return fig
 

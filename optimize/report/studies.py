@@ -13,7 +13,7 @@ from faith_dspy.report.tables import Table, capitalised, each, estimate, number,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import Comparison, PredictionRow, StudyResult
+    from faith_dspy.optimize.results import Comparison, Row, StudyResult
     from faith_dspy.scoring.agreement import Agreement
 
 _METRICS = {"balanced_accuracy": "balanced accuracy", "auroc": "AUROC", "cohen_kappa": "Cohen's κ"}
@@ -108,14 +108,14 @@ def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) ->
     ]
 
 
-def _rows(study: StudyResult) -> list[PredictionRow]:
+def _rows(study: StudyResult) -> list[Row]:
     """The champion's test predictions, ordered by answer."""
-    return sorted(study.tested("champion").predictions, key=lambda r: (r.id, r.group))
+    return sorted(study.tested("champion").rows, key=lambda r: (r.id, r.source))
 
 
 def _answers(study: StudyResult) -> tuple[tuple[str, str, bool], ...]:
     """What a study was tested on; labels that were corrected since make other answers."""
-    return tuple((r.id, r.group, r.label) for r in _rows(study))
+    return tuple((r.id, r.source, r.label) for r in _rows(study))
 
 
 def _spread(studies: Sequence[StudyResult]) -> str:

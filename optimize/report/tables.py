@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import TestsetResult
+from faith_dspy.optimize.results import JudgeResult
 from faith_dspy.report.tables import MARK, NONE, Table, capitalised, each, estimate, level_tables, number, table_of
+from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faith_dspy.optimize.results import PredictionRow, StatementRow, StudyResult
+    from faith_dspy.optimize.results import JudgedAnswer, StudyResult
     from faith_dspy.optimize.stress import StressReport
+    from faith_dspy.schema import StatementVerdict
 
 INTERVALS = "In brackets 95 % intervals."
 OUTCOME = {True: "faithful", False: "unfaithful", None: "unscored"}
@@ -29,7 +31,6 @@ def study_tables(result: StudyResult) -> list[Table]:
     """All tables, the most important last, as one reads a terminal."""
     tables = (
         variants_table(result),
-        costs_table(result),
         groups_table(result),
         learning_table(result),
         testset_table(result),
@@ -46,34 +47,41 @@ def variants_table(result: StudyResult) -> Table:
         "variant": lambda v: MARK + v.name if v.name == result.champion else v.name,
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
-        "κ": lambda v: number(v.agreement.cohen_kappa.value),
-        "LM only:\nAUROC": lambda v: number(v.lm_only.auroc.value) if v.lm_only else NONE,
+        "behind\n± SE": _behind,
+        "LM\nasked": lambda v: f"{v.lm_share:.0%}",
         "prompt\ntokens": lambda v: each(v.usage.computed_tokens, v.judged),
         "s": lambda v: each(v.usage.seconds, v.judged),
     }
     return table_of(
         "Variants on dev: to choose by, not agreement with people",
         columns,
-        [v for v in result.variants if v.agreement is not None],
-        caption="Cross-fitted. LM only: without lexical features. Prompt tokens that were not cached, and seconds, "
-        f"for each answer. {INTERVALS}",
+        sorted((v for v in result.variants if v.levels.answers is not None), key=lambda v: (v.cost, -(v.score or 0))),
+        caption="The cheapest first; what is fitted is cross-fitted. Behind: AUROC × coverage behind the best, and the "
+        "standard error of that, in points; the champion is the cheapest within one. LM asked: share of the answers. "
+        f"Prompt tokens that were not cached, and seconds, for each answer. {INTERVALS}",
         notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note),
     )
+
+
+def _behind(v: JudgeResult) -> str:
+    if v.behind is None or v.behind.value is None:
+        return NONE if v.status == "dropped" or v.score is None else "best"
+    return f"{-100 * v.behind.value:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
 
 
 def testset_table(result: StudyResult) -> Table:
     """The champion, the untuned judge, the baselines and people, on the testset."""
     rows = list(result.test)
     if result.ceiling is not None:
-        rows.append(TestsetResult(name="people", kind="baseline", agreement=result.ceiling))
+        rows.append(JudgeResult(name="people", kind="baseline", levels=_only_answers(result.ceiling)))
     columns = {
         "judge": lambda t: _judge_name(t.name),
         "scored": lambda t: f"{t.agreement.coverage:.0%}",
         "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
         "AUROC": lambda t: estimate(t.agreement.auroc),
         "Cohen's κ": lambda t: estimate(t.agreement.cohen_kappa),
-        "prompt\ntokens": lambda t: NONE if t.kind == "baseline" else each(t.usage.computed_tokens, t.agreement.n),
-        "s": lambda t: NONE if t.kind == "baseline" else each(t.usage.seconds, t.agreement.n),
+        "prompt\ntokens": lambda t: each(t.usage.computed_tokens, t.judged) if t.lm_share else NONE,
+        "s": lambda t: each(t.usage.seconds, t.judged) if t.lm_share else NONE,
     }
     tested = ", cross-fitted: there is no testset" if result.split.get("cross_fitted") else " of the testset"
     people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
@@ -82,56 +90,36 @@ def testset_table(result: StudyResult) -> Table:
         columns,
         rows,
         caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default-judge: "
-        "fitted to other sets, to none of these labels; lexical, length, majority: baselines without an LM, fitted on "
+        "fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
         f"the same labels{people}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
 
 
+def _only_answers(agreement: Agreement) -> JudgeAgreement:
+    return JudgeAgreement(answers=agreement, statements=None, evidence=None)
+
+
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Agreement on statements and evidence, on the testset, as far as labels tell."""
+    """Agreement on statements, evidence and extraction, on the testset, as far as labels tell."""
     return level_tables({_judge_name(t.name): t.levels for t in result.test})
 
 
 def verdict(result: StudyResult) -> Table:
     """What may be said of the champion, a sentence each."""
     notes = [capitalised(c.sentence) for c in result.comparisons.values()]
-    if result.comparisons["lexical-baseline"].verdict != "better":
-        notes.append("Not shown better than the lexical baseline: on these labels the LM is not worth its cost.")
+    if not result.variant(result.champion).lm_share:
+        notes.append("The champion asks no LM: on these labels nothing that does was better by a standard error.")
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
     return Table("Verdict", notes=tuple(notes))
 
 
-def costs_table(result: StudyResult) -> Table | None:
-    """The cost–quality table, the cheapest first; None where there is no choice."""
-    if len(result.costs) < 2:
-        return None
-    columns = {
-        "": lambda p: MARK + p.name if p.exported else p.name,
-        "n": lambda p: str(p.n),
-        "LM\nasked": lambda p: f"{p.lm_share:.0%}",
-        "balanced\naccuracy": lambda p: estimate(p.balanced_accuracy),
-        "AUROC": lambda p: number(p.auroc.value),
-        "calls": lambda p: f"{p.calls:.1f}",
-        "prompt\ntokens": lambda p: f"{p.computed_tokens:.0f}",
-        "s": lambda p: f"{p.seconds:.1f}",
-    }
-    return table_of(
-        "Cost and quality: to choose by, not agreement with people",
-        columns,
-        result.costs,
-        caption="Cross-fitted on train and dev, other variants on dev. LM asked: share of the answers. Calls, prompt "
-        f"tokens that were not cached, and seconds, for each answer. {INTERVALS}",
-        notes=result.costs_in_words,
-    )
-
-
 def learning_table(result: StudyResult) -> Table | None:
-    """The learning curve, and what the next labels would bring; None for a study made before there was one."""
+    """The learning curve; None with too few labels."""
     if not result.learning_curve:
-        return Table("Learning curve", notes=(result.outlook,)) if result.outlook else None
+        return None
     columns = {
         "labels": lambda p: str(p.labels),
         "draws": lambda p: str(p.draws),
@@ -142,9 +130,8 @@ def learning_table(result: StudyResult) -> Table | None:
         "Agreement on the testset by number of labels",
         columns,
         result.learning_curve,
-        caption="Classifier and threshold fitted on random draws of so many labels, in brackets 95 % of the draws. 0: "
-        "the default judge, or the untuned one for an LM without a default classifier; last: the champion.",
-        notes=(result.outlook,),
+        caption="Classifier and threshold fitted on random draws of so many labels, in brackets 95 % of the draws; "
+        "last: the champion.",
     )
 
 
@@ -169,55 +156,56 @@ def groups_table(result: StudyResult) -> Table | None:
 
 def classifier_table(result: StudyResult, most: int | None = None) -> Table | None:
     """What the classifier uses, the strongest feature first; None without a classifier."""
+    if (c := result.classifier) is None:
+        return None
+    stages = (("", c.statement), (" (answer)", c.answer))
     weights = [
-        (f"{name} (answer)" if stage == "answer" and result.classifier.get("statement") else name, weight)
-        for stage in ("statement", "answer")
-        if (found := result.classifier.get(stage))
-        for name, weight in zip(found["names"], found["weights"], strict=True)
+        (f"{name}{stage}", weight)
+        for stage, found in stages
+        if found is not None
+        for name, weight in zip(found.names, found.weights, strict=True)
         if abs(weight) >= _VISIBLE
     ]
-    if not weights:
-        return None
     weights.sort(key=lambda item: -abs(item[1]))
     return table_of(
         "What the classifier uses",
         {"feature": lambda w: w[0], "weight": lambda w: f"{w[1]:+.2f}"},
         weights[:most],
         caption="Weight: log-odds of support for each standard deviation of the feature.",
-        notes=(f"The threshold is {number(result.classifier['threshold'])}.",),
+        notes=(f"The threshold is {number(c.threshold)}.",),
     )
 
 
-def worst_first(rows: Sequence[PredictionRow]) -> list[PredictionRow]:
+def worst_first(rows: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
     """The answers a judge is wrong about, the surer the earlier; then those it left unscored; then the right ones."""
     return sorted(rows, key=lambda r: (r.predicted == r.label, r.predicted is None, -sure(r)))
 
 
-def sure(row: PredictionRow) -> float:
+def sure(row: JudgedAnswer) -> float:
     """How far the judge is from undecided, at most .5."""
     return 0.0 if row.probability is None else abs(row.probability - 0.5)
 
 
-def predictions_table(rows: Sequence[PredictionRow]) -> Table:
+def predictions_table(rows: Sequence[JudgedAnswer]) -> Table:
     """One judge's answers, its worst mistakes first."""
     columns = {
         "right": lambda r: NONE if r.predicted is None else "yes" if r.predicted == r.label else "NO",
         "people": lambda r: OUTCOME[r.label],
-        "judge": lambda r: OUTCOME[r.predicted] + (f": {r.unscored}" if r.unscored else ""),
+        "judge": lambda r: OUTCOME[r.predicted] + (f": {why.value}" if (why := r.judgment.unscored) else ""),
         "probability": lambda r: "" if r.probability is None else f"{r.probability:.3f}",
-        "answer": lambda r: r.answer,
-        "statements": lambda r: "\n".join(_statement(s) for s in r.statements),
-        "question": lambda r: r.question or "",
+        "answer": lambda r: r.example.answer,
+        "statements": lambda r: "\n".join(map(_statement, r.judgment.statements, r.labels)),
+        "question": lambda r: r.example.question or "",
         "id": lambda r: r.id,
-        "group": lambda r: r.group,
+        "group": lambda r: r.source,
     }
     return table_of("Predictions", columns, worst_first(rows))
 
 
-def _statement(s: StatementRow) -> str:
-    label = "" if s.label is None else f", people: {'supported' if s.label else 'not supported'}"
+def _statement(s: StatementVerdict, label: bool | None) -> str:
+    people = "" if label is None else f", people: {'supported' if label else 'not supported'}"
     confidence = "" if s.confidence is None else f" {number(s.confidence)}"
-    return f"[{s.verdict or 'unjudged'}{confidence}{label}] {s.text}"
+    return f"[{s.verdict.value if s.verdict else 'unjudged'}{confidence}{people}] {s.text}"
 
 
 def spent(result: StudyResult) -> Table:

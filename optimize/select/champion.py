@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from faith_dspy.errors import InputError, counted
-from faith_dspy.optimize.classifier.operating_point import BALANCED
-from faith_dspy.optimize.compile.stages import demo_ids
-from faith_dspy.optimize.results import Kind, PredictionRow, TestsetResult
-from faith_dspy.optimize.select.comparison import compare_rows
-from faith_dspy.optimize.select.cost import choose_mode, cost_table, difference, not_worse
+from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.lm.metered import Meter
+from faith_dspy.optimize.compile.judge import demo_ids
+from faith_dspy.optimize.data.splits import Parts
+from faith_dspy.optimize.plan import UNTUNED, Options, View
+from faith_dspy.optimize.results import Comparison, CurvePoint, Difference, JudgedAnswer, JudgeResult, Row
+from faith_dspy.optimize.select.cascade import as_asked, build_cascade, cascaded
+from faith_dspy.optimize.select.comparison import Metrics, compare_rows, paired
 from faith_dspy.optimize.select.evaluate import (
-    JudgedExample,
-    agreement,
-    baseline_rows,
-    default_judge,
+    by_length,
+    default_judged,
+    fit,
     held_out_folds,
-    judge_agreement,
-    judged_rows,
-    lexical_judge,
-    priors_of,
-    scorable,
-    usage_of,
+    measure,
+    usable,
     verify,
     without_lm,
 )
-from faith_dspy.optimize.select.learning import LearningCurve, learning_curve, steps
-from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
-from faith_dspy.optimize.select.spending import Cost, affords
-from faith_dspy.optimize.select.variants import UNTUNED
+from faith_dspy.optimize.select.learning import DRAWS, SHARES, learning_curve
+from faith_dspy.optimize.select.trial import LEXICAL, Trial, score
+from faith_dspy.schema import LabelledExample
+from faith_dspy.scoring.statistics import Floats, metric_values
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from faith_dspy.judge import Judge
-    from faith_dspy.lm.metered import Meter
-    from faith_dspy.optimize.classifier.fitting import FittedClassifier
-    from faith_dspy.optimize.data.splits import Parts
-    from faith_dspy.optimize.options import Options, View
-    from faith_dspy.optimize.results import Comparison, CostPoint, VariantResult
-    from faith_dspy.optimize.select.trial import Trial
-    from faith_dspy.schema import LabelledExample
-
-TIE = 0.01
-"""Variants whose selection scores are this close count as equal; the one that costs fewer tokens is promoted."""
+WITHIN = {"agreement": 1.0, "cheapest": 2.0}
+"""Standard errors that the champion may be behind the best, by what the user prefers."""
 MARGIN = 1.15
 """Answers of train and test may cost this many times what those of dev did."""
-_KINDS: dict[str, Kind] = {"champion": "lm", "untuned": "untuned"}
-MIN_GROUPS = 6
-"""A test that the limits cut short needs at least so many groups."""
+_AS_THEY_ARE = ("untuned", "default-judge")
+"""Nothing of them is fitted to the labels."""
+MIN_SOURCES = 6
+"""A test that the limits cut short needs at least so many."""
 
 _FIRST_IMPRESSION = (
     "A first impression, not a test: {n} labels are too few to hold some out. Each answer was judged by a classifier "
@@ -58,219 +48,271 @@ _FIRST_IMPRESSION = (
 )
 
 
+class Candidate(NamedTuple):
+    """A judge that could be exported."""
+
+    result: JudgeResult
+    """On dev, cross-fitted."""
+    trial: Trial
+    """Whose judge is asked, and whose replies it is fitted on."""
+    build: Callable[[Sequence[JudgedAnswer]], Judge]
+    """The judge, fitted on replies of the trial's judge."""
+
+
 class Promotion(NamedTuple):
     """The champion and all that promoting it found."""
 
     name: str
-    """Of the variant."""
     judge: Judge
-    """What is exported: the champion, or a cheaper mode of it that is as good."""
-    fitted: FittedClassifier
-    fitted_on: list[JudgedExample]
-    test: list[JudgedExample]
-    tested: tuple[TestsetResult, ...]
+    """What is exported."""
+    trial: Trial
+    compared: list[JudgeResult]
+    """All candidates on dev, each with how far it is behind the best."""
+    test: list[JudgedAnswer]
+    tested: tuple[JudgeResult, ...]
     """The champion, the untuned judge, the default judge, then the baselines."""
     comparisons: dict[str, Comparison]
-    costs: tuple[CostPoint, ...]
-    learning: LearningCurve
+    learning: tuple[CurvePoint, ...]
     notes: tuple[str, ...]
     """What the limits cut short."""
 
 
-def choose(results: Sequence[VariantResult], prefer: str = "agreement", seed: int = 0) -> VariantResult:
-    """The variant to promote: the best on dev; among equals the cheapest.
+def candidates(trials: Mapping[str, Trial], options: Options) -> list[Candidate]:
+    """All that is compared on dev: lexical, default and untuned judge, every variant not dropped, and the cascade of
+    the best of them."""
+    seed, point = options.seed, options.operating_point
 
-    With ``prefer="cheapest"``: the cheapest that is not shown to be worse than that one.
+    def fitted(trial: Trial) -> Candidate:
+        def build(known: Sequence[JudgedAnswer]) -> Judge:
+            return trial.judge.copy(classifier=fit(trial.judge, known, seed, point).classifier)
+
+        return Candidate(trial.result, trial, build)
+
+    lexical, whole = trials[LEXICAL], trials[UNTUNED]
+    done = [t for t in trials.values() if t.result.status == "done"]
+    found = [fitted(t) for t in done]
+    untuned = measure(
+        "untuned", "untuned", whole.dev, description="the LM's verdict on the whole answer, nothing fitted"
+    )
+    found.append(Candidate(untuned, whole, lambda known: whole.judge))
+    # The default judge is that of the LM where a variant has its replies, else that without an LM.
+    asked = next((t for t in done if default_of(t) is not None and t is not lexical), lexical)
+    default = default_of(asked) or lexical.judge
+    by_default = measure(
+        "default-judge",
+        "baseline",
+        [a.by(default) for a in asked.dev],
+        description="as shipped, fitted to other sets and none of these labels",
+    )
+    found.append(Candidate(by_default, asked, lambda known: default))
+    best = max((t for t in done if t is not lexical), key=lambda t: t.result.score or 0.0)
+    if best.fitted is not None and lexical.fitted is not None:
+        name = f"lexical, then {best.result.name}"
+        answers = cascaded(best.result.answers, lexical.dev, lexical.fitted)
+
+        def build(known: Sequence[JudgedAnswer]) -> Judge:
+            lm = fitted(best).build(known)
+            return build_cascade(lm, fit(lexical.judge, without_lm(a.example for a in known), seed, point))
+
+        text = f"lexical features first, {best.result.name} for the half of the answers they are least sure of"
+        result = measure(name, "lm", answers, description=text, params=best.result.params)
+        found.append(Candidate(result.model_copy(update={"prompts": best.result.prompts}), best, build))
+    return [c._replace(result=c.result.model_copy(update={"score": score(c.result)})) for c in found]
+
+
+def default_of(trial: Trial) -> Judge | None:
+    """The default judge that has the trial's replies; None where there is none, or its prompts were compiled."""
+    config = trial.judge.config
+    if trial.result.params.get("optimizer", "none") != "none":
+        return None
+    default = trial.judge.copy(classifier="default")
+    return default if default.classifier is not None and config.ask_about == "all" else None
+
+
+def choose(found: Sequence[Candidate], prefer: str) -> tuple[Candidate, list[JudgeResult]]:
+    """The cheapest candidate within one standard error of the best (Breiman et al. 1984, *CART*, §3.4.3).
+
+    With ``prefer="cheapest"``: within two. Of those that cost the same, a fitted one goes before one that is not, then
+    the better one. Beside it, all of them with how far each is behind the best.
     """
-    tried = [v for v in results if v.kind != "baseline" and v.status == "done"]
-    scored = [(v.selection_score, v) for v in tried if v.selection_score is not None]
+    scored = [c for c in found if c.result.score is not None]
     if not scored:
         raise InputError("no variant could be measured on dev: the LM's answers there have one label only, or none.")
-    top = max(score for score, _ in scored)
-    best = min((v for score, v in scored if score >= top - TIE), key=lambda v: v.cost)
-    if prefer != "cheapest":
-        return best
-    fair = [v for _, v in scored if not_worse(difference(v.predictions, best.predictions, seed))]
-    return min([best, *fair], key=lambda v: v.cost)
+    best = max(scored, key=lambda c: c.result.score or 0.0)
+    compared = []
+    for c in found:
+        behind = None if c is best or c.result.score is None else difference(c.result.rows, best.result.rows)
+        compared.append(c._replace(result=c.result.model_copy(update={"behind": behind})))
+    fair = [c for c in compared if c.result.score is not None and _within(c.result.behind, WITHIN[prefer])]
+    champion = min(fair, key=lambda c: (c.result.cost, c.result.name in _AS_THEY_ARE, -(c.result.score or 0.0)))
+    return champion, [c.result for c in compared]
 
 
-def test_price(trials: Mapping[str, Trial], name: str) -> Cost:
-    """What it costs to judge one test answer by that variant and by the untuned judge, as dev did."""
-    results = [trials[n].result for n in {name, UNTUNED}]
-    return Cost.sum(Cost.per_answer(r.usage, r.judged) for r in results)
+def _within(behind: Difference | None, errors: float) -> bool:
+    return behind is None or (
+        behind.value is not None and -behind.value <= errors * (behind.standard_error or 0.0) + 1e-12
+    )
 
 
-def promote(
-    trials: Mapping[str, Trial],
-    baselines: Sequence[VariantResult],
-    parts: Parts,
-    options: Options,
-    meter: Meter,
-    view: View,
-) -> Promotion:
+def difference(rows: Sequence[Row], others: Sequence[Row]) -> Difference:
+    """AUROC times coverage of the first minus that of the second, on the answers both have, by source."""
+    both = {r.id for r in rows} & {r.id for r in others}
+    one, other = (sorted((r for r in side if r.id in both), key=lambda r: r.id) for side in (rows, others))
+    if not both:
+        return Difference(why="no answer was judged by both")
+    return paired(_score_of(one), _score_of(other), len(one), [r.source for r in one])[0]
+
+
+def _score_of(rows: Sequence[Row]) -> Metrics:
+    at = [i for i, r in enumerate(rows) if r.predicted is not None]
+    labels = np.array([rows[i].label for i in at], dtype=bool)
+    ranks = np.array([np.nan if rows[i].probability is None else rows[i].probability for i in at], dtype=np.float64)
+
+    def metric(w: Floats) -> Sequence[Floats]:
+        auroc = metric_values(w[:, at], labels, np.ones(len(at), dtype=bool), ranks)["auroc"]
+        return [auroc * w[:, at].sum(axis=1) / w.sum(axis=1)]
+
+    return metric
+
+
+def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: Meter, view: View) -> Promotion:
     """Choose the champion on dev, fit it on train and dev, then test it, the untuned judge and the baselines.
 
     Without a test part all of them are cross-fitted on dev instead, and the notes say what that is worth.
 
     Raises `InputError` when no variant could be measured, or when the limits leave too little to test on.
     """
-    seed = options.seed
-    results = [*baselines, *(t.result for t in trials.values())]
-    champion, untuned = trials[choose(results, options.prefer, seed).name], trials[UNTUNED]
-    name = champion.result.name
-    train, tested, notes = _affordable(trials, champion, parts, meter)
-
+    seed, untuned = options.seed, trials[UNTUNED]
+    champion, compared = choose(candidates(trials, options), options.prefer)
+    name, trial = champion.result.name, champion.trial
+    fits = name not in _AS_THEY_ARE
+    train, tested, notes = _affordable(champion, untuned, parts, meter)
     with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
-        known = [*champion.dev, *verify(champion.judge, train, advance, partial=True)]
-    modes = fit_modes(known, seed, options.operating_point, priors_of(champion.judge))
-    costs = cost_table(name, champion.judge.config, modes, results, seed)
-    mode = next(p for p in costs if p.reference)
-    if options.operating_point == BALANCED:  # the lexical judge's threshold has no other operating point
-        mode = choose_mode(costs, [bool(e.example.label) for e in scorable(known)], options.prefer)
-    judge = build_judge(champion.judge, mode, modes)
-
+        known = [*trial.dev, *verify(trial.judge, train, advance, partial=True)]
+    judge = champion.build(known)
     if parts.cross_fitted:
-        folds, by_untuned = _cross_fitted(champion, untuned, mode, options)
+        folds = []
+        for rest, held in held_out_folds(trial.dev, seed):
+            fold = champion.build(rest)
+            folds.append(_Fold(fold, rest, [as_asked(fold, a) for a in held]))
+        by_id = {a.id: a for a in untuned.dev}
+        by_untuned = [by_id[a.id] for fold in folds for a in fold.held]
         notes += (_FIRST_IMPRESSION.format(n=len(by_untuned)),)
     else:
-        test, by_untuned, cut = _open_test(name, judge, untuned.judge, tested, mode, view)
+        test, by_untuned, cut = _open_test(champion, judge, untuned.judge, tested, view)
         folds, notes = [_Fold(judge, known, test)], notes + cut
-    test = [e for fold in folds for e in fold.held]
-    own = parts.cross_fitted or champion.result.params["optimizer"] != "none"  # replies that owe much to these labels
-    default = default_judge(*((untuned.judge, by_untuned) if own else (judge, test)))
-    found = (
-        _test_judge("champion", [(f.judge, f.held) for f in folds], seed),
-        _test_judge("untuned", [(untuned.judge, by_untuned)], seed),
-        _test_judge("default-judge", [default], seed),
-        *_test_baselines(folds, seed),
-    )
-    learning = LearningCurve((), "Without a test part there is no learning curve.")
-    if not parts.cross_fitted:
-        with view.task("learning curve", steps(len(scorable(modes.of(mode).judged)))) as advance:
-            point = options.operating_point
-            start = found[2] if mode.lm_share == 0 or "both" in modes.priors else found[1]
-            learning = learning_curve(modes, mode, test, found[0], start, point, seed, advance)
+    found = _test(folds, by_untuned, untuned.judge if parts.cross_fitted else judge, seed)
+    learning: tuple[CurvePoint, ...] = ()
+    if fits and not parts.cross_fitted:
+        with view.task("learning curve", DRAWS * len(SHARES)) as advance:
+            learning = learning_curve(usable(known), champion.build, found[0], seed, advance)
     return Promotion(
         name=name,
         judge=judge,
-        fitted=modes.of(mode).fitted,
-        fitted_on=scorable(modes.of(mode).judged),
-        test=test,
+        trial=trial,
+        compared=compared,
+        test=list(found[0].answers),
         tested=found,
         comparisons={
-            t.name: compare_rows(
-                found[0].predictions, t.predictions, ("the champion", t.name), tested=not parts.cross_fitted
-            )
+            t.name: compare_rows(found[0].rows, t.rows, ("the champion", t.name), tested=not parts.cross_fitted)
             for t in found[1:]
         },
-        costs=tuple(p.model_copy(update={"exported": p is mode}) for p in costs),
         learning=learning,
         notes=notes,
     )
-
-
-def _affordable(
-    trials: Mapping[str, Trial], champion: Trial, parts: Parts, meter: Meter
-) -> tuple[list[LabelledExample], list[LabelledExample], tuple[str, ...]]:
-    """As much of train and test as the limits still pay for: first the test, then train for the classifier.
-
-    Answers of train whose labels stand in the prompt are left out.
-    """
-    shown = demo_ids(champion.judge, parts.train)
-    train = [e for e in parts.train if e.id not in shown]
-    price = test_price(trials, champion.result.name)
-    each = Cost.per_answer(champion.result.usage, champion.result.judged)
-    n = min(len(parts.test), affords(meter, price.times(MARGIN)))
-    tested = parts.test[:n]
-    too_few = len({e.group_key for e in tested}) < MIN_GROUPS or len({e.label for e in tested}) < 2
-    if too_few and n < len(parts.test):
-        raise InputError(
-            f"the limits leave {counted(n, 'answer')} to test on, too few to say anything; one costs "
-            f"{price.calls:.0f} calls and {price.tokens:.0f} tokens. Raise the limit."
-        )
-    rest = min(len(train), affords(meter, each.times(MARGIN), reserve=price.times(n * MARGIN)))
-    notes: tuple[str, ...] = ()
-    if n < len(parts.test) or rest < len(train):
-        notes = (
-            f"The limits left {n} of {counted(len(parts.test), 'answer')} to test on and {rest} of {len(train)} of "
-            "train for the classifier.",
-        )
-    return train[:rest], tested, notes
 
 
 class _Fold(NamedTuple):
     """A judge, what it was fitted on, and what it is tested on."""
 
     judge: Judge
-    known: Sequence[JudgedExample]
-    held: Sequence[JudgedExample]
+    known: Sequence[JudgedAnswer]
+    held: Sequence[JudgedAnswer]
+
+
+def _affordable(
+    champion: Candidate, untuned: Trial, parts: Parts, meter: Meter
+) -> tuple[list[LabelledExample], list[LabelledExample], tuple[str, ...]]:
+    """As much of train and test as the limits still pay for: first the test, then train for the classifier.
+
+    Answers of train whose labels stand in the prompt are left out, and all where nothing is fitted.
+    """
+    name, judge = champion.result.name, champion.trial.judge
+    shown = demo_ids(judge, parts.train) if judge.asks_lm else set()
+    train = [e for e in parts.train if name not in _AS_THEY_ARE and e.id not in shown]
+    each, asked = _price(champion.trial.result), _price(champion.result)
+    both = {k: asked[k] + v for k, v in _price(untuned.result).items()} if name != "untuned" else asked
+    left = {k: v - meter.spent[k] for k, v in vars(meter.limits).items() if v is not None and k in both}
+    n = min([len(parts.test), *(int(left[k] / both[k]) for k in left if both[k])])
+    tested = parts.test[:n]
+    if n < len(parts.test) and (len({e.group_key for e in tested}) < MIN_SOURCES or len({e.label for e in tested}) < 2):
+        raise InputError(
+            f"the limits leave {counted(n, 'answer')} to test on, too few to say anything; one costs "
+            f"{both['calls']:.0f} calls and {both['tokens']:.0f} tokens. Raise the limit."
+        )
+    rest = min([len(train), *(int((left[k] - n * both[k]) / each[k]) for k in left if each[k])])
+    if n == len(parts.test) and rest == len(train):
+        return train, tested, ()
+    note = (
+        f"The limits left {n} of {counted(len(parts.test), 'answer')} to test on and {rest} of {len(train)} of "
+        "train for the classifier."
+    )
+    return train[:rest], tested, (note,)
+
+
+def _price(result: JudgeResult) -> dict[str, float]:
+    """What an answer may cost, named as in `Limits`."""
+    u = result.usage
+    spent = {"calls": u.calls, "tokens": u.computed_tokens + u.output_tokens, "dollars": u.dollars or 0.0}
+    return {k: MARGIN * v / max(1, result.judged) for k, v in spent.items()}
 
 
 def _open_test(
-    name: str, judge: Judge, untuned: Judge, tested: Sequence[LabelledExample], mode: CostPoint, view: View
-) -> tuple[list[JudgedExample], list[JudgedExample], tuple[str, ...]]:
-    """The test answers as the champion and as the untuned judge see them, and a note where a limit cut them short."""
-    with view.task(f"{name}: test", len(tested)) as advance:
+    champion: Candidate, judge: Judge, untuned: Judge, tested: Sequence[LabelledExample], view: View
+) -> tuple[list[JudgedAnswer], list[JudgedAnswer], tuple[str, ...]]:
+    """The test answers by the champion and by the untuned judge, and a note where a limit cut them short."""
+    with view.task(f"{champion.result.name}: test", len(tested)) as advance:
         test = verify(judge, tested, advance, partial=True)
-    by_untuned, notes = test, tuple[str, ...]()
-    if name != UNTUNED or mode.cheaper_mode:
+    if champion.trial.judge is untuned and judge.asks_lm:
+        by_untuned = [a.by(untuned) for a in test]
+    else:
         with view.task(f"{UNTUNED}: test", len(tested)) as advance:
             by_untuned = verify(untuned, tested, advance, partial=True)
-    if len(by_untuned) < len(test) or len(test) < len(tested):  # a limit was reached after all
-        both = {e.example.id for e in test} & {e.example.id for e in by_untuned}
-        test, by_untuned = ([e for e in side if e.example.id in both] for side in (test, by_untuned))
+    notes: tuple[str, ...] = ()
+    if len(by_untuned) < len(tested) or len(test) < len(tested):  # a limit was reached after all
+        both = {a.id for a in test} & {a.id for a in by_untuned}
+        test, by_untuned = ([a for a in side if a.id in both] for side in (test, by_untuned))
         notes = (f"A limit was reached in the test: it was cut to {counted(len(both), 'answer')} judged by both.",)
     if not test:
         raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
     return test, by_untuned, notes
 
 
-def _cross_fitted(
-    champion: Trial, untuned: Trial, mode: CostPoint, options: Options
-) -> tuple[list[_Fold], list[JudgedExample]]:
-    """Dev in folds, each judged by the champion fitted on the others; and as the untuned judge sees it, in that order.
+def _test(
+    folds: Sequence[_Fold], by_untuned: Sequence[JudgedAnswer], replied: Judge, seed: int
+) -> tuple[JudgeResult, ...]:
+    """Champion, untuned and default judge, and the baselines, fitted on the labels that the champion was fitted on.
 
-    No LM call: all replies are those of dev.
+    ``replied``: the judge whose replies the default judge may use.
     """
-    folds = []
-    for known, held in held_out_folds(champion.dev, options.seed):
-        modes = fit_modes(known, options.seed, options.operating_point, priors_of(champion.judge))
-        judge = build_judge(champion.judge, mode, modes)
-        folds.append(_Fold(judge, known, [as_judged_by(judge, e) for e in held]))
-    by_id = {e.example.id: e for e in untuned.dev}
-    return folds, [by_id[e.example.id] for fold in folds for e in fold.held]
-
-
-def _test_judge(name: str, folds: Sequence[tuple[Judge, Sequence[JudgedExample]]], seed: int) -> TestsetResult:
-    found = judge_agreement(folds, seed)
-    assert found.answers is not None  # every answer of a testset is labelled
-    return TestsetResult(
-        name=name,
-        kind=_KINDS.get(name, "baseline"),
-        agreement=found.answers,
-        statements=found.statements,
-        evidence=found.evidence,
-        usage=usage_of(e for _, judged in folds for e in judged),
-        predictions=_of_test(row for judge, judged in folds for row in judged_rows(judged, judge)),
-    )
-
-
-def _test_baselines(folds: Sequence[_Fold], seed: int) -> list[TestsetResult]:
-    """The baselines, fitted on the labels that the champion's classifier was fitted on."""
-    judges, found = [], []
+    test = [a for fold in folds for a in fold.held]
+    default = default_judged(replied, by_untuned if len(folds) > 1 else test)
+    lexical, length = [], []
     for fold in folds:
-        known, held = ([e.example for e in side] for side in (fold.known, fold.held))
-        judges.append((lexical_judge(known, seed), without_lm(held)))
-        found.append(baseline_rows(held, known, judges[-1][0], seed))
-    rows = {name: [row for one in found for row in one[name]] for name in ("length-baseline", "majority-baseline")}
-    return [
-        _test_judge("lexical-baseline", judges, seed),
-        *(
-            TestsetResult(name=name, kind="baseline", agreement=agreement(r, seed), predictions=_of_test(r))
-            for name, r in rows.items()
-        ),
-    ]
+        known, held = (without_lm(a.example for a in side) for side in (fold.known, fold.held))
+        bare = Judge(NO_LM)
+        fitted = bare.copy(classifier=fit(bare, known, seed).classifier)
+        lexical += [a.by(fitted) for a in held]
+        length += by_length(known, held)
+    order = {a.id: i for i, a in enumerate(test)}
 
+    def of(name: str, kind: str, answers: Sequence[JudgedAnswer]) -> JudgeResult:
+        return measure(name, kind, sorted(answers, key=lambda a: order[a.id]))  # type: ignore[arg-type]
 
-def _of_test(rows: Iterable[PredictionRow]) -> tuple[PredictionRow, ...]:
-    return tuple(r.model_copy(update={"part": "test"}) for r in rows)
+    return (
+        of("champion", "lm", test),
+        of("untuned", "untuned", by_untuned),
+        of("default-judge", "baseline", default),
+        of(LEXICAL, "baseline", lexical),
+        of("length-baseline", "baseline", length),
+    )

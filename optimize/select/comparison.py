@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import Comparison, Difference, PredictionRow
+from faith_dspy.optimize.results import Comparison, Difference, Row
 from faith_dspy.report.tables import roughly
 from faith_dspy.scoring.statistics import SHOWN_FROM, BySource, Floats, by_source, metric_values
 
@@ -30,11 +30,11 @@ class Side(NamedTuple):
 
 
 def compare_rows(
-    rows: Sequence[PredictionRow], others: Sequence[PredictionRow], names: tuple[str, str], *, tested: bool = True
+    rows: Sequence[Row], others: Sequence[Row], names: tuple[str, str], *, tested: bool = True
 ) -> Comparison:
     """`compare` for predictions of the same answers, in the same order."""
     a, b = (Side([r.predicted for r in side], [r.probability for r in side]) for side in (rows, others))
-    return compare([r.label for r in rows], a, b, [r.group for r in rows], names=names, tested=tested)
+    return compare([r.label for r in rows], a, b, [r.source for r in rows], names=names, tested=tested)
 
 
 def compare(

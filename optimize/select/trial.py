@@ -1,112 +1,212 @@
-"""One variant: its program compiled, answers of dev judged by it, a classifier cross-fitted on the replies."""
+"""The variants: each compiled, measured on dev, and raced: at half of dev the worse ones are dropped."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from faith_dspy.errors import InputError, counted
-from faith_dspy.judge import Judge
+from faith_dspy.errors import InputError, LimitReachedError, counted
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.metered import metered
+from faith_dspy.lm.metered import Limits, metered
+from faith_dspy.optimize.classifier.fitting import FittedClassifier
+from faith_dspy.optimize.compile.judge import compile_judge, prompts_of
 from faith_dspy.optimize.compile.optimizers import PROPOSING
-from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
-from faith_dspy.optimize.results import VariantResult
-from faith_dspy.optimize.select.evaluate import (
-    BASELINES,
-    JudgedExample,
-    agreement,
-    baseline_rows,
-    cross_fitted_rows,
-    fit,
-    held_out_folds,
-    judge_agreement,
-    lexical_judge,
-    priors_of,
-    scorable,
-    usage_of,
-    verify,
-    without_lm,
-)
-from faith_dspy.optimize.select.variants import UNTUNED, Budget, Variant
+from faith_dspy.optimize.data.splits import Parts, sample
+from faith_dspy.optimize.plan import UNTUNED, Options, Plan, Variant, View
+from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
+from faith_dspy.optimize.select.evaluate import cross_fitted, fit, measure, usable, verify
+from faith_dspy.schema import LabelledExample
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from faith_dspy.optimize.classifier.fitting import FittedClassifier
-    from faith_dspy.optimize.data.splits import Parts
-    from faith_dspy.optimize.options import Options, View
-    from faith_dspy.optimize.results import PredictionRow
-    from faith_dspy.schema import LabelledExample
-    from faith_dspy.scoring.classifier import Classifier
+LEXICAL = "lexical-baseline"
+FIRST = 20
+"""Answers of dev that a variant is judged on at least before it may be dropped."""
+SHARE = 0.6
+"""Part of a limit that trying variants may spend; the rest is for fitting the champion and for its test."""
 
 
 class Trial(NamedTuple):
-    """A variant that is tried, and what was measured of it so far."""
+    """A judge that is tried, and what was measured of it so far."""
 
-    result: VariantResult
+    result: JudgeResult
     judge: Judge
-    """Compiled, without a classifier."""
-    dev: list[JudgedExample]
+    """Compiled, without a classifier of its own."""
+    dev: list[JudgedAnswer]
+    """By that judge."""
+    fitted: FittedClassifier | None = None
+    """On ``dev``."""
 
 
-def begin(variant: Variant, parts: Parts, budget: Budget, options: Options, lm_name: str, view: View) -> Trial:
-    """Compile the variant. ``lm_name``: the study's LM, for the record.
+class Tried(NamedTuple):
+    """What became of the planned variants."""
 
-    Raises `ConfigError` when it cannot be compiled on these labels, `LimitReachedError` when a limit is reached.
+    trials: dict[str, Trial]
+    """The lexical baseline and all variants that were measured."""
+    results: list[JudgeResult]
+    """Of all, dropped and skipped ones too, in the order of the plan."""
+    finished: bool
+    """False when it was stopped."""
+
+
+def try_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, view: View, track: Any) -> Tried:
+    """Try the lexical baseline, then all variants on dev; of three or more, half are dropped after half of dev.
+
+    A variant that cannot be compiled or fitted is skipped, as are those that a limit leaves nothing for. Where the
+    second half of dev is stopped or reaches a limit, the first one counts.
     """
+    seed, variants = options.seed, planned.variants
+    trials = {LEXICAL: _lexical(parts.dev, seed)}
+    results = {LEXICAL: trials[LEXICAL].result}
+    track.variant(results[LEXICAL])
+    finished = True
+    race = len(variants) > 2 and not parts.cross_fitted and len(parts.dev) >= 2 * FIRST
+    first = sample(parts.dev, len(parts.dev) // 2, 10**9, seed) if race else parts.dev
+    limits = _part_of(planned.limits)
+    try:
+        with metered(limits) as meter:
+
+            def spent() -> str:
+                limit = planned.limits.describe(meter.reached or "calls")
+                return f"{SHARE:.0%} of the limit of {limit} are spent, the rest is for the test"
+
+            for variant in variants:
+                try:
+                    late = planned.budget.minutes
+                    if late is not None and variant.name != UNTUNED and meter.seconds > 60 * late:
+                        raise LimitReachedError(f"the {late:g} minutes for trying variants were over")
+                    trial = _begin(variant, parts, planned, options, lm_name, view)
+                    if meter.refused:  # an optimizer takes a refused call for one that failed
+                        raise LimitReachedError(spent())
+                    trials[variant.name] = _judge(trial, first, seed, view)
+                    results[variant.name] = trials[variant.name].result
+                except (InputError, LimitReachedError) as exc:
+                    why = spent() if meter.refused else str(exc)
+                    if isinstance(exc, LimitReachedError) and UNTUNED not in trials:
+                        raise InputError(
+                            f"{why}, before the untuned judge was measured on the {len(first)} answers of dev; "
+                            "raise the limit, or give fewer answers with a smaller budget."
+                        ) from exc
+                    if variant.name == UNTUNED:
+                        raise
+                    results[variant.name] = _skipped(variant, why, options, lm_name)
+                    view.say(f"{variant.name}: skipped, {results[variant.name].note}")
+                if not race:
+                    track.variant(results[variant.name])
+            if race:
+                for trial in _second_half(trials, parts.dev, seed, view):
+                    trials[trial.result.name] = trial
+                    results[trial.result.name] = trial.result
+    except LimitReachedError as exc:
+        view.say(f"{exc}: the champion is chosen on fewer dev answers")
+    except KeyboardInterrupt:
+        if UNTUNED not in trials:
+            raise
+        view.say("Stopped. Going on to the test with the best variant so far; press Ctrl-C again to leave at once.")
+        finished = False
+    for name in results if race else ():
+        if name != LEXICAL:
+            track.variant(results[name])
+    return Tried(trials, list(results.values()), finished)
+
+
+def _second_half(trials: dict[str, Trial], dev: Sequence[LabelledExample], seed: int, view: View) -> list[Trial]:
+    """The untuned judge and the better half of the others measured on all of dev; the rest dropped."""
+    others = [t for name, t in trials.items() if name not in (LEXICAL, UNTUNED)]
+    ranked = sorted(others, key=lambda t: (-(t.result.score or 0.0), t.result.cost))
+    kept = ranked[: (len(ranked) + 1) // 2]
+    out = [_judge(t, dev, seed, view) for t in (trials[UNTUNED], *kept)]
+    for t in ranked[len(kept) :]:
+        note = f"others agreed better on {t.result.judged} of the {len(dev)} answers of dev"
+        view.say(f"{t.result.name}: dropped, {note}")
+        out.append(t._replace(result=t.result.model_copy(update={"status": "dropped", "note": note})))
+    return out
+
+
+def _part_of(limits: Limits) -> Limits:
+    parts: dict[str, Any] = {k: SHARE * v for k, v in vars(limits).items() if v is not None}
+    return replace(limits, **parts | {k: int(parts[k]) for k in ("calls", "tokens") if k in parts})
+
+
+def _lexical(dev: Sequence[LabelledExample], seed: int) -> Trial:
+    """The lexical baseline: no LM is asked, and the classifier learns from the same labels."""
+    judge = Judge(NO_LM)
+    text = "lexical features alone, no LM, fitted on the same labels"
+    result = JudgeResult(name=LEXICAL, kind="baseline", description=text)
+    return _measured(Trial(result, judge, verify(judge, dev)), seed)
+
+
+def _begin(variant: Variant, parts: Parts, planned: Plan, options: Options, lm_name: str, view: View) -> Trial:
+    """Compile the variant; `ConfigError` when it cannot be compiled on these labels."""
     judge = judge_of(variant, options)
     compiled: dict[str, Any] = {}
     if variant.optimizer:
-        judge, compiled = _compile(judge, variant, variant.optimizer, parts, budget, options, view)
-    described = _described(variant, judge.config.instruction, options, lm_name)
-    return Trial(VariantResult(**described, **compiled, prompts=prompts_of(judge)), judge, [])
+        effort, before = planned.budget.effort, prompts_of(judge)
+        proposer = (
+            make_lm(options.reflection_lm, **options.times)
+            if options.reflection_lm is not None and variant.optimizer in PROPOSING
+            else None
+        )
+        total = (effort.candidates + 3) * effort.compare_on
+        with metered() as meter, view.task(f"{variant.name}: compiling", total) as advance:
+            found = compile_judge(
+                judge,
+                variant.optimizer,
+                parts.train,
+                effort,
+                _seed(variant, options),
+                proposer=proposer,
+                advance=advance,
+            )
+        if found.note:
+            view.say(f"{variant.name}: {found.note}")
+        if found.failed:
+            asked = counted(found.asked, "LM call")
+            view.say(f"{variant.name}: {found.failed} of {asked} failed while compiling")
+        judge, compiled = found.judge, {"seed_prompts": before, "compile_usage": meter.usage}
+    described = _described(variant, options, lm_name)
+    return Trial(JudgeResult(**described, **compiled, prompts=prompts_of(judge)), judge, [])
 
 
-def judge_dev(trial: Trial, dev: Sequence[LabelledExample], seed: int, view: View) -> Trial:
-    """The same variant measured on ``dev``, which holds the answers that it has judged; the others are judged.
+def _judge(trial: Trial, dev: Sequence[LabelledExample], seed: int, view: View) -> Trial:
+    """The same variant measured on ``dev``; what it has judged is not judged again.
 
     Raises `LimitReachedError` when a limit is reached, and `InputError` when no classifier can be fitted on its
     replies.
     """
-    judge, name = trial.judge, trial.result.name
-    known = {e.example.id for e in trial.dev}
+    known = {a.id for a in trial.dev}
     left = [e for e in dev if e.id not in known]
-    with view.task(f"{name}: judging dev", len(left)) as advance:
-        judged = [*trial.dev, *verify(judge, left, advance)]
-    fitted = _fit(judged, "both", seed, priors_of(judge))
-    as_it_stands = judge_agreement([(judge, judged)], seed)
-    measured = {
-        **_measured(cross_fitted_rows(judged, fitted), seed),
-        "lm_only": agreement(cross_fitted_rows(judged, _fit(judged, "lm", seed, {})), seed),
-        "untuned": as_it_stands.answers if name == UNTUNED else None,
-        "statements": as_it_stands.statements,
-        "evidence": as_it_stands.evidence,
-        "usage": usage_of(judged),
-        "judged": len(judged),
-    }
-    return Trial(trial.result.model_copy(update=measured), judge, judged)
+    with view.task(f"{trial.result.name}: judging dev", len(left)) as advance:
+        judged = [*trial.dev, *verify(trial.judge, left, advance)]
+    if not usable(judged):
+        why = Counter(a.judgment.unscored for a in judged if a.judgment.unscored)
+        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
+        raise InputError(f"dev: {counted(len(judged), 'answer')}, none scored ({reasons}); nothing can be fitted.")
+    return _measured(trial._replace(dev=judged), seed)
 
 
-def skipped(variant: Variant, why: str, options: Options, lm_name: str) -> VariantResult:
-    """A variant that was not tried, and the reason."""
-    described = _described(variant, variant.config.instruction, options, lm_name)
-    return VariantResult(**described, status="skipped", note=" ".join(why.split()).rstrip("."))
+def _measured(trial: Trial, seed: int) -> Trial:
+    try:
+        fitted = fit(trial.judge, trial.dev, seed)
+    except InputError as exc:
+        raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
+    found = measure(trial.result.name, trial.result.kind, cross_fitted(trial.dev, fitted))
+    update = {name: getattr(found, name) for name in ("levels", "usage", "judged", "lm_share", "rows", "answers")}
+    update["score"] = score(found)
+    return trial._replace(result=trial.result.model_copy(update=update), fitted=fitted)
 
 
-def try_baselines(parts: Parts, seed: int) -> list[VariantResult]:
-    """The baselines on the devset, fitted on train; cross-fitted where there is no train."""
-    folds: list[tuple[Sequence[LabelledExample], Sequence[LabelledExample]]] = [(parts.train, parts.dev)]
-    if not parts.train:
-        halves = held_out_folds(without_lm(parts.dev), seed)
-        folds = [([e.example for e in known], [e.example for e in held]) for known, held in halves]
-    found = [baseline_rows(held, known, lexical_judge(known, seed), seed) for known, held in folds]
-    return [
-        VariantResult(
-            name=name, kind="baseline", description=text, **_measured([row for f in found for row in f[name]], seed)
-        )
-        for name, text in BASELINES.items()
-    ]
+def score(found: JudgeResult) -> float | None:
+    """AUROC times coverage: what the champion is chosen by."""
+    auroc = found.agreement.auroc.value
+    return None if auroc is None or math.isnan(auroc) else auroc * found.agreement.coverage
+
+
+def _skipped(variant: Variant, why: str, options: Options, lm_name: str) -> JudgeResult:
+    described = _described(variant, options, lm_name)
+    return JudgeResult(**described, status="skipped", note=" ".join(why.split()).rstrip("."))
 
 
 def judge_of(variant: Variant, options: Options) -> Judge:
@@ -118,70 +218,19 @@ def judge_of(variant: Variant, options: Options) -> Judge:
     return Judge(**endpoint, **options.times, config=variant.config, classifier=None)
 
 
-def _described(variant: Variant, instruction: str, options: Options, lm_name: str) -> dict[str, Any]:
+def _described(variant: Variant, options: Options, lm_name: str) -> dict[str, Any]:
     return {
         "name": variant.name,
-        "kind": "untuned" if variant.name == UNTUNED else "lm",
+        "kind": "lm",
         "description": variant.description,
         "params": {
             "granularity": variant.config.granularity.value,
-            "instruction": instruction,
+            "instruction": variant.config.instruction,
             "optimizer": variant.optimizer or "none",
             "lm": variant.lm or lm_name,
             "seed": _seed(variant, options),
         },
     }
-
-
-def _compile(
-    judge: Judge, variant: Variant, optimizer: str, parts: Parts, budget: Budget, options: Options, view: View
-) -> tuple[Judge, dict[str, Any]]:
-    """A judge with the compiled prompts, and the fields of a `VariantResult` that say what was found."""
-    effort = budget.effort
-    proposer = (
-        make_lm(options.reflection_lm, **options.times)
-        if options.reflection_lm is not None and optimizer in PROPOSING
-        else None
-    )
-    total = (effort.candidates + 3) * effort.compare_on
-    with metered() as meter, view.task(f"{variant.name}: compiling", total) as advance:
-        compiled = compiled_judge(
-            judge,
-            optimizer,
-            parts.train,
-            parts.dev,
-            effort,
-            _seed(variant, options),
-            advance=advance,
-            proposer=proposer,
-        )
-    for note in compiled.notes:
-        view.say(f"{variant.name}: {note}")
-    if compiled.failed:
-        view.say(
-            f"{variant.name}: the LM failed in {compiled.failed} of {counted(compiled.asked, 'call')} of compiling"
-        )
-    found = {"seed_prompts": prompts_of(judge), "compile_usage": meter.usage, "search": compiled.search}
-    return compiled.result, found
-
-
-def _fit(dev: Sequence[JudgedExample], which: str, seed: int, priors: Mapping[str, Classifier]) -> FittedClassifier:
-    usable = scorable(dev)
-    if not usable:
-        why = Counter(e.unscored.unscored for e in dev if e.unscored and e.unscored.unscored)
-        reasons = ", ".join(f"{n} {reason.value}" for reason, n in why.items()) or "the LM judged none of them"
-        raise InputError(f"dev: {counted(len(dev), 'answer')}, none scored ({reasons}); nothing can be fitted.")
-    try:
-        return fit(usable, which, seed, priors=priors)
-    except InputError as exc:
-        raise InputError(f"the devset is too small to fit a threshold on: {exc}") from exc
-
-
-def _measured(rows: Sequence[PredictionRow], seed: int) -> dict[str, Any]:
-    a = agreement(rows, seed)
-    values = [v for v in (a.balanced_accuracy.value, a.auroc.value) if v is not None]
-    score = sum(values) / 2 * a.coverage if len(values) == 2 else None
-    return {"predictions": tuple(rows), "agreement": a, "selection_score": score}
 
 
 def _seed(variant: Variant, options: Options) -> int:

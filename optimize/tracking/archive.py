@@ -19,9 +19,7 @@ _MOST = 200  # studies of a store that are searched, the newest first
 
 def study_json(result: StudyResult) -> str:
     """A study as JSON, without the texts that were judged."""
-    texts = {"__all__": {"predictions": {"__all__": {"question", "answer", "statements", "context"}}}}
-    slim = result.model_dump(mode="json", exclude={"variants": texts, "test": texts})
-    return json.dumps(slim, indent=1, ensure_ascii=False)
+    return json.dumps(result.model_dump(mode="json"), indent=1, ensure_ascii=False)
 
 
 def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:

@@ -19,7 +19,7 @@ from faith_dspy.export import exported_files
 from faith_dspy.optimize.report.pages import study_markdown, variant_markdown, write_learned
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import OUTCOME, predictions_table, study_tables, worst_first
-from faith_dspy.optimize.results import PredictionRow, StudyResult, StudySetup, TestsetResult, VariantResult
+from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult, StudySetup
 from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
@@ -74,7 +74,7 @@ class MlflowTracker:
         """The address of the study's run on MLflow's pages."""
         return page_of(self._store, self.run_id)
 
-    def variant(self, result: VariantResult) -> None:
+    def variant(self, result: JudgeResult) -> None:
         """Record a finished or skipped variant."""
         self._try(lambda: self._log_variant(result))
 
@@ -123,13 +123,12 @@ class MlflowTracker:
         tags = {**tags, **source, DESCRIPTION: text[:MAX_TAG]}
         return str(self.client.create_run(self._store.experiment_id, None, tags, name).info.run_id)
 
-    def _log_variant(self, v: VariantResult) -> None:
+    def _log_variant(self, v: JudgeResult) -> None:
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
         run_id = self._runs[v.name] = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
-        found = JudgeAgreement(answers=v.agreement, statements=v.statements, evidence=v.evidence)
         metrics = {
-            **agreement_metrics("dev", found),
-            "dev/selection_score": v.selection_score,
+            **agreement_metrics("dev", v.levels),
+            "dev/score": v.score,
             **cost_metrics(v.usage, v.judged),
         }
         log_batch(self.client, run_id, metrics, v.params)
@@ -166,15 +165,13 @@ class MlflowTracker:
             self.client.set_tag(run_id, _CHAMPION, "true")
             self.client.update_run(run_id, name=f"{MARK}{result.champion} · {self._id}")
 
-    def _log_result(self, run_id: str, found: VariantResult | TestsetResult, to: str, title: str) -> None:
+    def _log_result(self, run_id: str, found: JudgeResult, to: str, title: str) -> None:
         """Log all that was measured of a judge, its answers as a table with the worst mistakes on top, and figures."""
-        if found.agreement is None:
+        if found.levels.answers is None:
             return
-        rows = found.predictions
-        everything = found.model_dump_json(indent=1, exclude={"predictions": {"__all__": {"context"}}})
-        self.client.log_text(run_id, everything, f"{to}result.json")
-        self.client.log_text(run_id, csv_text(predictions_table(rows)), f"{to}predictions.csv")
-        figures = {} if found.kind == "baseline" else judge_figures(rows, found.agreement, title)
+        self.client.log_text(run_id, found.model_dump_json(indent=1), f"{to}result.json")
+        self.client.log_text(run_id, csv_text(predictions_table(found.answers)), f"{to}predictions.csv")
+        figures = {} if found.kind == "baseline" else judge_figures(found.rows, found.agreement, title)
         for name, figure in figures.items():
             self.client.log_figure(run_id, figure, f"{to}plots/{name}")
 
@@ -234,39 +231,44 @@ def log_study_traces(store: Store, run_id: str, result: StudyResult) -> None:
 
     place = MlflowExperimentLocation(store.experiment_id)
     with global_store(store.uri):
-        for row in reversed(worst_first(result.tested("champion").predictions)[:MOST]):
+        for row in reversed(worst_first(result.tested("champion").answers)[:MOST]):
             with mlflow.start_span("judge", "EVALUATOR", trace_destination=place, run_id=run_id) as span:
                 mlflow.update_current_trace(
-                    tags={k[:250]: v[:250] for k, v in row.tags.items()},
+                    tags={k[:250]: v[:250] for k, v in row.example.tags.items()},
                     metadata={"mlflow.source.name": "faith-dspy tune"},
                     client_request_id=row.id,
                     response_preview=f"{OUTCOME[row.predicted]}; people: {OUTCOME[row.label]}",
                 )
-                asked = {"question": row.question} if row.question else {}
-                span.set_inputs({**asked, "answer": row.answer, "context": list(row.context)})
-                span.set_outputs(
-                    row.model_dump(mode="json", include={"predicted", "probability", "unscored", "statements"})
-                )
+                e, u = row.example, row.raw.usage
+                asked = {"question": e.question} if e.question else {}
+                span.set_inputs({**asked, "answer": e.answer, "context": [c.text for c in e.context]})
+                kept = {"faithful", "probability", "unscored", "statements"}
+                span.set_outputs(row.judgment.model_dump(mode="json", include=kept))
                 tokens = {
-                    "input_tokens": row.usage.prompt_tokens,
-                    "output_tokens": row.usage.output_tokens,
-                    "total_tokens": row.usage.prompt_tokens + row.usage.output_tokens,
+                    "input_tokens": u.prompt_tokens,
+                    "output_tokens": u.output_tokens,
+                    "total_tokens": u.prompt_tokens + u.output_tokens,
                 }
-                span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": row.usage.calls})
+                span.set_attributes({SpanAttributeKey.CHAT_USAGE: tokens, "calls": u.calls})
                 for assessment in _assessments(row, result.champion):
                     mlflow.log_assessment(span.trace_id, assessment)
         mlflow.flush_trace_async_logging()
 
 
-def _assessments(row: PredictionRow, judge: str) -> Iterator[Assessment]:
+def _assessments(row: JudgedAnswer, judge: str) -> Iterator[Assessment]:
     from mlflow.entities import AssessmentError, AssessmentSource, Expectation, Feedback
 
     by_judge = AssessmentSource("LLM_JUDGE", judge)
     yield Expectation("faithful", _yes(row.label), AssessmentSource("HUMAN", "labels"))
     if row.predicted is None:
-        yield Feedback("faithful", None, AssessmentError("UNSCORED", row.unscored), by_judge)
+        why = row.judgment.unscored.value if row.judgment.unscored else None
+        yield Feedback("faithful", None, AssessmentError("UNSCORED", why), by_judge)
         return
-    doubtful = [f"{s.verdict or 'unjudged'}: {s.text}" for s in row.statements if s.verdict != "fully_supported"]
+    doubtful = [
+        f"{s.verdict.value if s.verdict else 'unjudged'}: {s.text}"
+        for s in row.judgment.statements
+        if not s.is_supported
+    ]
     rationale = "\n".join(doubtful) or "every statement is supported"
     yield Feedback("faithful", _yes(row.predicted), source=by_judge, rationale=rationale)
     yield Feedback("agrees", _yes(row.predicted == row.label), source=AssessmentSource("CODE", "faith_dspy"))

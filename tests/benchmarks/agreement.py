@@ -18,19 +18,11 @@ import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.judge import NO_LM
-from faith_dspy.optimize.select.cost import choose_mode, cost_table
-from faith_dspy.optimize.select.evaluate import (
-    JudgedExample,
-    classifier_example,
-    fit,
-    held_out_folds,
-    judge_agreement,
-    judged_rows,
-    scorable,
-    without_lm,
-)
-from faith_dspy.optimize.select.modes import as_judged_by, build_judge, fit_modes
+from faith_dspy.optimize.classifier.fitting import fit_classifier
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.select.evaluate import fit, held_out_folds, usable, without_lm
 from faith_dspy.report.tables import estimate, number, points
+from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
@@ -41,12 +33,9 @@ from .public_labels import DATA, HERE, ask, read, read_replies
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.scoring.agreement import JudgeAgreement
     from faith_dspy.scoring.classifier import Classifier
 
     Draws = np.ndarray[Any, np.dtype[np.float64]]
-    Folds = list[tuple[Judge, Sequence[JudgedExample]]]
-    """A judge, and answers that its classifier has not seen."""
 
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
@@ -63,9 +52,9 @@ EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion")
 class Family(NamedTuple):
     """A family's answers of the sample as the LM judged them, those of them that have a score either way."""
 
-    whole: list[JudgedExample]
+    whole: list[JudgedAnswer]
     """As one statement."""
-    sentences: list[JudgedExample]
+    sentences: list[JudgedAnswer]
     priors: dict[str, Classifier]
     """Default classifiers that were fitted to the other families."""
 
@@ -77,10 +66,7 @@ def families(
     asked = {}
     for f, rows in examples.items():
         by_answer, by_sentence = (read_replies(replies, rows, g) for g in ("answer", "sentence"))
-        both = {e.example.id for side in (by_answer, by_sentence) for e in side.values()}
-        both &= {e.example.id for e in scorable(by_answer.values())} & {
-            e.example.id for e in scorable(by_sentence.values())
-        }
+        both = {a.id for a in usable(by_answer.values())} & {a.id for a in usable(by_sentence.values())}
         asked[f] = [[side[i] for i in sorted(both)] for side in (by_answer, by_sentence)]
     default = Default({f: sentences for f, (_, sentences) in asked.items()}, ["lm", *CLASSIFIER_FEATURES])
     return {
@@ -88,43 +74,52 @@ def families(
     }
 
 
-def systems(family: Family) -> dict[str, Folds]:
+class Judged(NamedTuple):
+    """A family's answers by every judge of `SHOWN`."""
+
+    answers: dict[str, list[JudgedAnswer]]
+    fold_of: dict[str, int]
+    """By an answer's id."""
+
+
+def systems(family: Family) -> Judged:
     """Every judge of `SHOWN`; what is fitted to the family's own labels is cross-fitted by context.
 
-    The champion is what a study makes of these labels: its modes, its choice among them, nested in the folds.
+    The champion is the judge by sentence, fitted as a study fits it.
     """
-    found: dict[str, Folds] = {
-        "untuned judge": [(Judge(KEPT, granularity="answer", classifier=None), family.whole)],
-        "LM by sentence": [(Judge(KEPT, classifier=None), family.sentences)],
-        "default judge": [(Judge(KEPT, classifier=family.priors["both"]), family.sentences)],
+    bare, no_lm = Judge(KEPT, classifier=None), Judge(NO_LM)
+    default = Judge(KEPT, classifier=family.priors["both"])
+    found = {
+        "untuned judge": list(family.whole),
+        "LM by sentence": list(family.sentences),
+        "default judge": [a.by(default) for a in family.sentences],
     }
-    for known, held in held_out_folds(family.sentences, SEED):
-        modes = fit_modes(known, SEED, priors=family.priors)
-        alone = fit(scorable(known), "lm", SEED).classifier
-        bare = Judge(KEPT, classifier=None)
-        costs = cost_table("sentence", bare.config, modes, [], SEED)
-        mode = choose_mode(costs, [bool(e.example.label) for e in known], "agreement")
-        champion = build_judge(bare, mode, modes)
-        lexical = Judge(NO_LM, classifier=modes.lexical.fitted.classifier)
-        for name, judge, judged in (
-            ("LM calibrated", Judge(KEPT, classifier=alone), held),
-            ("lexical baseline", lexical, without_lm(e.example for e in held)),
-            ("champion", champion, [as_judged_by(champion, e) for e in held]),
+    fold_of = {}
+    for k, (known, held) in enumerate(held_out_folds(family.sentences, SEED)):
+        fold_of |= {a.id: k for a in held}
+        unasked, unasked_held = (without_lm(a.example for a in side) for side in (known, held))
+        alone = fit_classifier(usable(known), ["lm"], seed=SEED).classifier
+        champion = fit(bare, known, SEED, prior=family.priors["both"]).classifier
+        lexical = fit(no_lm, unasked, SEED, prior=family.priors["lexical"]).classifier
+        for name, judge, answers in (
+            ("LM calibrated", bare.copy(classifier=alone), held),
+            ("lexical baseline", no_lm.copy(classifier=lexical), unasked_held),
+            ("champion", bare.copy(classifier=champion), held),
         ):
-            found.setdefault(name, []).append((judge, judged))
-    return found
+            found.setdefault(name, []).extend(a.by(judge) for a in answers)
+    return Judged(found, fold_of)
 
 
-def answer_draws(folds: Folds, fold_of: Mapping[str, int]) -> dict[str, Draws]:
+def answer_draws(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) -> dict[str, Draws]:
     """Each of `METRICS` on all answers, then on 1,000 resamples of contexts, the same ones for every judge.
 
     AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
     different zeros, which would count against those that are fitted here.
     """
-    rows = sorted((r for judge, judged in folds for r in judged_rows(judged, judge)), key=lambda r: r.id)
+    rows = sorted((a.row for a in answers), key=lambda r: r.id)
     labels, passed = np.array([r.label for r in rows]), np.array([bool(r.predicted) for r in rows])
     ranks = np.array([np.nan if r.probability is None else r.probability for r in rows], dtype=np.float64)
-    weights = np.vstack([np.ones(len(rows)), *_resampled([r.group for r in rows])])
+    weights = np.vstack([np.ones(len(rows)), *_resampled([r.source for r in rows])])
     found = {"balanced_accuracy": metric_values(weights, labels, passed, ranks)["balanced_accuracy"]}
     above = pairs = np.zeros(len(weights))
     for at in (np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}):
@@ -267,23 +262,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     for f, family in asked.items():
         print(f, flush=True)
         judges[f] = systems(family)
-    folds_of = {
-        f: {e.example.id: k for k, (_, held) in enumerate(found["champion"]) for e in held}
+    draws = {
+        f: {s: answer_draws(rows, found.fold_of) for s, rows in found.answers.items()} for f, found in judges.items()
+    }
+    n = {f: len(family.sentences) for f, family in asked.items()}
+    levels = {
+        f: {
+            s: measure_agreement([a.example for a in rows], [a.judgment for a in rows])
+            for s, rows in found.answers.items()
+        }
         for f, found in judges.items()
     }
-    draws = {f: {s: answer_draws(folds, folds_of[f]) for s, folds in found.items()} for f, found in judges.items()}
-    n = {f: len(family.sentences) for f, family in asked.items()}
-    levels = {f: {s: judge_agreement(folds, SEED) for s, folds in found.items()} for f, found in judges.items()}
     tables = [*answer_tables(draws, n), parts_table(draws, n), *level_tables(levels)]
     print(*tables, sep="\n", flush=True)
     enough = [f for f in asked if n[f] >= ENOUGH]
     long = [f for f in enough if 2 * len(unasked[f]) > 3 * SIZES[-1]]
     curves = {
         f"No LM, all answers of {len(long)} sets": [
-            learning([classifier_example(e) for e in scorable(unasked[f])], "lexical", asked[f].priors) for f in long
+            learning(usable(unasked[f]), CLASSIFIER_FEATURES, asked[f].priors["lexical"]) for f in long
         ],
         f"The embedded LM, the sample of {len(enough)} sets": [
-            learning([classifier_example(e) for e in asked[f].sentences], "both", asked[f].priors) for f in enough
+            learning(asked[f].sentences, ["lm", *CLASSIFIER_FEATURES], asked[f].priors["both"]) for f in enough
         ],
     }
     rows = [(title, labels, *map(estimate, spread)) for title, labels, *spread in draw_curves(curves, PICTURE)]

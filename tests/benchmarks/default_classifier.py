@@ -17,18 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from faith_dspy import Judge
-from faith_dspy.optimize.classifier.arrays import ClassifierData
-from faith_dspy.optimize.classifier.fitting import numbers
-from faith_dspy.optimize.classifier.logistic import class_weights, fit
-from faith_dspy.optimize.select.evaluate import (
-    JudgedExample,
-    classifier_example,
-    judge_agreement,
-    scorable,
-    without_lm,
-)
+from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers
+from faith_dspy.optimize.classifier.logistic import class_weights
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.select.evaluate import usable, without_lm
 from faith_dspy.report.tables import estimate, number
-from faith_dspy.scoring.classifier import DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier, direction
+from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .public_labels import read, read_replies
@@ -36,7 +31,6 @@ from .public_labels import read, read_replies
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from faith_dspy.scoring.agreement import JudgeAgreement
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 ENOUGH = 20
@@ -49,10 +43,11 @@ WIDTH = 0.1
 class Default:
     """Fits default classifiers on families of judged answers: features are computed once."""
 
-    def __init__(self, judged: dict[str, list[JudgedExample]], names: Sequence[str]) -> None:
-        self.judged = {f: usable for f, rows in judged.items() if len(usable := scorable(rows)) >= ENOUGH}
+    def __init__(self, judged: dict[str, list[JudgedAnswer]], names: Sequence[str]) -> None:
+        self.judged = {f: known for f, rows in judged.items() if len(known := usable(rows)) >= ENOUGH}
         self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
-        self.data = ClassifierData([classifier_example(e) for rows in self.judged.values() for e in rows], names, ())
+        self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
+        self.data.source = "answers"  # which all sets have
 
     def fit(self, left_out: str | None = None) -> Classifier:
         """Families weigh alike, and in each of them both labels. Learns from the answers' labels, which all sets have.
@@ -65,23 +60,26 @@ class Default:
             mine = self.families == family
             weights[mine] = class_weights(data.y[mine]) / mine.sum()
         weights *= len(at) / weights.sum()
-        statement = data.fit_statements(at, "answers", WIDTH, weights=weights)
-        columns = data.answer_columns("answers")
-        x = data.answer_features(statement.logits(data.x), "answers")[at]
-        answer = fit(x, data.y[at], [direction(c) for c in columns], WIDTH, weights=weights[at])
+        statement = data.fit_statements(at, width=WIDTH, weights=weights[at])
+        x = data.answer_features(statement.logits(data.x))
+        answer = data.fit_answers(x, at, width=WIDTH, weights=weights[at])
         return Classifier(
             statement=StatementClassifier(**_rounded(numbers(statement, data.names))),
-            answer=AnswerClassifier(**_rounded(numbers(answer, columns))),
+            answer=AnswerClassifier(**_rounded(numbers(answer, AGGREGATES))),
             threshold=0.5,
             fitted_to="default",
         )
 
 
 def measured(
-    judged: dict[str, list[JudgedExample]], lm: str, classifiers: Mapping[str, Classifier | None]
+    judged: dict[str, list[JudgedAnswer]], lm: str, classifiers: Mapping[str, Classifier | None]
 ) -> dict[str, JudgeAgreement]:
     """Agreement on each family by a judge with the classifier of that family."""
-    return {f: judge_agreement(rows, Judge(lm, classifier=classifiers[f]), 0) for f, rows in judged.items()}
+    found = {}
+    for f, rows in judged.items():
+        judge = Judge(lm, classifier=classifiers[f])
+        found[f] = measure_agreement([a.example for a in rows], [a.by(judge).judgment for a in rows])
+    return found
 
 
 def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:

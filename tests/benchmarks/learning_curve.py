@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from faith_dspy.errors import InputError
+from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.report.plots import BLUE, DARK
-from faith_dspy.optimize.select.evaluate import fit_examples
 from faith_dspy.scoring.statistics import Estimate, metric_values
 
 from .default_classifier import METRICS
@@ -20,46 +20,38 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from faith_dspy.optimize.classifier.arrays import ClassifierExample
+    from faith_dspy.optimize.results import JudgedAnswer
     from faith_dspy.scoring.classifier import Classifier
 
 SEED = 0
 SIZES, DRAWS = (10, 25, 50, 100, 200), 10
 """Numbers of labels on the learning curve, and draws of each."""
-EACH = 50
 
 
-def learning(
-    known: Sequence[ClassifierExample], which: str, priors: Mapping[str, Classifier]
-) -> dict[int, list[list[float]]]:
+def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier) -> dict[int, list[list[float]]]:
     """Agreement of classifiers fitted to 0 (the default's), 10, 25, … and all labels, on a third that is held out.
 
     `DRAWS` times by number of labels: a random third of the contexts is held out, and labels drawn from the rest;
-    ``-1``: all. Above `EACH` labels, widths of priors are chosen on the first draw only, as in a study's own curve.
+    ``-1``: all. ``names``: the features; ``prior``: the default classifier.
     """
     found: dict[int, list[list[float]]] = {}
-    widths: dict[int, Any] = {}
-    contexts = sorted({e.group for e in known})
+    contexts = sorted({e.source for e in known})
     for draw in range(DRAWS):
         rng = random.Random(draw)
         held = set(rng.sample(contexts, len(contexts) // 3))
-        test, pool = [e for e in known if e.group in held], [e for e in known if e.group not in held]
+        test, pool = [e for e in known if e.source in held], [e for e in known if e.source not in held]
         rng.shuffle(pool)
         labels = np.array([e.label for e in test])
         for n in (0, *(n for n in SIZES if n < len(pool)), -1):
-            classifier = priors[which]
+            classifier = prior
             if n:
                 try:
-                    fitted = fit_examples(
-                        pool[:n] if n > 0 else pool, which, SEED, priors=priors, prior_widths=widths.get(n)
-                    )
+                    fitted = fit_classifier(pool[:n] if n > 0 else pool, names, prior=prior, seed=SEED)
                 except InputError:  # one label only
                     found.setdefault(n, []).append([math.nan] * len(METRICS))
                     continue
                 classifier = fitted.classifier
-                if n < 0 or n > EACH:
-                    widths[n] = fitted.prior_widths
-            p = np.array([classifier.probability(e.statements) for e in test], dtype=np.float64)
+            p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
             values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
             found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])
     return found

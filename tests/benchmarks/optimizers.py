@@ -26,9 +26,8 @@ from faith_dspy.errors import FaithDspyError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.lm.metered import metered
 from faith_dspy.optimize.compile.examples import balanced, statement_examples
-from faith_dspy.optimize.compile.optimizers import OPTIMIZERS
-from faith_dspy.optimize.compile.stages import compiled_judge, prompts_of
-from faith_dspy.optimize.compile.task import Effort, Stage
+from faith_dspy.optimize.compile.judge import Stage, compile_judge, prompts_of
+from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.report.tables import estimate, points
 from faith_dspy.scoring.statistics import Estimate, by_source, weighted_auroc
@@ -115,13 +114,13 @@ def run(name: str, path: Path, lm: str, log: Log, optimizers: Sequence[str], pro
         print(f"{name}: {optimizer}: compiling, for minutes", flush=True)
         with metered() as meter:
             try:
-                compiled = compiled_judge(judge, optimizer, found["train"], found["dev"], EFFORT, 0)
+                compiled = compile_judge(judge, optimizer, found["train"], EFFORT, 0)
             except FaithDspyError as exc:
                 log.add(set=name, prompt=optimizer, done=True, failed=str(exc)[:300])
                 continue
         minutes = (time.monotonic() - started) / 60
-        ask(compiled.result, optimizer, name, rows, log)
-        seen = prompts_of(compiled.result)["verify.predict"]
+        ask(compiled.judge, optimizer, name, rows, log)
+        seen = prompts_of(compiled.judge)["verify.predict"]
         log.add(
             set=name,
             prompt=optimizer,

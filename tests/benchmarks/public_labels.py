@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from faith_dspy import Judge
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.select.evaluate import JudgedExample
+from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import RawJudgment
-from faith_dspy.scoring.score import judgment_without_lm
+from faith_dspy.scoring.score import judgment_without_lm, score_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) 
             print(f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left", flush=True)
 
 
-def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: str) -> dict[str, JudgedExample]:
+def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: str) -> dict[str, JudgedAnswer]:
     """The answers that the LM was asked about, with what it said, by their ids."""
     by_id = {e.id: e for e in examples}
     config = _judge("local", granularity).config
@@ -80,7 +80,9 @@ def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: s
     for row in _rows(path):
         if e := by_id.get(row["id"]):
             raw = _with_text(row[granularity], e.answer)
-            found[e.id] = JudgedExample(e, raw, judgment_without_lm(e.context, e.answer, config))
+            if early := judgment_without_lm(e.context, e.answer, config):
+                raw = RawJudgment(sentences=raw.sentences)
+            found[e.id] = JudgedAnswer.of(e, raw, early or score_answer(raw, e.context, e.question, config))
     return found
 
 

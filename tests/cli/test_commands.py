@@ -15,7 +15,7 @@ from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.labels import answer_key, read_labels
 from faith_dspy.io.records import as_chunks
-from faith_dspy.optimize.select.variants import BUDGETS
+from faith_dspy.optimize.plan import BUDGETS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -111,7 +111,7 @@ def test_help_of_tune_has_the_sizes_of_the_budgets(run):
     quick, standard = BUDGETS["quick"], BUDGETS["standard"]
     assert f"quick judges up to {quick.dev} answers of dev, {quick.train} of train and {quick.test} of test" in told
     assert f"standard {standard.dev}, {standard.train} and {standard.test}; thorough judges all" in told
-    assert f"no variant after {quick.minutes} minutes, standard after {standard.minutes}." in told
+    assert f"no variant after {quick.minutes:g} minutes, standard after {standard.minutes:g}." in told
 
 
 # --- judge -------------------------------------------------------------------------------------------------------

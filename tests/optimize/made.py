@@ -4,53 +4,67 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.optimize import results
-from faith_dspy.optimize.results import PredictionRow, StudyResult, VariantResult
+from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
 from faith_dspy.optimize.select.comparison import compare_rows
-from faith_dspy.scoring.agreement import measure
+from faith_dspy.optimize.select.evaluate import measure
+from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, StatementVerdict, Unscored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.scoring.agreement import Agreement
 
-Rows = tuple[PredictionRow, ...]
+Answers = tuple[JudgedAnswer, ...]
 
 
-def rows(probabilities: Sequence[float | None], labels: Sequence[bool] = (), prefix: str = "a", **fields: Any) -> Rows:
+def rows(
+    probabilities: Sequence[float | None],
+    labels: Sequence[bool] = (),
+    prefix: str = "a",
+    statements: Sequence[StatementVerdict] = (),
+    **example: Any,
+) -> Answers:
     """Answers a0, a1 …, faithful by turns unless ``labels`` say otherwise; the judge passes those from .5 on."""
     labels = labels or [i % 2 == 0 for i in range(len(probabilities))]
     return tuple(
-        PredictionRow(
-            **{
-                "id": f"{prefix}{i}",
-                "group": f"{prefix}{i}",
-                "part": "test",
-                "label": label,
-                "predicted": None if p is None else p >= 0.5,
-                "probability": p,
-                "unscored": "parse_failed" if p is None else None,
-                "answer": f"Answer {i}.",
-            }
-            | fields
+        JudgedAnswer(
+            example=LabelledExample(
+                **{
+                    "id": f"{prefix}{i}",
+                    "group": f"{prefix}{i}",
+                    "answer": f"Answer {i}.",
+                    "faithful": label,
+                    "context": (Chunk(id=0, text=f"Context {prefix}{i}."),),
+                }
+                | example
+            ),
+            raw=RawJudgment(),
+            judgment=Judgment(
+                score=p,
+                probability=p,
+                faithful=None if p is None else p >= 0.5,
+                unscored=Unscored.PARSE_FAILED if p is None else None,
+                statements=tuple(statements),
+            ),
+            features=(),
+            labels=(None,) * len(statements),
         )
         for i, (label, p) in enumerate(zip(labels, probabilities, strict=True))
     )
 
 
-def agreement(found: Rows) -> Agreement:
+def agreement(found: Answers) -> Agreement:
     """As a study measures it."""
-    columns = [r.label for r in found], [r.predicted for r in found], [r.probability for r in found]
-    return measure(*columns, groups=[r.group for r in found])
+    return measure("it", "lm", found).agreement
 
 
-def on_test(name: str, found: Rows, **more: Any) -> results.TestsetResult:
-    """One judge on the testset."""
+def judge(name: str, found: Answers, **more: Any) -> JudgeResult:
+    """One judge on some part."""
     kind = "baseline" if name.endswith("baseline") else "untuned" if name == "untuned" else "lm"
-    return results.TestsetResult(name=name, kind=kind, agreement=agreement(found), predictions=found, **more)
+    return measure(name, kind, found).model_copy(update=more)
 
 
-def study(champion: Rows, untuned: Rows = (), /, **more: Any) -> StudyResult:
+def study(champion: Answers, untuned: Answers = (), /, **more: Any) -> StudyResult:
     """A finished study whose judges found this on the testset; the lexical baseline is no better than the untuned."""
     others = untuned or champion
     fields: dict[str, Any] = {
@@ -62,12 +76,9 @@ def study(champion: Rows, untuned: Rows = (), /, **more: Any) -> StudyResult:
         "seed": 0,
         "split": {},
         "champion": "sentence",
-        "variants": (VariantResult(name="sentence", kind="lm", description="by sentence", params={}),),
-        "test": (on_test("champion", champion), on_test("untuned", others), on_test("lexical-baseline", others)),
+        "variants": (JudgeResult(name="sentence", kind="lm", description="by sentence", params={}, lm_share=1.0),),
+        "test": (judge("champion", champion), judge("untuned", others), judge("lexical-baseline", others)),
     } | more
     first, *rest = fields["test"]
-    fields.setdefault(
-        "comparisons",
-        {t.name: compare_rows(first.predictions, t.predictions, ("the champion", t.name)) for t in rest},
-    )
-    return StudyResult(**fields)
+    made = {t.name: compare_rows(first.rows, t.rows, ("the champion", t.name)) for t in rest}
+    return StudyResult(**{"comparisons": made} | fields)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from test_study import Quiet, Record, knowing, labels
 
-from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker

@@ -17,11 +17,9 @@ from faith_dspy import load_judge
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
 from faith_dspy.eval_sets.catalog import load, path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize import study
-from faith_dspy.optimize.classifier.operating_point import OperatingPoint
 from faith_dspy.optimize.data.splits import read_parts, sample
-from faith_dspy.optimize.options import Options
+from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run
 from faith_dspy.schema import Chunk, LabelledExample
@@ -115,14 +113,15 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(tmp_path, ch
     """
     server = chat_server(says=knowing)
     result = studied(tmp_path, server, "sentence", "sentence-few-shot")
-    baselines = ["lexical-baseline", "length-baseline", "majority-baseline"]
-    assert [v.name for v in result.variants] == [*baselines, "answer", "sentence", "sentence-few-shot"]
-    assert [t.name for t in result.test] == ["champion", "untuned", "default-judge", *baselines]
-    assert result.tested("majority-baseline").agreement.balanced_accuracy.value == 0.5
+    tried = ["lexical-baseline", "answer", "sentence", "sentence-few-shot", "untuned", "default-judge"]
+    assert [v.name for v in result.variants][:6] == tried
+    assert result.variants[6].name.startswith("lexical, then ")
+    others = ["untuned", "default-judge", "lexical-baseline", "length-baseline"]
+    assert [t.name for t in result.test] == ["champion", *others]
     assert all(t.agreement.n == 12 for t in result.test)
     judge = load_judge(tmp_path / "judge", api_base=server.base)
     assert judge.manifest["label_set_hash"] == label_set_hash(read_labels(tmp_path / "l.jsonl"))
-    row = result.tested("champion").predictions[0]
+    row = result.tested("champion").rows[0]
     example = next(e for e in load(tmp_path / "l.jsonl") if e.id == row.id)
     r = judge(example.question, list(example.context), example.answer)
     assert (r.faithful, r.probability) == (row.predicted, pytest.approx(row.probability))
@@ -199,12 +198,12 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, chat_server):
     assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
     assert result.variant("sentence-few-shot").status == "skipped"
     assert result.split["used"] == {"train": 0, "dev": 12, "test": 0}
-    ids = [sorted(r.id for r in t.predictions) for t in result.test]
-    assert ids == [sorted(f"{i}-0" for i in range(12))] * 6
-    assert len({tuple(r.id for r in t.predictions) for t in result.test}) == 1
+    ids = [sorted(r.id for r in t.rows) for t in result.test]
+    assert ids == [sorted(f"{i}-0" for i in range(12))] * 5
+    assert len({tuple(r.id for r in t.rows) for t in result.test}) == 1
     assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
     assert result.learning_curve == ()
-    statements = result.tested("lexical-baseline").statements
+    statements = result.tested("lexical-baseline").levels.statements
     assert statements is not None
     assert (statements.n, statements.coverage) == (24, 1.0)
     assert load_judge(tmp_path / "judge").manifest["split"]["cross_fitted"] is True
@@ -214,11 +213,11 @@ def test_an_endpoint_that_is_down_is_found_before_any_work(tmp_path, chat_server
     """The judge's or the one that proposes instructions: nothing is asked, and the message says what to do."""
     server, dead = chat_server(says=knowing), chat_server()
     dead.close()
-    with pytest.raises(LMUnavailableError, match="running"):
+    with pytest.raises(LMUnavailableError, match=r"does not answer"):
         studied(tmp_path, dead, "sentence")
     monkeypatch.setenv("OPENAI_API_BASE", dead.base)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with pytest.raises(LMUnavailableError, match="connection refused"):
+    with pytest.raises(LMUnavailableError, match=r"(?i)connection refused"):
         studied(tmp_path, server, "sentence", "sentence-gepa", reflection_lm="openai/big")
 
 
@@ -241,18 +240,18 @@ def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_pat
     """Answer and sentence on dev are 12 + 24 calls, the champion's test 12 or 36: few-shot's do not fit in 60."""
     # Four of few-shot's 24 ask what others of them ask: paid for, or replayed, as it happens.
     server = chat_server(says=knowing)
-    result = studied(tmp_path, server, "sentence", "sentence-few-shot", limits=Limits(calls=60))
+    result = studied(tmp_path, server, "sentence", "sentence-few-shot", calls=60)
     assert len(server.requests) <= 60, result.champion
     left_out = result.variant("sentence-few-shot")
     assert (left_out.status, "60 calls" in (left_out.note or "")) == ("skipped", True)
-    assert result.champion in ("answer", "sentence")
+    assert result.champion in ("lexical-baseline", "answer", "sentence")
     assert [t.agreement.n for t in result.test[:2]] == [12, 12]
 
 
 def test_a_limit_leaves_train_out_before_it_cuts_the_test(tmp_path, chat_server):
     """Both variants cost 36 calls on dev, the test of sentence and untuned 36: of 80 few are left for train."""
     server = chat_server(says=knowing)
-    result = studied(tmp_path, server, "sentence", limits=Limits(calls=80))
+    result = studied(tmp_path, server, "sentence", calls=80)
     assert len(server.requests) <= 80
     if result.champion == "sentence":
         assert result.test[0].agreement.n == 12
@@ -262,7 +261,7 @@ def test_a_limit_leaves_train_out_before_it_cuts_the_test(tmp_path, chat_server)
 def test_a_limit_too_small_for_the_untuned_judge_says_so(tmp_path, chat_server):
     """There is nothing to export, and the message says what to raise."""
     with pytest.raises(InputError, match="raise the limit"):
-        studied(tmp_path, chat_server(says=knowing), limits=Limits(calls=3))
+        studied(tmp_path, chat_server(says=knowing), calls=3)
 
 
 def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
@@ -276,13 +275,10 @@ def test_why_a_variant_was_skipped_is_one_line(tmp_path, chat_server):
 
 def test_an_operating_point_that_is_not_balanced_accuracy_says_what_it_reaches_on_test(tmp_path, chat_server):
     """The verdict compares balanced accuracy, which such a threshold is not for."""
-    point = OperatingPoint.parse("cost=3")
-    result = studied(tmp_path, chat_server(says=knowing), "answer", operating_point=point)
+    result = studied(tmp_path, chat_server(says=knowing), "answer", operating_point="cost=3")
     told = next(note for note in result.notes if "cost=3" in note)
     found = result.tested("champion").agreement
-    each = (3 * found.confusion["unfaithful_passed"] + found.confusion["faithful_failed"]) / 12
     assert f"stops {found.recall_unfaithful.value:.0%}" in told
-    assert f"in faithful answers stopped, is {each:.2f}" in told
 
 
 def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, monkeypatch):
@@ -299,7 +295,7 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
 
     monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     result = studied(tmp_path, chat_server(says=knowing), "answer", max_flips=0.25)
-    assert asked == [("openai/tiny", {"dev"})]
+    assert asked == [(load_judge(tmp_path / "judge").lm_name, {"dev"})]
     (why,) = result.held_back
     assert why == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
     assert (result.flip_rate, result.notes[-1]) == (0.25, f"Held back: {why}")
@@ -390,16 +386,6 @@ def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
     assert "to continue" in err
 
 
-def test_a_study_searches_the_bank_and_exports_what_it_chose(tmp_path, chat_server):
-    """The judge's config names the instruction that is asked; what was found is said."""
-    server, view = chat_server(says=knowing), Quiet()
-    result = studied(tmp_path, server, "sentence-search", "statement-few-shot", view=view)
-    assert any("instructions tried" in line for line in view.lines)
-    assert {v.status for v in result.variants} == {"done"}
-    judge = load_judge(tmp_path / "judge", api_base=server.base)
-    assert judge.program.verify.instruction == judge.config.instruction
-
-
 @pytest.mark.lm
 @pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
@@ -434,6 +420,9 @@ def test_the_folder_of_labels_named_by_dots(tmp_path: Path, monkeypatch: pytest.
     """Labels whose name is dots give a judge a folder of its own, never the one that holds it or the working folder."""
     found: list[Any] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("faith_dspy.optimize.study._run", lambda labels, out, *rest: found.append(out))
-    run(tmp_path / name, Options(lm="openai/tiny"), Quiet(), tracker=None)  # type: ignore[arg-type]
+    monkeypatch.setattr("faith_dspy.optimize.study._set_up", lambda *_: None)
+    monkeypatch.setattr("faith_dspy.optimize.study.check_folder", lambda out: found.append(out) or 1 / 0)
+    labels(tmp_path / name)
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path / name, Options(lm="openai/tiny"), Quiet(), tracker=None)  # type: ignore[arg-type]
     assert [p.as_posix() for p in found] == [f"judges/{folder}"]

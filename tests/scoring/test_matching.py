@@ -52,8 +52,8 @@ def test_statements_follow_the_order_of_the_answer():
 
 
 def test_without_statement_labels_only_the_certain_is_told():
-    """Every sentence of a faithful answer is supported; of an unfaithful one only a lone sentence is known."""
-    assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=True)) == [True, True]
+    """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer."""
+    assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=True)) == [None, None]
     assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=False)) == [None, None]
     assert statement_labels(judged("A b."), labelled("A b.", faithful=False)) == [False]
 

@@ -8,18 +8,45 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.classifier.arrays import ClassifierData, ClassifierExample
-from faith_dspy.optimize.classifier.fitting import fit_classifier, grouped_folds
+from faith_dspy.optimize.classifier.fitting import ClassifierData, fit_classifier, grouped_folds
 from faith_dspy.optimize.classifier.logistic import Fit, fit, platt_scaling, soft_minimum
-from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS, LENGTH_FEATURES, length_features
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.optimize.select.evaluate import by_length, without_lm
+from faith_dspy.schema import Chunk, Judgment, LabelledExample, LabelledStatement, RawJudgment, Verdict
+from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
 
 if TYPE_CHECKING:
     from faith_dspy.scoring.classifier import Classifier
 
 
+NAMES = ("lm", *CLASSIFIER_FEATURES)
+
+
+def answer(
+    features: list[dict[str, float]], label: bool, source: str, labels: tuple[bool, ...] = (), text: str = "a"
+) -> JudgedAnswer:
+    """A judged answer with statements of these features; ``labels``: people's of the statements."""
+    said = [Verdict.FULLY_SUPPORTED if x else Verdict.NOT_SUPPORTED for x in labels]
+    example = LabelledExample(
+        id=source,
+        group=source,
+        context=(Chunk(id=0, text="c"),),
+        answer=text,
+        faithful=label,
+        statements=tuple(LabelledStatement(text="s", verdict=v) for v in said),
+    )
+    return JudgedAnswer(
+        example=example,
+        raw=RawJudgment(),
+        judgment=Judgment(score=1.0),
+        features=tuple(features),
+        labels=labels or (None,) * len(features),
+    )
+
+
 def simulate(
     n: int, seed: int, *, lm: float = 0.0, statement_labels: bool = True, base: float = 0.85, per_group: int = 3
-) -> list[ClassifierExample]:
+) -> list[JudgedAnswer]:
     """Answers of 1–8 statements; a bad statement has one standard deviation more novelty and `lm` less LM logit."""
     rng = random.Random(seed)
     out = []
@@ -31,12 +58,11 @@ def simulate(
             for good in labels
         ]
         known = tuple(labels) if statement_labels else ()
-        shape = length_features("word " * 10 * len(labels), len(labels))
-        out.append(ClassifierExample(statements, all(labels), f"g{i // per_group}", known, shape))
+        out.append(answer(statements, all(labels), f"g{i // per_group}", known))
     return out
 
 
-def auroc(examples: list[ClassifierExample], probabilities: list[float | None]) -> float:
+def auroc(examples: list[JudgedAnswer], probabilities: list[float | None]) -> float:
     """Share of (faithful, unfaithful) pairs in the right order."""
     pairs = list(zip(examples, [0.5 if p is None else p for p in probabilities], strict=True))
     good = [p for e, p in pairs if e.label]
@@ -44,15 +70,15 @@ def auroc(examples: list[ClassifierExample], probabilities: list[float | None]) 
     return float(np.mean([(g > b) + 0.5 * (g == b) for g in good for b in bad]))
 
 
-def judged(classifier: Classifier, examples: list[ClassifierExample]) -> list[float | None]:
+def judged(classifier: Classifier, examples: list[JudgedAnswer]) -> list[float | None]:
     """What the classifier says of each answer."""
-    return [classifier.probability(e.statements, e.features) for e in examples]
+    return [classifier.probability(e.features) for e in examples]
 
 
 @pytest.mark.parametrize("statement_labels", [True, False])
 def test_learns_from_either_kind_of_label(statement_labels: bool) -> None:
     """With labels of statements or of answers alone, unseen answers are told apart."""
-    fitted = fit_classifier(simulate(120, 1, statement_labels=statement_labels))
+    fitted = fit_classifier(simulate(120, 1, statement_labels=statement_labels), CLASSIFIER_FEATURES)
     assert fitted.learned_from == ("statements" if statement_labels else "answers")
     unseen = simulate(400, 2)
     assert auroc(unseen, judged(fitted.classifier, unseen)) > 0.8
@@ -60,8 +86,11 @@ def test_learns_from_either_kind_of_label(statement_labels: bool) -> None:
 
 def test_signs_hold() -> None:
     """Whatever the labels say, novelty never speaks for support: even on labels turned round, weights stay signed."""
-    turned = [e._replace(label=not e.label, labels=tuple(not x for x in e.labels)) for e in simulate(120, 3, lm=1.0)]
-    classifier = fit_classifier(turned).classifier
+    turned = [
+        answer(list(a.features), not a.label, a.source, tuple(not x for x in a.labels))
+        for a in simulate(120, 3, lm=1.0)
+    ]
+    classifier = fit_classifier(turned, NAMES).classifier
     assert classifier.statement is not None
     weights = dict(zip(classifier.statement.names, classifier.statement.weights, strict=True))
     assert all(weights[n] * DIRECTIONS[n] >= 0 for n in CLASSIFIER_FEATURES)
@@ -72,19 +101,19 @@ def test_signs_hold() -> None:
 def test_an_informative_lm_raises_agreement() -> None:
     """A classifier with the LM's signal beats the same classifier without it, the lexical baseline."""
     train, unseen = simulate(120, 4, lm=1.0), simulate(400, 5, lm=1.0)
-    with_lm = auroc(unseen, judged(fit_classifier(train).classifier, unseen))
-    baseline = auroc(unseen, judged(fit_classifier(train, names=CLASSIFIER_FEATURES).classifier, unseen))
+    with_lm = auroc(unseen, judged(fit_classifier(train, NAMES).classifier, unseen))
+    baseline = auroc(unseen, judged(fit_classifier(train, CLASSIFIER_FEATURES).classifier, unseen))
     assert with_lm > baseline + 0.02
 
 
 def test_twenty_answers_do_not_overfit() -> None:
     """Fitted on 20 answers, the classifier loses little against 300; and its cross-fitted AUROC is not inflated."""
     unseen = simulate(400, 6)
-    full = auroc(unseen, judged(fit_classifier(simulate(300, 7)).classifier, unseen))
+    full = auroc(unseen, judged(fit_classifier(simulate(300, 7), CLASSIFIER_FEATURES).classifier, unseen))
     small, honest = [], []
     for seed in range(5):
         train = simulate(20, 100 + seed, per_group=1)
-        fitted = fit_classifier(train)
+        fitted = fit_classifier(train, CLASSIFIER_FEATURES)
         small.append(auroc(unseen, judged(fitted.classifier, unseen)))
         honest.append(auroc(train, fitted.probabilities))
     assert min(small) > full - 0.08
@@ -94,30 +123,28 @@ def test_twenty_answers_do_not_overfit() -> None:
 def test_probabilities_are_chances_at_the_base_rate() -> None:
     """Though classes weigh the same in fitting, the mean probability is the share of faithful answers."""
     train = simulate(400, 8, base=0.95)
-    fitted = fit_classifier(train)
+    fitted = fit_classifier(train, CLASSIFIER_FEATURES)
     rate = np.mean([e.label for e in train])
-    assert np.mean([p for p in fitted.probabilities if p is not None]) == pytest.approx(rate, abs=0.03)
+    assert np.mean(fitted.probabilities) == pytest.approx(rate, abs=0.03)
+    assert fitted.classifier.threshold == pytest.approx(rate)
 
 
 def test_length_is_not_smuggled_in() -> None:
     """Where all statements are alike and only long answers unfaithful, only the length baseline can tell."""
     rng = random.Random(0)
-    examples = []
-    for i in range(160):
-        n = rng.randint(1, 12)
-        statements = [dict.fromkeys(CLASSIFIER_FEATURES, 1.0) for _ in range(n)]
-        examples.append(ClassifierExample(statements, n < 7, f"g{i}", (), length_features("word " * n, n)))
-    assert auroc(examples, fit_classifier(examples).probabilities) == pytest.approx(0.5, abs=0.05)
-    baseline = fit_classifier(examples, names=(), answer_names=LENGTH_FEATURES)
-    assert baseline.learned_from == "features"
-    assert baseline.classifier.statement is None
-    assert auroc(examples, baseline.probabilities) > 0.95
+    sizes = [rng.randint(1, 12) for _ in range(160)]
+    alike = dict.fromkeys(CLASSIFIER_FEATURES, 1.0)
+    made = [answer([alike] * n, n < 7, f"g{i}", text="It is so. " * n) for i, n in enumerate(sizes)]
+    assert auroc(made, fit_classifier(made, CLASSIFIER_FEATURES).probabilities) == pytest.approx(0.5, abs=0.05)
+    seen = without_lm(a.example for a in made)
+    found = by_length(seen, seen)
+    assert auroc(found, [a.probability for a in found]) > 0.95
 
 
 def test_no_group_on_both_sides() -> None:
     """Folds hold every index once and split no group."""
     examples = simulate(60, 9)
-    groups = [e.group for e in examples]
+    groups = [e.source for e in examples]
     folds = grouped_folds([e.label for e in examples], groups, 0)
     assert sorted(i for f in folds for i in f) == list(range(60))
     for held in folds:
@@ -125,28 +152,20 @@ def test_no_group_on_both_sides() -> None:
         assert inside.isdisjoint(groups[i] for i in range(60) if i not in set(held.tolist()))
 
 
-def test_unjudged_statements_and_answers() -> None:
-    """An answer without any judged statement keeps None; the others are fitted all the same."""
-    train = simulate(40, 11)
-    train[0] = train[0]._replace(statements=[None] * len(train[0].statements))
-    fitted = fit_classifier(train)
-    assert fitted.probabilities[0] is None
-    assert set(fitted.statement_probabilities[0]) == {None}
-    assert sum(p is None for p in fitted.probabilities) == 1
-
-
 def test_one_class_is_refused() -> None:
     """Labels of one class only cannot be fitted; the message says what is missing."""
+    good = [answer(list(a.features), True, a.source) for a in simulate(20, 12)]
     with pytest.raises(InputError, match="unfaithful ones in 0"):
-        fit_classifier([e._replace(label=True) for e in simulate(20, 12)])
+        fit_classifier(good, CLASSIFIER_FEATURES)
 
 
-def test_labels_must_match_statements() -> None:
-    """As many labels as statements, or none."""
-    train = simulate(20, 13)
-    train[3] = train[3]._replace(labels=(True,) * 99)
-    with pytest.raises(InputError, match="example 3"):
-        fit_classifier(train)
+def test_labels_of_answers_are_none_of_statements() -> None:
+    """Forty faithful answers and forty unfaithful ones, most of two sentences: all of them are learned from."""
+    made = simulate(80, 13, statement_labels=False)
+    certain = [a.model_copy(update={"labels": (True if a.label else None,) * len(a.features)}) for a in made]
+    data = ClassifierData(certain, CLASSIFIER_FEATURES)
+    assert data.source == "answers"
+    assert data.rows(np.arange(80)).all()
 
 
 def test_soft_minimum_by_hand() -> None:
@@ -159,8 +178,8 @@ def test_soft_minimum_by_hand() -> None:
 def test_a_label_that_weighs_twice_counts_as_two() -> None:
     """Weights of 2 give the fit of the same label given twice, at equal scales."""
     x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.0, 1.0, 0.0, 1.0])
-    weighted = fit(x, y, [1], 0.5, weights=np.array([2.0, 2.0, 2.0, 2.0]))
-    repeated = fit(np.vstack([x, x]), np.concatenate([y, y]), [1], 0.5)
+    weighted = fit(x, y, [1], width=0.5, weights=np.array([2.0, 2.0, 2.0, 2.0]))
+    repeated = fit(np.vstack([x, x]), np.concatenate([y, y]), [1], width=0.5)
     assert weighted.weights == pytest.approx(repeated.weights, abs=1e-3)
 
 
@@ -173,8 +192,8 @@ def test_platt_scaling_finds_the_shift() -> None:
 
 def test_the_lm_has_the_prior_weight_of_three_lexical_features() -> None:
     """3 for the LM; 1 for lexical features, in their direction."""
-    rows = [ClassifierExample(statements=[{"lm": 1.0, "novel_run": 1.0}], label=True, group="g")]
-    assert ClassifierData(rows, ("lm", "novel_run", "admits_gap"), ()).prior_directions == [3, -1, 1]
+    rows = [answer([{"lm": 1.0, "novel_run": 1.0}], True, "g")]
+    assert ClassifierData(rows, ("lm", "novel_run", "admits_gap")).directions == [3, -1, 1]
 
 
 def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
@@ -185,8 +204,8 @@ def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
         side = 1 if i % 2 else -1
         novelty = rng.gauss(-side * 0.15, 1)
         features = {name: novelty + rng.gauss(0, 0.5) for name in CLASSIFIER_FEATURES if name != "admits_gap"}
-        rows.append(ClassifierExample([{**features, "lm": rng.gauss(side, 1)}], side > 0, str(i)))
-    classifier = fit_classifier(rows).classifier.statement
+        rows.append(answer([{**features, "lm": rng.gauss(side, 1)}], side > 0, str(i)))
+    classifier = fit_classifier(rows, NAMES).classifier.statement
     assert classifier is not None
     weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
     assert weights.pop("lm") > sum(weights.values())
@@ -198,8 +217,8 @@ def test_weights_of_other_labels_are_a_prior() -> None:
     x = rng.normal(size=(400, 2))
     prior = Fit(np.zeros(2), np.ones(2), np.array([2.0, -2.0]), 0.0)
     y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(float)  # the first feature weighs 2, the other nothing
-    few, many = (fit(x[:n], y[:n], [1, -1], 0.4, prior=prior) for n in (4, 400))
+    few, many = (fit(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400))
     assert few.weights / few.scales == pytest.approx(prior.weights, abs=0.5)
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0
-    assert fit(x[:0], y[:0], [1, -1], 0.4, prior=prior) is prior
+    assert fit(x[:0], y[:0], [1, -1], width=0.4, prior=prior) is prior

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from threading import Barrier
 from typing import Any
 
 import dspy
@@ -13,12 +13,18 @@ from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.compile.examples import balanced, statement_examples
+from faith_dspy.optimize.compile.judge import Stage, answerable, compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
-from faith_dspy.optimize.compile.optimizers import FORM, OPTIMIZERS, compile_stage
-from faith_dspy.optimize.compile.stages import compiled_judge
-from faith_dspy.optimize.compile.task import Effort, Stage, Task, answerable
-from faith_dspy.optimize.select.variants import VARIANTS
-from faith_dspy.program.signatures import BANK, VerifyStatement
+from faith_dspy.optimize.compile.optimizers import (
+    FORM,
+    OPTIMIZERS,
+    Effort,
+    Task,
+    compile_stage,
+    learn_and_compare,
+)
+from faith_dspy.optimize.plan import VARIANTS
+from faith_dspy.program.signatures import VerifyStatement
 
 SENTENCES = Granularity.SENTENCE
 EFFORT = Effort(demos=2, candidates=2, compare_on=12)
@@ -45,7 +51,7 @@ def labelled(cities: str) -> list[Any]:
     return out
 
 
-TRAIN, DEV = labelled("ABCDEFGHIJ"), labelled("KLMNOPQRST")
+TRAIN = labelled("ABCDEFGHIJ")
 
 
 def sees(asked: dict[str, Any]) -> bool:
@@ -104,16 +110,15 @@ def compiling(chat_server):
         lm = make_lm("openai/tiny", api_base=judged.base, num_retries=0)
         judge = Judge(lm, config=VARIANTS[variant].config)
         proposer = make_lm("openai/tiny", api_base=proposing.base, num_retries=0)
-        compiled = compiled_judge(
+        compiled = compile_judge(
             judge,
             VARIANTS[variant].optimizer,
             more.get("train", TRAIN),
-            more.get("dev", DEV),
             EFFORT,
             seed,
             proposer=proposer,
         )
-        return compiled.result, compiled, judged, proposing
+        return compiled.judge, compiled, judged, proposing
 
     return run
 
@@ -128,19 +133,19 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
         ]
 
     train = answers("ABCDEFGHIJ")
-    _, compiled, judged, _ = compiling("sentence-search", train=train, dev=answers("KLMNOPQRST"))
-    assert "whole answers" in compiled.notes[0]
-    assert compiled.search
+    _, compiled, judged, _ = compiling("sentence-mistakes", train=train)
+    assert "whole answers" in compiled.note
+    assert judged.statements
     assert set(judged.statements) <= {e.answer for e in train}
 
 
 def test_the_judge_given_stays_as_it_is(chat_server):
     """Compiling returns another judge; the LM is shared."""
     judge = Judge(make_lm("openai/tiny", api_base=chat_server(says=verdicts()).base), granularity="sentence")
-    compiled = compiled_judge(judge, "labelled", TRAIN, DEV, EFFORT, 0)
-    assert compiled.result.program.verify.predict.demos
+    compiled = compile_judge(judge, "labelled", TRAIN, EFFORT, 0)
+    assert compiled.judge.program.verify.predict.demos
     assert judge.program.verify.predict.demos == []
-    assert compiled.result.lm is judge.lm
+    assert compiled.judge.lm is judge.lm
 
 
 def support(judge: Judge, statement: str) -> float:
@@ -186,11 +191,9 @@ def task(server: Any, *, proposer: Any = None, **options: Any) -> Task:
     return Task(
         student=Stage(judge.program.verify),
         train=statement_examples(TRAIN, SENTENCES, first),
-        dev=statement_examples(DEV, SENTENCES, first),
         effort=EFFORT,
         seed=0,
         metric=agreement_metric,
-        config=judge.config,
         proposer=proposer,
     )
 
@@ -206,7 +209,7 @@ def no_lm_stays():
 def test_a_proposer_that_cannot_keep_to_the_form_ends_the_variant(name, chat_server):
     """A reply without the fields asked for is never taken for an instruction."""
     given = task(chat_server(says=verdicts()), proposer=make_lm("openai/tiny", api_base=chat_server(says="?").base))
-    with pytest.raises(ConfigError, match="search"):
+    with pytest.raises(ConfigError, match="Give another LM"):
         compile_stage(name, given)
 
 
@@ -232,15 +235,16 @@ def test_mistakes_are_shown_first(compiling):
     assert {(d.statement, d.verdict) for d in demos} == {("F has 25 bridges.", "Yes"), ("E won a medal.", "No")}
 
 
-def test_where_the_lm_failed_it_made_no_mistake(chat_server):
-    """Without a reply about E and F, it believes least in G's bridges and most in D's medal."""
+@pytest.mark.parametrize("fault", [{"status": 400, "text": "no"}, {"text": "?"}])
+def test_where_the_lm_failed_it_made_no_mistake(chat_server, fault):
+    """Without a verdict on E and F, it believes least in G's bridges and most in D's medal."""
 
     def says(asked: dict[str, Any]) -> Any:
         failing = re.search(r"Statement: [EF]", asked["messages"][-1]["content"])
-        return {"status": 400, "text": "no"} if failing else verdicts()(asked)
+        return fault if failing else verdicts()(asked)
 
     compiled = compile_stage("mistakes", task(chat_server(says=says)))
-    assert {d.statement for d in compiled.result.part.predict.demos} == {"G has 26 bridges.", "D won a medal."}
+    assert {d.statement for d in compiled.stage.part.predict.demos} == {"G has 26 bridges.", "D won a medal."}
     assert (compiled.asked, compiled.failed) == (20, 4)
 
 
@@ -256,32 +260,26 @@ def test_demos_are_not_kept_where_they_hurt(compiling):
     assert judge.program.verify.predict.demos == []
 
 
-def test_search_takes_the_instruction_people_agree_with(compiling, tmp_path):
-    """Only under one of the bank does the LM see through medals; config, program and export all name it."""
-    judge, compiled, _, proposing = compiling(
-        "sentence-search",
-        better=lambda asked: "every detail included" in asked["messages"][-1]["content"],
-        doubt=0,
-    )
-    assert judge.config.instruction == "every_detail"
-    assert proposing.requests == []
-    by_name = {f["name"]: f for f in compiled.search}
-    assert set(by_name) == set(BANK)
-    assert by_name["every_detail"]["auroc"] == 1.0
-    assert by_name["every_detail"]["balanced_accuracy"] == 1.0
-    assert {f["n"] for f in compiled.search} == {12}
-    judge.save(tmp_path / "judge")
-    again = load_judge(tmp_path / "judge", lm=judge.lm)
-    assert again.config.instruction == "every_detail"
-    assert support(again, "Z won a medal.") == support(judge, "Z won a medal.") == pytest.approx(0.1, abs=1e-3)
+def test_candidates_are_compared_on_a_part_of_train_of_its_own(chat_server):
+    """A third of the contexts, none of them learnt from; dev is for comparing variants. Too few say what is missing."""
+    given = task(chat_server())
+    learn, compare = learn_and_compare(given)
+    contexts = [{"".join(r.context) for r in part} for part in (learn, compare)]
+    assert [len(c) for c in contexts] == [7, 3]
+    assert not contexts[0] & contexts[1]
+    with pytest.raises(ConfigError, match="label more"):
+        learn_and_compare(given._replace(train=given.train[:4]))
 
 
-def test_search_asks_document_by_document(compiling):
-    """All instructions about one statement, all statements of one context: the server's prefix cache holds it."""
-    _, _, judged, _ = compiling("sentence-search")
-    contexts = [re.findall(r"Context:\n(.*)", r["messages"][-1]["content"])[-1] for r in judged.requests]
-    changes = sum(a != b for a, b in pairwise(contexts))
-    assert changes == len(set(contexts)) - 1
+def test_mistakes_are_asked_about_at_the_same_time(chat_server):
+    """As many calls in flight as the judge's LM takes."""
+    two = Barrier(2, timeout=20)  # a call goes on when another has come
+
+    def says(asked: dict[str, Any]) -> Any:
+        two.wait()
+        return verdicts()(asked)
+
+    assert compile_stage("mistakes", task(chat_server(says=says))._replace(threads=2)).failed == 0
 
 
 def test_a_balanced_sample_weighs_both_classes_the_same():
@@ -295,7 +293,7 @@ def test_a_balanced_sample_weighs_both_classes_the_same():
     assert set(drawn[0].inputs()) == {"context", "question", "statement"}
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "search", "gepa"])
+@pytest.mark.parametrize("name", ["mistakes", "bootstrap", "gepa"])
 def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
     """Most calls fail: an error that says so, not a judge that lost."""
     server = chat_server(says=lambda asked: {"status": 500, "text": "out of order"})
@@ -303,29 +301,11 @@ def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
         compile_stage(name, task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
 
 
-def test_an_instruction_the_lm_does_not_answer_is_no_candidate(chat_server):
-    """One that says yes or no whatever it is asked: neither true nor false, neither grounded nor invented."""
-    found = compile_stage(
-        "search", task(chat_server(says=lambda asked: {"text": "Yes", "top": {"Yes": 0.6, "No": 0.4}}))
-    )
-    assert (found.asked, found.failed) == (12 * len(BANK), 12 * 2)
-    left_out = set(BANK) - {f["name"] for f in found.search}
-    assert left_out == {"grounded", "true_false_unknown"}
-    assert {f["n"] for f in found.search} == {12}
-
-
-def test_a_default_that_is_as_good_stays(compiling):
-    """Under all instructions the LM sees the same: there is no reason to change."""
-    judge, compiled, *_ = compiling("sentence-search")
-    assert judge.config.instruction == "supported"
-    assert {f["auroc"] for f in compiled.search} == {1.0}
-
-
 def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
     """The message lists them."""
     with pytest.raises(ConfigError, match="gepa"):
         compile_stage("magic", task(chat_server()))
-    assert set(OPTIMIZERS) == {"labelled", "mistakes", "bootstrap", "search", "mipro", "gepa"}
+    assert set(OPTIMIZERS) == {"labelled", "mistakes", "bootstrap", "mipro", "gepa"}
 
 
 @pytest.mark.parametrize(

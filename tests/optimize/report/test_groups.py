@@ -2,18 +2,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from made import rows as answers
+
 from faith_dspy.optimize.report.groups import by_group
-from faith_dspy.optimize.results import PredictionRow
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.schema import Chunk
 
 
-def row(i: int, label: bool, predicted: bool | None, **more: Any) -> PredictionRow:
+def row(i: int, label: bool, predicted: bool | None, **more: Any) -> JudgedAnswer:
     """An answer of six words, alone in its group, that the judge is fairly sure about."""
     p = None if predicted is None else 0.8 if predicted else 0.2
     fields = {"answer": "The cat sat on the mat.", "context": ["The cat sat on the mat all day."], **more}
-    return PredictionRow(id=f"a{i}", group=f"g{i}", label=label, predicted=predicted, probability=p, **fields)
+    fields["context"] = tuple(Chunk(id=k, text=text) for k, text in enumerate([*fields["context"], str(i)]))
+    (made,) = answers([p], [label], f"{i}-", id=f"a{i}", group=None, **fields)
+    return made
 
 
-def rows(source: str, start: int, right: int, n: int = 20, **more: Any) -> list[PredictionRow]:
+def rows(source: str, start: int, right: int, n: int = 20, **more: Any) -> list[JudgedAnswer]:
     """``n`` answers of a source, every other one faithful, the first ``right`` of each label judged right."""
     out = []
     for k in range(n):
@@ -55,7 +60,7 @@ def test_languages_are_guessed() -> None:
 def test_unscored_answers_are_in_the_coverage_only() -> None:
     """Two of twenty left unscored: balanced accuracy is over eighteen."""
     part = rows("one", 0, 10)
-    unscored = [r.model_copy(update={"predicted": None, "probability": None}) for r in part[:2]]
+    unscored = [row(i, i == 0, None, tags={"source": "one"}) for i in range(2)]
     one = next(g for g in by_group([*unscored, *part[2:], *rows("two", 100, 10)]) if g.name == "one")
     assert one.agreement.coverage == 0.9
     assert one.agreement.balanced_accuracy.value == 1.0

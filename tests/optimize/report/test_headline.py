@@ -3,16 +3,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from made import Rows, agreement, rows, study
-from select_points import point
+from made import Answers, agreement, rows, study
 
-from faith_dspy.optimize.report.headline import Measured, not_shown, of_study, three_lines
+from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
 from faith_dspy.optimize.results import Comparison, Difference
 
 HALF = [True] * 20 + [False] * 20
 
 
-def right(n: int) -> Rows:
+def right(n: int) -> Answers:
     """A judge that is right about n of twenty answers of either label."""
     return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * n + [0.9] * (20 - n), HALF)
 
@@ -57,10 +56,6 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
             {"comparisons": {"untuned": compared("not shown better", 0.0)}},
             "Next: keep the cheaper one, this judge or the unt",
         ),
-        (
-            {"cheapest": "lexical features alone"},
-            "lexical features alone, which agrees nearly as well: tune with --prefer",
-        ),
         ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune"),
         ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
         ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label more answers of both kinds"),
@@ -91,22 +86,12 @@ def test_what_a_champion_is_not_shown_to_be() -> None:
     assert not_shown(study(right(20), right(0))) == ""
 
 
-def test_a_study_names_the_cheapest_judge_that_agrees_nearly_as_well() -> None:
-    """The cheapest way to judge is the next step where another was exported."""
-    good, bad = right(18), right(8)
-    cheap = point("lexical features alone", cheapest=True)
-    assert (
-        "keep the cheaper one, lexical features alone, which agrees nearly"
-        in of_study(study(good, bad, costs=(cheap,))).notes[2]
-    )
-    exported = cheap.model_copy(update={"exported": True})
-    assert "use it" in of_study(study(good, bad, costs=(exported,))).notes[2]
-
-
 def test_few_sources_show_nothing() -> None:
     """Nine sources do not show a good judge to be better than chance, whatever its interval; ten do."""
     labels = [True, False] * 30
     for sources, said in ((9, "not shown better than chance"), (10, "not shown better than its own untuned judge")):
-        found = rows([0.9 if y is (i > 3) else 0.1 for i, y in enumerate(labels)], labels)
-        found = tuple(r.model_copy(update={"group": str(i % sources)}) for i, r in enumerate(found))
+        found = [
+            rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i % sources)) for i, y in enumerate(labels)
+        ]
+        found = tuple(a for one in found for a in one)
         assert not_shown(study(found)) == said

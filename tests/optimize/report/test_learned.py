@@ -3,16 +3,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from made import agreement, rows
+from made import judge, rows
 from made import study as made
 
 from faith_dspy.optimize.report.pages import diff, flips, write_learned
-from faith_dspy.optimize.results import VariantResult
+from faith_dspy.schema import Chunk, StatementVerdict, Verdict
 
 EVIL = "<script>alert('x')</script> & \"quoted\" \ud83d"
 """A text that would break a page that does not escape it."""
-STATEMENT = {"text": EVIL, "verdict": "no_evidence", "confidence": 0.3, "label": False}
-TEXTS = {"question": f"Why? {EVIL}", "context": (f"A chunk. {EVIL}",), "statements": (STATEMENT,), "tags": {"x": EVIL}}
+STATEMENT = StatementVerdict(text=EVIL, verdict=Verdict.NO_EVIDENCE, confidence=0.3)
+CONTEXT = (Chunk(id=0, text=f"A chunk. {EVIL}"),)
+TEXTS = {"question": f"Why? {EVIL}", "context": CONTEXT, "statements": (STATEMENT,), "tags": {"x": EVIL}}
 # Of four answers the first and third are faithful. Untuned: wrong about the first two. Champion: right about the first
 # and third, unscored, wrong about the last.
 BEFORE, AFTER = rows([0.4, 0.6, 0.9, 0.1], **TEXTS), rows([0.8, None, 0.7, 0.95], **TEXTS)
@@ -20,8 +21,8 @@ BEFORE, AFTER = rows([0.4, 0.6, 0.9, 0.1], **TEXTS), rows([0.8, None, 0.7, 0.95]
 
 def study(champion: Any = AFTER) -> Any:
     """The champion's prompt has two words and a demo more than it had before compiling."""
-    tuned = VariantResult(
-        name="tuned", kind="lm", description="", params={"optimizer": "labelled"}, agreement=agreement(AFTER),
+    tuned = judge(
+        "tuned", AFTER, params={"optimizer": "labelled"},
         prompts={"verify": {"instructions": "Is it so? Say Yes or No.", "demos": [{"statement": EVIL}]}},
         seed_prompts={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
     )  # fmt: skip
@@ -77,7 +78,8 @@ def test_texts_are_data():
 
 def test_long_contexts_are_cut_and_say_so():
     """A page of long documents stays readable; the rest is in the labels file."""
-    long = ("word " * 399 + "and that is never shown", *["chunk"] * 9, "never shown")
-    page = write_learned(study(tuple(r.model_copy(update={"context": long}) for r in AFTER)))
+    texts = ("word " * 399 + "and that is never shown", *["chunk"] * 9, "never shown")
+    long = TEXTS | {"context": tuple(Chunk(id=i, text=text) for i, text in enumerate(texts))}
+    page = write_learned(study(rows([0.8, None, 0.7, 0.95], **long)))
     assert "The other chunks are left out here" in page
     assert "never shown" not in page

@@ -4,7 +4,7 @@ import io
 import re
 from typing import Any
 
-from made import agreement, on_test, rows
+from made import agreement, judge, rows
 from made import study as made
 from rich.console import Console
 
@@ -13,58 +13,58 @@ from faith_dspy.optimize.report.pages import card, study_markdown, variant_markd
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.studies import compare_studies, studies_tables
 from faith_dspy.optimize.report.tables import predictions_table, study_tables
-from faith_dspy.optimize.results import CostPoint, Difference, StudyResult, VariantResult
+from faith_dspy.optimize.results import Difference, JudgeResult, StudyResult
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
-from faith_dspy.scoring.agreement import EvidenceAgreement, StatementAgreement
+from faith_dspy.scoring.agreement import EvidenceAgreement, JudgeAgreement, StatementAgreement
+from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Estimate
 
 USAGE = Usage(calls=400, prompt_tokens=99_999, cached_tokens=9, output_tokens=40, seconds=432.1)
 SOME = Estimate(value=0.75, low=0.6, high=0.9)
-LOST = Difference(value=0.034, low=-0.01, high=0.08)
-CASCADE = "sentence-bootstrap, LM asked about 25 % of the answers"
+LOST = Difference(value=-0.034, low=-0.08, high=0.01, standard_error=0.02)
 EVIDENCE = EvidenceAgreement(n=9, scored=9, coverage=1.0, precision=SOME, recall=SOME, f1=SOME)
 
 
 def judged(right: int) -> Any:
     """Forty answers of two sources, the first ``right`` of the second source's twenty judged right."""
     labels = [i % 2 == 0 for i in range(40)]
-    found = rows([0.81 if y is (i < 20 + right) else 0.23 for i, y in enumerate(labels)], labels)
+    found = [0.81 if y is (i < 20 + right) else 0.23 for i, y in enumerate(labels)]
     long = {"source": "[bold]a source with a very long name[/bold]"}
-    return tuple(r.model_copy(update={"tags": long if i < 20 else {"source": "wiki"}}) for i, r in enumerate(found))
-
-
-def point(name: str, tokens: float, **marks: Any) -> CostPoint:
-    """A way to judge at this price."""
-    return CostPoint(name=name, n=400, balanced_accuracy=SOME, auroc=SOME, lm_share=0.5, calls=1.2, output_tokens=1,
-                     computed_tokens=tokens, seconds=1.5, difference=LOST, **marks)  # fmt: skip
+    halves = ((slice(20), "a", long), (slice(20, 40), "b", {"source": "wiki"}))
+    return tuple(a for at, prefix, tags in halves for a in rows(found[at], labels[at], prefix, group=None, tags=tags))
 
 
 def study(seed: int = 0, **changes: Any) -> StudyResult:
     """A finished study with everything a table shows."""
     found = {"champion": judged(12 + seed), "untuned": judged(8), "lexical-baseline": judged(9)}
-    test = tuple(
-        on_test(n, r, usage=USAGE, statements=None if "baseline" in n else StatementAgreement(**dict(agreement(r))),
-               evidence=EVIDENCE if n == "champion" else None)
-        for n, r in found.items()
-    )  # fmt: skip
+    spent = {"usage": USAGE, "lm_share": 1.0}
+    test = []
+    for name, answers in found.items():
+        lm = "baseline" not in name
+        levels = JudgeAgreement(
+            answers=agreement(answers),
+            statements=StatementAgreement(**dict(agreement(answers))) if lm else None,
+            evidence=EVIDENCE if name == "champion" else None,
+        )
+        test.append(judge(name, answers, levels=levels, **(spent if lm else {})))
     variants = (
-        *(
-            VariantResult(name=n, kind="lm", description="by sentence", agreement=agreement(judged(r)), usage=USAGE,
-                          params={"granularity": "sentence", "lm": "local"}, selection_score=r / 20, judged=40)
-            for n, r in (("sentence-bootstrap", 12), ("sentence", 10))
-        ),
-        VariantResult(name="sentence-gepa", kind="lm", description="by sentence", params={}, status="skipped",
-                      note="the 4 minutes for trying variants were over"),
+        judge("sentence-bootstrap", judged(12), score=0.6, description="by sentence", **spent,
+              params={"granularity": "sentence", "lm": "local"}),
+        judge("sentence", judged(10), score=0.5, behind=LOST, **spent),
+        JudgeResult(name="sentence-gepa", kind="lm", description="by sentence", params={}, status="skipped",
+                    note="the 4 minutes for trying variants were over"),
     )  # fmt: skip
+    weights = {"names": ("lm", "novel_words"), "weights": (1.2, -0.6), "means": (0, 0), "scales": (1, 1)}
+    flat = {"names": (), "weights": (), "means": (), "scales": ()}
+    classifier = {"threshold": 0.4, "statement": {**weights, "intercept": 0}, "answer": {**flat, "intercept": 0}}
     return made(
         found["champion"],
         **{"study_id": f"51d{seed}", "labels_file": "some-labels.jsonl", "seed": seed, "budget": "standard",
            "lm": {"name": "openai/a-model-with-a-long-name"}, "variants": variants, "champion": "sentence-bootstrap",
-           "test": test, "usage": USAGE, "seconds": 4000, "groups": by_group(found["champion"]),
-           "costs": (point("lexical features alone", 0, cheapest=True), point(CASCADE, 51, exported=True)),
+           "test": tuple(test), "usage": USAGE, "seconds": 4000, "groups": by_group(found["champion"]),
            "ceiling": agreement(judged(18)), "judge_dir": "judges/l",
-           "classifier": {"threshold": 0.4, "statement": {"names": ["lm", "novel_words"], "weights": [1.2, -0.6]}},
+           "classifier": Classifier.model_validate(classifier),
            } | changes,
     )  # fmt: skip
 
@@ -82,7 +82,8 @@ def test_a_study_in_eighty_columns():
     text = shown(study_tables(study()))
     words = " ".join(text.split())
     assert "sentence-gepa: skipped, the 4 minutes for trying variants were over." in words
-    assert "★ sentence-bootstrap, LM" in text
+    assert "★ sentence-bootstrap" in text
+    assert "3.4 ± 2.0" in text
     assert "source: [bold]a source" in text
     for line in text.splitlines():
         assert line.count("[") - len(re.findall(r"\[/?[b…]", line)) == len(
@@ -112,7 +113,7 @@ def test_the_card_says_what_the_judge_is_worth():
     """Three lines, how it judges, by which version, agreement, weights, cost, and what it is not."""
     text = card(study(version="2.0", date="2026-01-31"))
     assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy .80 [")
-    assert "\n\nJudges an answer sentence by sentence (by sentence), with `local`." in text
+    assert "\n\nBy sentence; an LM is asked about 100% of the answers (`local`)." in text
     assert "faith_dspy 2.0, 2026-01-31.\n" in text
     unshown = {k: c.model_copy(update={"verdict": "not shown better"}) for k, c in study().comparisons.items()}
     assert "not shown better than its own untuned judge: if it is @champion" in card(study(comparisons=unshown))
@@ -123,21 +124,20 @@ def test_the_card_says_what_the_judge_is_worth():
         "Agreement on evidence: the chunk ids named",
         "Verdict",
         "What the classifier uses",
-        "Cost and quality: to choose by, not agreement with people",
+        "Variants on dev: to choose by, not agreement with people",
         "What it is not",
     ]
     assert "| novel_words | -0.60 |" in text
     assert "The threshold is .40." in text
     assert "None" not in text
-    alone = point("lexical features alone", 0, exported=True).model_copy(update={"lm_share": 0.0})
-    assert "no LM is asked" in card(study(costs=(alone,)))
+    alone = study().variants[0].model_copy(update={"lm_share": 0.0})
+    assert "no LM is asked" in card(study(variants=(alone,)))
 
 
 def test_the_description_on_mlflow_begins_with_the_result():
     """Three lines; then come links to what opens in place, and the main tables."""
     text = study_markdown(study(), "faithfulness", "#/runs/1")
     assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
-    assert "[cost and quality](#/runs/1/artifacts/costs.png)" in text
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert "models:/faithfulness@champion" in text
     assert "models:/" not in study_markdown(study(), None, "#/runs/1")
@@ -157,28 +157,15 @@ def test_figures_are_drawn_of_what_is_there():
     from matplotlib import pyplot
 
     result = study()
-    assert set(study_figures(result)) == {"roc.png", "costs.png"}
+    assert set(study_figures(result)) == {"roc.png"}
     champion = result.tested("champion")
-    made = judge_figures(champion.predictions, champion.agreement, "champion")
+    made = judge_figures(champion.rows, champion.agreement, "champion")
     assert set(made) == {"confusion.png", "calibration.png"}
     for figure in [*made.values(), *study_figures(result).values()]:
         figure.savefig(io.BytesIO())
     assert pyplot.get_fignums() == []
-    bare = study(costs=())
-    assert set(study_figures(bare)) == {"roc.png"}
-    unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.predictions)
-    assert set(judge_figures(unscored, agreement(unscored), "none")) == {"confusion.png"}
-
-
-def test_the_plot_of_costs_names_every_point():
-    """A row for each way to judge, by cost, with its interval; which is exported, which the cheapest that will do."""
-    axes = study_figures(study())["costs.png"].axes[0]
-    assert [t.get_text() for t in axes.get_yticklabels()] == [
-        "lexical features alone (cheapest not shown worse): 0",
-        f"{CASCADE} (exported): 51",
-    ]
-    ends = [c.get_segments()[0][:, 0].tolist() for c in axes.collections]
-    assert ends == [[c.balanced_accuracy.low, c.balanced_accuracy.high] for c in study().costs]
+    unscored = tuple(r.model_copy(update={"predicted": None, "probability": None}) for r in champion.rows)
+    assert set(judge_figures(unscored, champion.agreement, "none")) == {"confusion.png"}
 
 
 def test_studies_in_eighty_columns():

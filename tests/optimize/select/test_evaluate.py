@@ -8,7 +8,7 @@ import pytest
 
 from faith_dspy.cli import main
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.select.evaluate import scorable, verify
+from faith_dspy.optimize.select.evaluate import usable, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,4 +55,4 @@ def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at: Any) -> None:
         for i, answer in enumerate(["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"])
     ]
     seen = verify(judge, [parse_example(row) for row in rows])
-    assert [e.example.id for e in scorable(seen)] == ["0"]
+    assert [a.id for a in usable(seen)] == ["0"]

@@ -36,7 +36,7 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 """
 """MLflow opens a chat with an assistant on the first visit."""
-SHOWN = ("runs", "study", "compare", "learned", "costs", "traces", "trace", "model")
+SHOWN = ("runs", "study", "compare", "learned", "traces", "trace", "model")
 """Pages whose pictures the documentation shows."""
 HIDE_PATHS = (
     "[...document.querySelectorAll('*')].filter((e) => /^Path: *\\//.test(e.innerText) && e.innerText.length < 300)"
@@ -197,7 +197,7 @@ def test_learned_opens_in_place(pages: Browser, site: Site) -> None:
     check(pages, site)
 
 
-@pytest.mark.parametrize("name", ["costs.png", "roc.png", "test/champion/plots/calibration.png"])
+@pytest.mark.parametrize("name", ["roc.png", "test/champion/plots/calibration.png"])
 def test_plots_open_in_place(pages: Browser, site: Site, name: str) -> None:
     """Pictures are shown as pictures."""
     show(pages, site, f"experiments/{site.experiment}/runs/{site.run}/artifacts/{name}", Path(name).name)

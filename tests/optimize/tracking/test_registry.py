@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made import on_test, rows, study
+from made import judge, rows, study
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
@@ -18,7 +18,7 @@ RIGHT = rows([0.9, 0.1] * 20)
 WRONG = rows([0.1, 0.9] * 20)
 MOSTLY, OFTEN = (*RIGHT[:36], *WRONG[36:]), (*RIGHT[:30], *WRONG[30:])
 ELSEWHERE = rows([0.9, 0.1] * 20, prefix="b")
-CORRECTED = (RIGHT[0].model_copy(update={"label": False}), *RIGHT[1:])
+CORRECTED = (*rows([0.9], [False]), *RIGHT[1:])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_who_takes_the_alias(champion: Any, untuned: Any, present: Any, promoted
 @pytest.mark.parametrize("cheaper", ["default-judge", "lexical-baseline"])
 def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper: str) -> None:
     """Not even the first: the default judge needs no labels, the lexical baseline no LM."""
-    result = study(OFTEN, WRONG, test=[on_test("champion", OFTEN), on_test("untuned", WRONG), on_test(cheaper, RIGHT)])
+    result = study(OFTEN, WRONG, test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)])
     found = decide_promotion(result, None, first=True)
     assert not found.promoted
     assert found.reason.startswith("it is worse than the ")

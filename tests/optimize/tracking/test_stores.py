@@ -103,7 +103,7 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
     variants = {r.data.tags["faith_dspy.variant"] for r in store.client.search_runs([store.experiment_id], query)}
     assert variants == {v.name for v in result.variants}
     files = {f.path for f in store.client.list_artifacts(run_id)}
-    assert {"learned.html", "study.json", "costs.png", "judge", "test"} <= files
+    assert {"learned.html", "study.json", "judge", "test"} <= files
     assert read_study(run_id).champion == result.champion
     assert store.client.get_model_version_by_alias("faithfulness", "champion").run_id == run_id
     assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
@@ -111,7 +111,7 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
     traces = {
         t.info.client_request_id: t for t in store.client.search_traces(locations=[store.experiment_id], run_id=run_id)
     }
-    assert set(traces) == {r.id for r in result.tested("champion").predictions}
+    assert set(traces) == {r.id for r in result.tested("champion").rows}
     assert all(len(t.info.assessments) > 3 for t in traces.values())
 
 

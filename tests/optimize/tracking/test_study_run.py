@@ -8,54 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import agreement, on_test, rows, study
+from made import judge as made
+from made import rows, study
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import FaithDspyError, MissingExtraError
-from faith_dspy.optimize.results import StudyResult, StudySetup, VariantResult
-from faith_dspy.optimize.select.cost import compare_costs
-from faith_dspy.optimize.select.modes import Candidate
+from faith_dspy.optimize.results import JudgeResult, StudyResult, StudySetup
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
-from faith_dspy.schema import Usage
+from faith_dspy.schema import StatementVerdict, Usage, Verdict
 
 KEY = "sk-test-4f1d9c7a2b"
 LABELS = [True] * 4 + [False] * 4
-STATEMENT = {"text": "A statement.", "verdict": "fully_supported"}
+STATEMENT = StatementVerdict(text="A statement.", verdict=Verdict.FULLY_SUPPORTED)
 # One faithful answer failed, one unfaithful unscored.
 GOOD = rows([0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None], LABELS, question="Why?", statements=(STATEMENT,))
 FLAT = rows([0.4] * 8, LABELS)
-FOUND = {"description": "", "agreement": agreement(GOOD), "predictions": GOOD, "judged": 8}
 VARIANTS = (
-    VariantResult(
-        name="majority-baseline",
-        kind="baseline",
-        description="the more frequent label",
-        params={"classifier": "majority"},
-        agreement=agreement(FLAT),
-        predictions=FLAT,
-    ),
-    VariantResult(**FOUND, name="answer", kind="untuned", params={"granularity": "answer"}, untuned=agreement(FLAT)),
-    VariantResult(
-        **FOUND,
-        name="sentence",
-        kind="lm",
+    made("lexical-baseline", FLAT, description="no LM"),
+    made("answer", GOOD, params={"granularity": "answer"}),
+    made(
+        "sentence",
+        GOOD,
         params={"granularity": "sentence", "lm": "openai/gpt-4o-mini"},
-        lm_only=agreement(GOOD),
-        selection_score=0.9,
+        score=0.9,
+        lm_share=1.0,
         usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
         compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
         prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
     ),
-    VariantResult(
-        name="statement",
-        kind="lm",
-        description="statements",
-        params={},
-        status="skipped",
-        note="needs 8 labelled statements, got 2",
-    ),
+    JudgeResult(name="statement", kind="lm", status="skipped", note="needs 8 labelled statements, got 2"),
 )
 SETUP = {
     "study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "budget": "quick", "seed": 0,
@@ -84,7 +67,7 @@ def _track(*names: str, register: bool = True) -> MlflowTracker:
 def _finished(**more: Any) -> StudyResult:
     """The finished study, and its judge in a folder."""
     usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
-    test = (on_test("champion", GOOD, usage=usage), on_test("untuned", FLAT), on_test("lexical-baseline", FLAT))
+    test = (made("champion", GOOD, usage=usage), made("untuned", FLAT), made("lexical-baseline", FLAT))
     judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
     judge.manifest = {"study_id": "51d1"}
     judge.save("judges/labels")
@@ -111,12 +94,12 @@ def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
 def test_variants_are_recorded_as_they_finish(own_store: Path) -> None:
     """Every variant is a run under the study's, there before the study ends, with the metrics to compare it by."""
     runs = _children(_track())
-    assert list(reversed(runs)) == ["majority-baseline", "answer", "sentence", "statement"]
+    assert list(reversed(runs)) == ["lexical-baseline", "answer", "sentence", "statement"]
     assert runs["sentence"].info.run_name == "sentence · 51d1"
     metrics = runs["sentence"].data.metrics
     assert set(metrics) == {
         *("dev/balanced_accuracy", "dev/balanced_accuracy_low", "dev/balanced_accuracy_high"),
-        *("dev/auroc", "dev/auroc_low", "dev/auroc_high", "dev/cohen_kappa", "dev/coverage", "dev/selection_score"),
+        *("dev/auroc", "dev/auroc_low", "dev/auroc_high", "dev/cohen_kappa", "dev/coverage", "dev/score"),
         *("cost/computed_tokens", "cost/seconds"),
     }
     # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
@@ -133,11 +116,10 @@ def test_variants_are_recorded_as_they_finish(own_store: Path) -> None:
 def test_what_is_not_known_is_not_logged(own_store: Path) -> None:
     """None is no metric at all, neither NaN nor 0, and a baseline has no cost."""
     tracker = _track("no variant")
-    found = tuple(r.model_copy(update={"label": True}) for r in GOOD)
-    fields = {"kind": "baseline", "description": "", "params": {}, "agreement": agreement(found)}
-    tracker.variant(VariantResult(name="baseline", **fields, predictions=found))
+    found = rows([0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None], [True] * 8)
+    tracker.variant(made("baseline", found, judged=0))
     metrics = _children(tracker)["baseline"].data.metrics
-    assert not {"dev/auroc", "dev/selection_score", "cost/computed_tokens"} & set(metrics)
+    assert not {"dev/auroc", "dev/score", "cost/computed_tokens"} & set(metrics)
     assert all(v == v for v in metrics.values())
     assert metrics["dev/coverage"] == 0.875
 
@@ -157,18 +139,15 @@ def test_a_variants_files(own_store: Path) -> None:
     assert [row["id"] for row in table[:2]] == ["a3", "a7"]
     assert table[1]["judge"] == "unscored: parse_failed"
     found = json.loads(_read(tracker, run_id, "result.json"))
-    assert len(found["predictions"]) == 8
-    assert (found["lm_only"]["coverage"], found["compile_usage"]["calls"]) == (0.875, 3)
+    assert len(found["rows"]) == 8
+    assert (found["levels"]["answers"]["coverage"], found["compile_usage"]["calls"]) == (0.875, 3)
     assert found["prompts"]["verify"]["instructions"] == "Is it supported?"
 
 
 def test_the_finished_studys_files(own_store: Path) -> None:
     """The study's run holds the test, the three lines, the judge, and everything as JSON; its champion a star."""
     tracker, result = _track(), _finished()
-    pairs = (("sentence", "champion"), ("answer", "untuned"))
-    candidates = [Candidate(n, result.tested(t).predictions) for n, t in pairs]
-    costs = tuple(compare_costs(candidates, "sentence"))
-    result = result.model_copy(update={"costs": costs, "flip_rate": 0.25})
+    result = result.model_copy(update={"flip_rate": 0.25})
     tracker.finish(result)
     run = tracker.client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
@@ -183,13 +162,13 @@ def test_the_finished_studys_files(own_store: Path) -> None:
     assert "\n- Gain: +25.0 [" in note
     assert result.comparisons["untuned"].sentence[1:] in _read(tracker, tracker.run_id, "details.md")
     assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    opened = {"details.md", "roc.png", "costs.png", "test/champion/predictions.csv", "learned.html"}
+    opened = {"details.md", "roc.png", "test/champion/predictions.csv", "learned.html"}
     assert opened <= _files(tracker, tracker.run_id)
-    for name in ("learned.html", "costs.png", "test/champion/predictions.csv"):
+    for name in ("learned.html", "test/champion/predictions.csv"):
         assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
     document = json.loads(_read(tracker, tracker.run_id, "study.json"))
     assert document["champion"] == "sentence"
-    assert not {"answer", "context"} & set(document["test"][0]["predictions"][0])
+    assert not {"answer", "context"} & set(document["test"][0]["rows"][0])
     assert "Remaining mistakes" in _read(tracker, tracker.run_id, "learned.html")
     crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
     assert crowned == [("sentence", "★ sentence · 51d1")]

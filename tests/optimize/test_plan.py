@@ -7,8 +7,13 @@ import pytest
 from faith_dspy.config import Granularity
 from faith_dspy.errors import ConfigError, InputError
 from faith_dspy.lm.metered import Limits
-from faith_dspy.optimize.select.plan import named, plan
-from faith_dspy.optimize.select.variants import BUDGETS
+from faith_dspy.optimize import plan as planning
+from faith_dspy.optimize.plan import BUDGETS, Options
+
+
+def plan(budget="quick", variants=(), **limits):
+    """The plan of such options."""
+    return planning.plan(Options(budget=budget, variants=variants, **limits))
 
 
 def declared(tmp_path, text: str):
@@ -75,7 +80,7 @@ def test_a_variant_is_tried_with_each_of_its_lms_and_seeds(tmp_path):
 def test_limits_given_on_the_command_line_go_before_the_files(tmp_path):
     """The others stay."""
     path = declared(tmp_path, '[limits]\ncalls = 5\ntokens = 9\n[[variants]]\nname = "sentence"\n')
-    assert plan("quick", path, Limits(calls=7)).limits == Limits(calls=7, tokens=9)
+    assert plan("quick", path, calls=7).limits == Limits(calls=7, tokens=9)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +119,9 @@ def test_what_is_not_there_is_named(tmp_path):
 
 def test_variants_are_a_list_a_text_or_a_file():
     """As on the command line, so in code: a text is not taken for a list of its letters."""
-    assert named(["sentence", "answer"]) == ("sentence", "answer")
-    assert named("sentence, answer") == ("sentence", "answer")
-    assert named("plan.toml") == Path("plan.toml")
-    assert named(()) == ()
+    assert Options(variants=["sentence", "answer"]).variants == ("sentence", "answer")
+    assert Options(variants="sentence, answer").variants == ("sentence", "answer")
+    assert Options(variants="plan.toml").variants == Path("plan.toml")
+    assert Options(variants=()).variants == ()
     with pytest.raises(InputError, match="commas"):
-        named(" , ")
+        Options(variants=" , ")

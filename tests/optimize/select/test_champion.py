@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made import judge as measured
+from made import rows
+from test_escalation import CLEAR, OPEN, WORDS
+from test_study import Quiet, Record, knowing
+
+from faith_dspy import load_judge
+from faith_dspy.optimize.classifier.fitting import FittedClassifier
+from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.results import Difference
+from faith_dspy.optimize.select.cascade import as_asked, build_cascade
+from faith_dspy.optimize.select.champion import Candidate, choose
+from faith_dspy.optimize.select.evaluate import verify, without_lm
+from faith_dspy.optimize.select.trial import score
+from faith_dspy.optimize.study import run
+from faith_dspy.schema import Chunk, LabelledExample, Usage
+
+
+def candidate(name: str, right: int, tokens: int) -> Candidate:
+    """Of 40 answers the first so many are ranked right."""
+    labels = [i % 2 == 0 for i in range(40)]
+    found = measured(name, rows([0.9 if label == (i < right) else 0.1 for i, label in enumerate(labels)], labels))
+    result = found.model_copy(update={"usage": Usage(prompt_tokens=40 * tokens), "score": score(found)})
+    return Candidate(result, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("behind", "prefer", "chosen"),
+    [
+        (0.02, "agreement", "lexical-baseline"),
+        (0.04, "agreement", "sentence"),
+        (0.04, "cheapest", "lexical-baseline"),
+        (0.07, "cheapest", "sentence"),
+    ],
+)
+def test_the_cheapest_within_one_standard_error_of_the_best(
+    behind: float, prefer: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paired standard error is three points; whoever prefers the cheapest allows two of them."""
+    found = Difference(value=-behind, low=-1, high=1, standard_error=0.03)
+    monkeypatch.setattr("faith_dspy.optimize.select.champion.difference", lambda *_: found)
+    names = ("lexical-baseline", 30, 0), ("sentence", 39, 100), ("statement", 38, 900)
+    champion, compared = choose([candidate(*n) for n in names], prefer)
+    assert champion.result.name == chosen
+    assert [r.behind for r in compared] == [found, None, found]
+
+
+def test_what_costs_the_same_is_fitted_rather_than_not() -> None:
+    """The untuned judge and the variant of the same replies."""
+    found = [candidate("untuned", 38, 10), candidate("answer", 38, 10)]
+    assert choose(found, "agreement")[0].result.name == "answer"
+
+
+def example(answer: str) -> LabelledExample:
+    """It, faithful, over the kettle."""
+    return LabelledExample(id=answer, context=(Chunk(id=0, text="The kettle is blue."),), answer=answer, faithful=True)
+
+
+def test_a_cascade_judges_as_it_was_measured(judge_at: Any) -> None:
+    """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
+    judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
+    seen = verify(judge, [example(CLEAR), example(OPEN)])
+    first = build_cascade(judge.copy(classifier=WORDS), FittedClassifier(WORDS, [0.9, 0.5], "answers"))
+    assert first.config.abstention == 0.0
+    low, high = first.classifier.review_range
+    assert low < 0.5 < high < 0.9
+    asked = len(server.requests)
+    expected = {a.id: as_asked(first, a) for a in seen}
+    assert len(server.requests) == asked
+    assert {i: a.raw.usage.calls for i, a in expected.items()} == {CLEAR: 0, OPEN: 1}
+    for again in verify(first, [example(CLEAR), example(OPEN)]):
+        assert again.row == expected[again.id].row
+        assert again.features == expected[again.id].features
+    alone = without_lm([example(CLEAR)])[0]
+    assert as_asked(first.copy(escalate_to=None), alone).raw == alone.raw
+
+
+def test_labels_that_need_no_lm_get_a_judge_without_one(many: Any, chat_server: Any, tmp_path: Any) -> None:
+    """Lexical features alone tell these answers apart: that judge is exported, tested without a call, and says so."""
+    server = chat_server(says=knowing)
+    options = Options(
+        lm="openai/tiny", api_base=server.base, budget="thorough", variants=("sentence",), out=tmp_path / "j"
+    )
+    result = run(many, options, Quiet(), tracker=Record)
+    assert result.champion == "lexical-baseline"
+    assert result.tested("champion").usage.calls == 0
+    champion, lexical = (result.tested(name).rows for name in ("champion", "lexical-baseline"))
+    assert [(r.id, r.predicted) for r in champion] == [(r.id, r.predicted) for r in lexical]
+    assert [p.labels for p in result.learning_curve] == [27, 54, 108]
+    judge = load_judge(tmp_path / "j")
+    assert judge.lms == []
+    card = (tmp_path / "j" / "CARD.md").read_text()
+    assert "no LM is asked" in card
+    assert "The champion asks no LM" in card

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_study import Quiet, Record, knowing, studied
+
+from faith_dspy.errors import InputError
+from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.report.tables import variants_table
+from faith_dspy.optimize.study import run
+
+VARIANTS = ("answer", "sentence", "sentence-few-shot")
+
+
+def study(many: Any, server: Any, tmp_path: Any, view: Quiet, **more: Any) -> Any:
+    """Three variants on 54 answers of dev: 27 for all of them, then 54 for two."""
+    options = Options(
+        lm="openai/tiny", api_base=server.base, budget="thorough", variants=VARIANTS, out=tmp_path / "j", **more
+    )
+    return run(many, options, view, tracker=Record)
+
+
+def test_the_worse_half_is_dropped_and_costs_no_more(many, chat_server, tmp_path):
+    """The untuned judge goes on whatever it reached; of the other two the worse one was judged on half of dev."""
+    view = Quiet()
+    result = study(many, chat_server(says=knowing), tmp_path, view)
+    tried = {name: result.variant(name) for name in VARIANTS}
+    (dropped,) = [v for v in tried.values() if v.status == "dropped"]
+    assert sorted((v.status, v.judged) for v in tried.values()) == [("done", 54), ("done", 54), ("dropped", 27)]
+    assert dropped.note == "others agreed better on 27 of the 54 answers of dev"
+    assert f"{dropped.name}: dropped, {dropped.note}" in view.lines
+    assert dropped.name not in (result.champion, "answer")
+    assert variants_table(result).notes == (f"{dropped.name}: dropped, {dropped.note}.",)
+    assert dropped.behind is None
+
+
+def test_a_limit_in_the_second_half_of_dev_leaves_the_first(many, chat_server, tmp_path):
+    """27 answers by three variants are 27 + 2 · 54 calls, more than six tenths of 200; the rest is for the test."""
+    result = study(many, chat_server(says=knowing), tmp_path, Quiet(), calls=200)
+    assert {result.variant(name).judged for name in VARIANTS} <= {0, 27}
+    assert result.tested("champion").agreement.n > 0
+
+
+def test_a_variant_whose_replies_cannot_be_scored_is_skipped(chat_server, tmp_path):
+    """The others are not lost with it; where that is the untuned judge, there is nothing to tune."""
+
+    def whole_only(asked: Any) -> Any:
+        return knowing(asked) if asked["messages"][-1]["content"].count(". ") else "?"
+
+    result = studied(tmp_path, chat_server(says=whole_only), "sentence")
+    assert result.variant("sentence").status == "skipped"
+    assert "none scored" in result.variant("sentence").note
+    with pytest.raises(InputError, match="none scored"):
+        studied(tmp_path, chat_server(says="?"), "sentence")
