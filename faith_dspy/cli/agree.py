@@ -18,8 +18,7 @@ from faith_dspy.cli.options import (
     TrackingURI,
     fail,
     option,
-    print_json,
-    print_tables,
+    print_result,
     say,
     with_options,
 )
@@ -127,10 +126,7 @@ def agree(
         fields = {"at", "changes", "new_version", "flips"}
         document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
         tables += drift_tables(report)
-    if as_json:
-        print_json(document)
-    else:
-        print_tables(tables)
+    print_result(as_json, document, tables)
     if html is not None:
         records = [{"id": e.id, **_record(e), "faithful": e.label} for e, _ in wrong]
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
@@ -173,10 +169,7 @@ def stress(
     judge.preflight()
     with TerminalView().bar("judging", None) as advance, metered():
         report = stress(judge, examples, answers=answers, seed=seed, advance=advance)
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-    else:
-        print_tables(stress_tables(report))
+    print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
     fail([*report.below(minimum), *report.flipped(max_flips)])
 
 

@@ -15,7 +15,7 @@ from faith_dspy.cli.options import (
     Labels,
     TrackingURI,
     option,
-    print_json,
+    print_result,
     print_tables,
     say,
 )
@@ -65,12 +65,9 @@ def list_(as_json: Json = False) -> None:
                 "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
             }
         )
-    if as_json:
-        print_json(found)
-    else:
-        notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
-        rows = tuple(tuple(map(str, row.values())) for row in found)
-        print_tables([Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
+    notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
+    rows = tuple(tuple(map(str, row.values())) for row in found)
+    print_result(as_json, found, [Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
 
 
 @app.command()
@@ -148,12 +145,11 @@ def audit(labels: Labels, as_json: Json = False) -> None:
 
     say(unused_in_labels(labels))
     found = audit(labels)
-    if as_json:
-        print_json(found)
-        return
-    notes = tuple(f"Enough {what}: {said}" for what, said in found.pop("enough").items())
-    rows = tuple((name.replace("_", " "), in_words(value)) for name, value in found.items() if value != "")
-    print_tables([Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)])
+    notes = tuple(f"Enough {what}: {said}" for what, said in found["enough"].items())
+    shown = {name.replace("_", " "): value for name, value in found.items() if name != "enough" and value != ""}
+    rows = tuple((name, in_words(value)) for name, value in shown.items())
+    tables = [Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)]
+    print_result(as_json, found, tables)
 
 
 @app.command("import")

@@ -119,6 +119,14 @@ def drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def print_result(as_json: bool, document: Any, tables: Iterable[Table]) -> None:
+    """Print a result on standard output, as JSON or as tables."""
+    if as_json:
+        print_json(document)
+    else:
+        print_tables(tables)
+
+
 def print_tables(tables: Iterable[Table]) -> None:
     """Print tables on standard output."""
     from rich.console import Console

@@ -27,7 +27,7 @@ from faith_dspy.cli.options import (
     fail,
     option,
     print_json,
-    print_tables,
+    print_result,
     say,
     with_options,
 )
@@ -197,11 +197,12 @@ def compare(
         known = {s.study_id for s in found}
         found += [s for s in last_studies(experiment, tracking_uri) if s.study_id not in known]
     compared = compare_studies(found)
-    if as_json:
-        pairs = [c.model_dump(mode="json") for c in compared.pairs]
-        print_json({"studies": [study_json(s) for s in found], "pairs": pairs, "sentences": compared.sentences})
-    else:
-        print_tables(studies_tables(found, compared))
+    document = {
+        "studies": [study_json(s) for s in found],
+        "pairs": [c.model_dump(mode="json") for c in compared.pairs],
+        "sentences": compared.sentences,
+    }
+    print_result(as_json, document, studies_tables(found, compared))
 
 
 @study.command("rollback")
@@ -221,10 +222,7 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
     from faith_dspy.optimize.report.headline import of_study
     from faith_dspy.optimize.report.tables import study_tables
 
-    if as_json:
-        print_json(study_json(result))
-    else:
-        print_tables([of_study(result), *(study_tables(result) if details else ())])
+    print_result(as_json, study_json(result), [of_study(result), *(study_tables(result) if details else ())])
 
 
 def study_json(result: Any) -> Any:
