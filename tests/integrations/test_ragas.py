@@ -120,6 +120,7 @@ def test_prompts(replies, dspy_lm, tmp_path):
     other.examples = [(None, None)]
     with pytest.raises(ConfigError, match="examples are not used"):
         metric.score(**ROW)
+    other.examples = []
     metric.save_prompts(str(tmp_path))
     assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
 
