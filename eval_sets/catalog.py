@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, did_you_mean, need
+from faith_dspy.errors import InputError, did_you_mean
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.records import rows_of
 
@@ -47,14 +47,3 @@ def source_of(labels: Any) -> Any:
 def load(name_or_path: str | Path) -> list[LabelledExample]:
     """All labelled examples of a set."""
     return read_labels(path_of(name_or_path))
-
-
-def as_dataset(name_or_path: str | Path) -> Any:
-    """A set as a `datasets.DatasetDict` with its fixed parts, or as one part called ``train``."""
-    datasets = need("datasets", "Loading a set as a Hugging Face dataset")
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for e in load(name_or_path):
-        row = e.model_dump(mode="json", exclude={"annotators", "tags"}) | {"label": e.label}
-        row["context"] = [c.text for c in e.context]
-        rows.setdefault(e.split or "train", []).append(row)
-    return datasets.DatasetDict({part: datasets.Dataset.from_list(part_rows) for part, part_rows in rows.items()})

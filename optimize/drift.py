@@ -22,8 +22,8 @@ from pydantic import BaseModel, Field, ValidationError
 from faith_dspy.errors import FaithDspyError, InputError, counted, need
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
-from faith_dspy.optimize.results import Comparison
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.results import Comparison, Row
+from faith_dspy.optimize.select.comparison import compare_rows
 from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
 from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metrics
 from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
@@ -58,20 +58,6 @@ class FaithfulShare(BaseModel, extra="forbid", frozen=True):
     """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
     labelled: int
     unlabelled: int
-
-
-class LabelledVerdict(BaseModel, extra="forbid", frozen=True):
-    """The judge's verdict on one labelled answer."""
-
-    id: str
-    group: str
-    label: bool
-    predicted: bool | None
-    """None: unscored."""
-    score: float | None
-    """`Judgment.ranking`."""
-    answer: str
-    """Its beginning."""
 
 
 class Flip(BaseModel, extra="forbid", frozen=True):
@@ -140,7 +126,7 @@ class DriftReport(BaseModel, extra="forbid", frozen=True):
     """What was paid for judging the labelled answers."""
     replayed: Usage = Usage()
     """Replies taken from the cache, not in `usage`."""
-    verdicts: tuple[LabelledVerdict, ...]
+    verdicts: tuple[Row, ...]
     """Ordered by id."""
     prevalence: Prevalence | None = None
     """Share of faithful answers among the unlabelled ones."""
@@ -220,14 +206,11 @@ def drift_report(
     if any(report.label_set_hash != labels_hash for report in earlier):
         raise InputError("an earlier report is about other labels; drift is measured on the same labels each time.")
     found = (
-        LabelledVerdict(
-            id=e.id, group=e.group_key, label=e.label, predicted=j.faithful, score=j.ranking,
-            answer=e.answer[:_CHARACTERS],
-        )
+        Row(id=e.id, source=e.group_key, label=e.label, predicted=j.faithful, probability=j.ranking)
         for e, j in zip(labelled, judgments, strict=True)
         if e.label is not None
-    )  # fmt: skip
-    verdicts = sorted(found, key=lambda v: (v.id, v.group))
+    )
+    verdicts = sorted(found, key=lambda v: (v.id, v.source))
     last = earlier[-1] if earlier else None
     changes = [_change(verdicts, last, "last")] if last else []
     changes += [_change(verdicts, earlier[0], "first")] if len(earlier) > 1 else []
@@ -245,42 +228,39 @@ def drift_report(
         usage=sum((j.usage for j in judgments), Usage()),
         replayed=sum((j.replayed for j in judgments), Usage()),
         verdicts=tuple(verdicts),
-        prevalence=faithful_share([v.label for v in verdicts], [v.score for v in verdicts], scores) if scores else None,
+        prevalence=faithful_share(verdicts, scores) if scores else None,
         changes=tuple(changes),
         new_version=last is not None and last.judge != judge,
-        flips=_flips(verdicts, last.verdicts) if last else (),
+        flips=_flips(verdicts, last.verdicts, {(e.id, e.group_key): e.answer for e in labelled}) if last else (),
         alarms=(*below, *(a for c in changes for a in c.alarms(max_shift))),
     )
 
 
-def _change(verdicts: Sequence[LabelledVerdict], old: DriftReport, since: Literal["last", "first"]) -> Change:
-    now, then = (Side([v.predicted for v in side], [v.score for v in side]) for side in (verdicts, old.verdicts))
-    labels, groups = [v.label for v in verdicts], [v.group for v in verdicts]
-    scored = [sum(s is not None for s in side.scores) for side in (now, then)]
+def _change(verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "first"]) -> Change:
+    scored = [sum(v.probability is not None for v in side) for side in (verdicts, old.verdicts)]
     return Change(
         since=since,
         at=old.at,
-        comparison=compare(labels, now, then, groups, names=("the judge now", f"the {since} report")),
+        comparison=compare_rows(verdicts, old.verdicts, ("the judge now", f"the {since} report")),
         coverage=(scored[0] - scored[1]) / len(verdicts),
     )
 
 
-def _flips(now: Sequence[LabelledVerdict], before: Sequence[LabelledVerdict]) -> tuple[Flip, ...]:
+def _flips(now: Sequence[Row], before: Sequence[Row], answers: Mapping[tuple[str, str], str]) -> tuple[Flip, ...]:
     flips = (
-        Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=n.answer)
+        Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=answers[n.id, n.source][:_CHARACTERS])
         for n, b in zip(now, before, strict=True)
         if n.predicted != b.predicted
     )
     return tuple(sorted(flips, key=lambda f: (f.now == f.label, f.id)))
 
 
-def faithful_share(
-    labels: Sequence[bool], scores: Sequence[float | None], unlabelled: Sequence[float | None]
-) -> Prevalence:
+def faithful_share(labelled: Sequence[Row], unlabelled: Sequence[float | None]) -> Prevalence:
     """Estimate the share by prediction-powered inference (`ppi_mean`), and check that the labels fit the traffic.
 
-    ``labels`` and ``scores``: one per labelled answer; ``unlabelled``: scores of the others. None: unscored.
+    ``unlabelled``: scores of the others. None: unscored.
     """
+    labels, scores = [v.label for v in labelled], [v.probability for v in labelled]
     known = [[s for s in side if s is not None] for side in (scores, unlabelled)]
     p = float(need("scipy.stats", "Comparing scores").ks_2samp(*known).pvalue) if all(known) else None
     fit = p is None or p >= SIGNIFICANT
@@ -391,7 +371,6 @@ class DriftRun:
             ) from exc
 
     def _description(self, report: DriftReport) -> str:
-        """The report in Markdown, alarms first."""
         a = report.agreement.answers
         assert a is not None  # else there is no report
         found = (

@@ -23,8 +23,8 @@ from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
 from faith_dspy.optimize.plan import Options, Plan, View, plan
-from faith_dspy.optimize.report.groups import by_group
 from faith_dspy.optimize.report.pages import card
+from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import StudyResult, StudySetup
 from faith_dspy.optimize.select.cascade import as_asked
 from faith_dspy.optimize.select.champion import Promotion, promote

@@ -29,8 +29,18 @@ _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
 
 
-def card(result: StudyResult) -> str:
-    """``CARD.md`` of the exported judge: what it is, what it is worth, and what it is not."""
+def card(result: StudyResult, links: str = "") -> str:
+    """``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow: what it is, what it is
+    worth, and what it is not."""
+    champion = result.variant(result.champion)
+    asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
+    lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
+    about = (
+        f"{capitalised(champion.description)}; {asks}{lm}. Tuned on `{result.labels_file}` (label set "
+        f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
+    )
+    if lacks := headline.not_shown(result):
+        about += f" It is {lacks}: if it is @champion all the same, `faith-dspy study rollback` takes the alias back."
     limits = Table(
         "What it is not",
         notes=(
@@ -47,50 +57,13 @@ def card(result: StudyResult) -> str:
         tables.variants_table(result),
         limits,
     )
-    tuned = f"Tuned on `{result.labels_file}` (label set {result.label_set_hash}). {_signature(result)}"
-    if lacks := headline.not_shown(result):
-        tuned += f" It is {lacks}: if it is @champion all the same, `faith-dspy study rollback` takes the alias back."
-    return f"# Faithfulness judge\n\n{_three(result)}\n\n{_how_it_judges(result)} {tuned}\n\n" + markdown(
-        t for t in sections if t
-    )
+    three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
+    parts = ["# Faithfulness judge", three, links, about, markdown(t for t in sections if t)]
+    return "\n\n".join(p for p in parts if p)
 
 
-def _three(result: StudyResult) -> str:
-    return "\n".join(f"- {line}" for line in headline.of_study(result).notes)
-
-
-def _signature(result: StudyResult) -> str:
-    return f"Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
-
-
-def _how_it_judges(result: StudyResult) -> str:
-    champion = result.variant(result.champion)
-    asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
-    lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
-    return f"{capitalised(champion.description)}; {asks}{lm}."
-
-
-def study_markdown(result: StudyResult, model: str | None, here: str) -> str:
-    """The study's description in MLflow: the three lines, where to look, then the main tables.
-
-    ``model``: its name in the registry, None where it was not registered. ``here``: address of its run in MLflow.
-    """
-    sections = (
-        tables.testset_table(result),
-        *tables.levels_tables(result),
-        tables.learning_table(result),
-        tables.variants_table(result),
-    )
-    in_code = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
-    return (
-        f"{_three(result)}\n\n{_links(result, model, here)}\n\n{markdown((t for t in sections if t), level=3)}\n"
-        f"Champion: ★ {result.champion}, `{result.judge_dir}`, also under *Artifacts* in `judge/`.{in_code} "
-        f"{_signature(result)}"
-    )
-
-
-def _links(result: StudyResult, model: str | None, here: str) -> str:
-    """To what opens in place on MLflow's pages."""
+def links(result: StudyResult, model: str | None, here: str) -> str:
+    """What opens in place on MLflow's pages. ``model``: its name in the registry; ``here``: the run's address."""
     found = {
         "all tables": f"{here}/artifacts/details.md",
         "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
@@ -98,12 +71,11 @@ def _links(result: StudyResult, model: str | None, here: str) -> str:
         "every test answer": f"{here}/artifacts/test/champion/predictions.csv",
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",
+        **({"learning curve": f"{here}/artifacts/{LEARNING_CURVE}"} if result.learning_curve else {}),
+        **({"model": f"#/models/{model}"} if model else {}),
     }
-    if result.learning_curve:
-        found["learning curve"] = f"{here}/artifacts/{LEARNING_CURVE}"
-    if model:
-        found["model"] = f"#/models/{model}"
-    return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items())
+    load = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
+    return "Open: " + " · ".join(f"[{name}]({address})" for name, address in found.items()) + f".{load}"
 
 
 def variant_markdown(v: JudgeResult) -> str:

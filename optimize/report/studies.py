@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.select.comparison import compare_rows
-from faith_dspy.report.tables import Table, capitalised, each, estimate, number, table_of
+from faith_dspy.report.tables import Table, capitalised, estimate, number, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,41 +68,25 @@ def compare_champions(a: StudyResult, b: StudyResult, name_a: str = "A", name_b:
 
 
 def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) -> list[Table]:
-    """What was tuned on what, what it reached, and what can be told apart."""
-    numbered = list(enumerate(studies, 1))
-    tuned = {
+    """What each reached, and what can be told apart."""
+    columns = {
         "#": lambda r: str(r[0]),
         "study": lambda r: _end(r[1].judge_dir) or r[1].study_id[:8],
-        "labels": lambda r: r[1].labels_file,
-        "set": lambda r: r[1].label_set_hash[:6],
-        "LM": lambda r: _end(str(r[1].lm.get("name"))),
-        "budget": lambda r: r[1].budget,
-        "seed": lambda r: str(r[1].seed),
-        "min": lambda r: f"{r[1].seconds / 60:.1f}",
-    }
-    champions = [(i, s, s.tested("champion")) for i, s in numbered]
-    reached = {
-        "#": lambda r: str(r[0]),
-        "balanced\naccuracy": lambda r: estimate(r[2].agreement.balanced_accuracy),
-        "AUROC": lambda r: estimate(r[2].agreement.auroc),
-        "Cohen's κ": lambda r: estimate(r[2].agreement.cohen_kappa),
+        "balanced\naccuracy": lambda r: estimate(r[1].tested("champion").agreement.balanced_accuracy),
+        "AUROC": lambda r: estimate(r[1].tested("champion").agreement.auroc),
         "untuned": lambda r: _accuracy(r[1].tested("untuned").agreement),
         "lexical": lambda r: _accuracy(r[1].tested("lexical-baseline").agreement),
         "people": lambda r: _accuracy(r[1].ceiling),
-        "prompt\ntokens": lambda r: each(r[2].usage.computed_tokens, r[2].agreement.n),
     }
+    numbered = list(enumerate(studies, 1))
     sentences = [_verdict(i, s) for i, s in numbered] + [capitalised(c.sentence) for c in compared.pairs]
     return [
         table_of(
-            "Studies", tuned, numbered, caption="set: beginning of the label set's hash; min: minutes of the study."
-        ),
-        table_of(
             "Champions, each on its own testset",
-            reached,
-            champions,
+            columns,
+            numbered,
             caption="untuned, lexical, people: balanced accuracy of the untuned judge, of the lexical baseline, and of "
-            "one annotator against the others. Prompt tokens that were not cached, for each answer. In brackets 95 % "
-            "intervals.",
+            "one annotator against the others. In brackets 95 % intervals.",
         ),
         Table("Verdict", notes=(*sentences, *compared.sentences)),
     ]
@@ -138,8 +122,9 @@ def _spread(studies: Sequence[StudyResult]) -> str:
 
 def _verdict(i: int, s: StudyResult) -> str:
     verdict, n = s.comparisons["untuned"].verdict, s.tested("champion").agreement.n
-    end = "." if s.finished else "; stopped early."
-    return f"Study {i}: {s.champion}, {verdict} than the untuned judge, {counted(n, 'test answer')}{end}"
+    made = f"{s.labels_file} ({s.label_set_hash[:6]}), {_end(str(s.lm.get('name')))}, {s.budget}, seed {s.seed}"
+    took = f"{s.seconds / 60:.1f} minutes" + ("" if s.finished else ", stopped early")
+    return f"Study {i}: {s.champion}, {verdict} than the untuned judge on {counted(n, 'test answer')}; {made}; {took}."
 
 
 def _accuracy(a: Agreement | None) -> str:

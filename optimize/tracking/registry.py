@@ -109,10 +109,9 @@ def decide_promotion(result: StudyResult, present: StudyResult | None, *, first:
     """
     if result.held_back:
         return Promotion(False, "it was held back under stress")
-    worse = [words for name, words in OVER.items() if name in (c := result.comparisons) and c[name].verdict == "worse"]
     if not better_than_chance(result.tested("champion").agreement):
         return Promotion(False, "it is not shown better than chance")
-    if worse:
+    if worse := [OVER[name] for name, c in result.comparisons.items() if name in OVER and c.verdict == "worse"]:
         return Promotion(False, f"it is worse than {worse[0]}")
     if first:
         return Promotion(True, "there was no champion")

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from faith_dspy.export import exported_files
-from faith_dspy.optimize.report.pages import study_markdown, variant_markdown, write_learned
+from faith_dspy.optimize.report.pages import card, links, variant_markdown, write_learned
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import OUTCOME, predictions_table, study_tables, worst_first
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult, StudySetup
@@ -149,7 +149,7 @@ class MlflowTracker:
         tags = {
             _CHAMPION: result.champion,
             "status": "done" if result.finished else "stopped early",
-            DESCRIPTION: study_markdown(result, self._model, here)[:MAX_TAG],
+            DESCRIPTION: card(result, links(result, self._model, here))[:MAX_TAG],
             "vs_untuned": result.comparisons["untuned"].verdict,
         }
         log_batch(self.client, self.run_id, metrics, tags=tags)

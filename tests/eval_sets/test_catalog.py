@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from faith_dspy.eval_sets.catalog import SETS, as_dataset, load, path_of
+from faith_dspy.eval_sets.catalog import SETS, load, path_of
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.schema import Verdict
 from faith_dspy.scoring.agreement import measure
@@ -70,12 +70,3 @@ def test_a_file_of_that_name_wins(tmp_path, monkeypatch):
     assert path_of("quickstart").name == "quickstart.jsonl"
     (tmp_path / "quickstart").write_text("{}")
     assert path_of("quickstart").samefile(tmp_path / "quickstart")
-
-
-def test_a_set_comes_as_a_hugging_face_dataset():
-    """`as_dataset` gives the fixed parts with texts and labels."""
-    parts = as_dataset("quickstart")
-    assert {name: rows.num_rows for name, rows in parts.items()} == {"train": 44, "dev": 44, "test": 44}
-    row = parts["train"][0]
-    assert isinstance(row["context"][0], str)
-    assert row["label"] == row["faithful"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from made import rows as answers
 
-from faith_dspy.optimize.report.groups import by_group
+from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import Chunk
 

@@ -8,11 +8,10 @@ from made import agreement, judge, rows
 from made import study as made
 from rich.console import Console
 
-from faith_dspy.optimize.report.groups import by_group
-from faith_dspy.optimize.report.pages import card, study_markdown, variant_markdown
+from faith_dspy.optimize.report.pages import card, links, variant_markdown
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.studies import compare_studies, studies_tables
-from faith_dspy.optimize.report.tables import predictions_table, study_tables
+from faith_dspy.optimize.report.tables import by_group, predictions_table, study_tables
 from faith_dspy.optimize.results import Difference, JudgeResult, StudyResult
 from faith_dspy.report.tables import terminal
 from faith_dspy.schema import Usage
@@ -136,11 +135,11 @@ def test_the_card_says_what_the_judge_is_worth():
 
 def test_the_description_on_mlflow_begins_with_the_result():
     """Three lines; then come links to what opens in place, and the main tables."""
-    text = study_markdown(study(), "faithfulness", "#/runs/1")
-    assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
+    text = card(study(), links(study(), "faithfulness", "#/runs/1"))
+    assert re.search(r"\n- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert "models:/faithfulness@champion" in text
-    assert "models:/" not in study_markdown(study(), None, "#/runs/1")
+    assert "models:/" not in links(study(), None, "#/runs/1")
     assert "balanced accuracy .80" in variant_markdown(study().variants[0])
     assert "**skipped**: the 4 minutes" in variant_markdown(study().variants[2])
 
