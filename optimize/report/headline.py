@@ -111,15 +111,14 @@ def _agrees(m: Measured) -> str:
 
 
 def _gained(m: Measured) -> str:
-    known = [
-        (c, words)
-        for name, words in OVER.items()
-        # A third gain would be one more chance to be shown without an effect: the default judge is named as a warning.
-        if (c := m.comparisons.get(name)) is not None and (name != "default-judge" or c.verdict == "worse")
-    ]
+    known = [(name, m.comparisons[name]) for name in OVER if name in m.comparisons]
     if not known:
         return "none yet; this judge was not tuned on labels."
-    parts = [f"{points(c.balanced_accuracy)} points over {words}{_SHOWN[c.verdict]}" for c, words in known]
+    parts = [  # Two gains are shown or not; a third would be one more chance to be shown without an effect.
+        f"{points(c.balanced_accuracy)} points over {OVER[name]}"
+        + ("" if name == "default-judge" else _SHOWN[c.verdict])
+        for name, c in known
+    ]
     return f"{m.compared}{'; '.join(parts)}."
 
 
