@@ -40,7 +40,7 @@ def registry(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("registry")
     Judge("openai/tiny", granularity="sentence").save(folder / "judge")
-    result = study(rows([0.9, 0.1] * 4), judge_dir=str(folder / "judge"))
+    result = study(rows([0.9, 0.1] * 6), judge_dir=str(folder / "judge"))
     uri = f"sqlite:///{folder}/mlflow.db"
     client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
     store = connect(uri)

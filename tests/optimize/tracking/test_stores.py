@@ -105,8 +105,8 @@ def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
     files = {f.path for f in store.client.list_artifacts(run_id)}
     assert {"learned.html", "study.json", "judge", "test"} <= files
     assert read_study(run_id).champion == result.champion
-    assert store.client.get_model_version_by_alias("faithfulness", "champion").run_id == run_id
-    assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
+    assert store.client.get_model_version("faithfulness", "1").run_id == run_id
+    assert load_judge("models:/faithfulness/1").config == load_judge(result.judge_dir).config
 
     traces = {
         t.info.client_request_id: t for t in store.client.search_traces(locations=[store.experiment_id], run_id=run_id)

@@ -201,7 +201,7 @@ def test_a_registry_that_takes_no_prompts_ends_nothing(own_store: Path, caplog: 
 
 
 def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registering asks no LM; `load_judge` and MLflow load it by alias; its key is in no file and not in the store."""
+    """Registering asks no LM; `load_judge` and MLflow load it; its key is in no file and not in the store."""
     import mlflow
 
     asked: list[object] = []
@@ -211,8 +211,8 @@ def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, mo
         _track("sentence").finish(result := _finished())
     assert asked == []
     assert (mlflow.get_tracking_uri(), mlflow.active_run()) == (before, None)
-    assert load_judge("models:/faithfulness@champion").config == load_judge(result.judge_dir).config
-    model = mlflow.pyfunc.load_model("models:/faithfulness@champion")
+    assert load_judge("models:/faithfulness/1").config == load_judge(result.judge_dir).config
+    model = mlflow.pyfunc.load_model("models:/faithfulness/1")
     signature = model.metadata.signature
     assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
     assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
