@@ -73,7 +73,7 @@ class TuneOptions:
         Literal["agreement", "cheapest"],
         option(
             "--prefer",
-            "Export the judge that agrees best, or the cheapest that is not shown to agree worse.",
+            "Export the cheapest within one standard error of the best (agreement), or within two (cheapest).",
             "agreement|cheapest",
         ),
     ] = "agreement"

@@ -11,9 +11,8 @@ from benchmarks.public_labels import ask, read_replies
 from faith_dspy import Judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.lm.make import make_lm
-from faith_dspy.optimize.classifier.arrays import ClassifierExample
-from faith_dspy.optimize.select.evaluate import JudgedExample
-from faith_dspy.schema import RawJudgment, RawVerdict
+from faith_dspy.optimize.results import JudgedAnswer
+from faith_dspy.schema import Judgment, RawJudgment, RawVerdict
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier
 from faith_dspy.scoring.statistics import Estimate
 
@@ -42,8 +41,8 @@ def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
         judge = Judge(lm, granularity=granularity, classifier=None)
         kept = read_replies(path, EXAMPLES, granularity)
         for e, (said, unscored) in zip(EXAMPLES, judge.verify_all(EXAMPLES), strict=True):
-            assert kept[e.id].raw_judgment.without_usage().model_dump() == said.without_usage().model_dump()
-            assert kept[e.id].unscored == unscored
+            assert kept[e.id].raw.without_usage().model_dump() == said.without_usage().model_dump()
+            assert unscored is None or kept[e.id].judgment == unscored
 
 
 def test_what_the_lm_fails_on_is_asked_again(chat_server, tmp_path):
@@ -87,24 +86,26 @@ def test_auroc_is_of_answers_of_one_fold():
     for i, p in enumerate((0.4, 0.2, 0.8, 0.6)):
         row = {"id": f"{i}", "context": [f"Kettle {i}."], "answer": "It is red.", "faithful": i % 2 == 0}
         said = RawVerdict(text="It is red.", verdict="fully_supported", probability=p)
-        judged.append(JudgedExample(parse_example(row), RawJudgment(raw_verdicts=(said,)), None))
-    folds = [(Judge("openai/kept", classifier=None), judged)]
-    found = answer_draws(folds, {"0": 0, "1": 0, "2": 1, "3": 1})
+        bare = JudgedAnswer.of(parse_example(row), RawJudgment(raw_verdicts=(said,)), Judgment(score=0.0))
+        judged.append(bare.by(Judge("openai/kept", classifier=None)))
+    found = answer_draws(judged, {"0": 0, "1": 0, "2": 1, "3": 1})
     assert (found["balanced_accuracy"][0], found["auroc"][0]) == (0.5, 1.0)
-    assert answer_draws(folds, dict.fromkeys("0123", 0))["auroc"][0] == 0.75
+    assert answer_draws(judged, dict.fromkeys("0123", 0))["auroc"][0] == 0.75
 
 
 def test_the_curve_begins_with_what_nothing_was_fitted_to():
     """0 labels: the prior itself, on a third of the contexts; here it is always right. All: the other two thirds."""
-    known = [
-        ClassifierExample([{"novel_run": float(i % 2)}], i % 2 == 0, f"context {i}", features={}) for i in range(36)
-    ]
+    known = []
+    for i in range(36):
+        row = {"id": f"{i}", "context": [f"Kettle {i}."], "answer": "It is red.", "faithful": i % 2 == 0}
+        made = JudgedAnswer.of(parse_example(row), RawJudgment(), Judgment(score=0.0))
+        known.append(made.model_copy(update={"features": ({"novel_run": float(i % 2)},), "labels": (None,)}))
     one = {"means": (0.5,), "scales": (0.5,), "intercept": 0.0}
     prior = Classifier(
         statement={"names": ("novel_run",), "weights": (-2.0,), **one},
         answer=AnswerClassifier(names=("weakest",), weights=(1.0,), means=(0.0,), scales=(1.0,), intercept=0.0),
         threshold=0.5,
     )
-    found = learning(known, "lexical", {"lexical": prior})
+    found = learning(known, ["novel_run"], prior)
     assert found.keys() == {0, 10, -1}
     assert found[0] == [[1.0, 1.0]] * len(found[0])
