@@ -222,9 +222,9 @@ class Verifier(dspy.Module):
         if sample is not None and "max_completion_tokens" not in lm_kwargs:  # reasoning models take no temperature
             config["temperature"] = TEMPERATURE
         room = max(tokens, LABEL_TOKENS)
-        if self.confidence in ("none", "samples") or self.refuses:
-            return predict(**inputs, config={**config, "max_tokens": room})
         demanded, least = self.confidence == "probability", room if self.without >= MAX_WITHOUT else tokens
+        if self.confidence in ("none", "samples") or (self.refuses and not demanded):
+            return predict(**inputs, config={**config, "max_tokens": room})
         wanted = {**config, "max_tokens": least, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
         prediction = None
         for attempt in range(MAX_WITHOUT if demanded else 1):
