@@ -156,7 +156,7 @@ def measure_drift(
         unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
             the labels must then be a random sample of them).
         num_threads: of `Judge.batch`.
-        options: ``earlier``, ``minimum``, ``max_shift`` and ``seed`` of `drift_report`.
+        options: ``earlier``, ``minimum`` and ``max_shift`` of `drift_report`.
 
     Raises `InputError` as `drift_report`.
     """
@@ -181,7 +181,6 @@ def drift_report(
     earlier: Sequence[DriftReport] = (),
     minimum: float | None = None,
     max_shift: float = MAX_SHIFT,
-    seed: int = 0,
 ) -> DriftReport:
     """`measure_drift` for answers that are judged already.
 
@@ -192,7 +191,6 @@ def drift_report(
         earlier: reports on the same labels, the oldest first. The first and the last count.
         minimum: balanced accuracy below which there is an alarm.
         max_shift: change of coverage above which there is an alarm.
-        seed: of the intervals.
 
     Further alarms are raised by a judge that is shown worse than the first or the last report says (95 %, paired).
 
