@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from faith_dspy.errors import ConfigError, did_you_mean, fault
 from faith_dspy.schema import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 WEIGHTS = {
     Verdict.FULLY_SUPPORTED: 1.0,
@@ -27,8 +24,8 @@ WEIGHTS = {
 _STRICT = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 
 _SCORING = {
-    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "unjudged", "no_statements",
-    "abstention", "max_statements",
+    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "no_statements", "abstention",
+    "max_statements",
 }  # fmt: skip
 
 
@@ -51,32 +48,6 @@ class Granularity(StrEnum):
     """The whole answer, one verdict."""
 
 
-class JudgeOptions(TypedDict, total=False):
-    """The options of `JudgeConfig` as keywords, for editors and type checkers."""
-
-    granularity: Granularity | Literal["statement", "sentence", "answer"]
-    verification: Literal["each", "joint"]
-    verdicts: Literal["binary", "graded", "five_level"]
-    instruction: str
-    reasoning: Literal["none", "after", "before"]
-    ask_about: Literal["all", "weakest"]
-    confidence: Literal["auto", "probability", "samples", "none"]
-    samples: int
-    strictness: Literal["strict", "lenient"]
-    criteria: str
-    system_prompt: str
-    cite: bool
-    quote: bool
-    strict_mode: bool
-    verdict_scores: Mapping[Verdict, float] | Mapping[str, float]
-    threshold: float | None
-    review_range: tuple[float, float]
-    unjudged: Literal["unscored", "review"]
-    no_statements: float | None
-    abstention: float | None
-    max_statements: int
-
-
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Options of a judge. They combine freely unless a message says otherwise."""
 
@@ -87,7 +58,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
     from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the LM's level is the score."""
-    instruction: str = Field(
+    instruction: Literal["supported", "every_detail", "grounded", "graded", "true_false_unknown", "five_level"] = Field(
         default_factory=lambda data: "supported" if data.get("verdicts", "binary") == "binary" else data["verdicts"]
     )
     """Seed prompt, by its name in `faith_dspy.program.signatures.INSTRUCTIONS`. Default: ``supported`` for binary
@@ -130,9 +101,6 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     review_range: tuple[float, float] = (0.2, 0.8)
     """An untuned judge escalates an answer whose least supported statement has a probability in this range
     [low, high). A tuned judge uses its classifier's review range instead."""
-    unjudged: Literal["unscored", "review"] = "unscored"
-    """What becomes of an answer with a statement that the LM failed on, unless its other statements fail it already:
-    ``unscored``, or ``review``: scored as if that statement were not supported, not passed, and `needs_review`."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)

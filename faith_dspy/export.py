@@ -1,6 +1,6 @@
 """Save and load judges: a folder of JSON and Markdown, nothing executable inside.
 
-``judge.json``    format version, config, classifier (numbers), LM, label set, agreement, versions, reference judgments
+``judge.json``    a `Manifest`: options, classifier, LM, label set, agreement, versions, stored judgments, content hash
 ``program.json``  DSPy state: instructions and demos
 ``CARD.md``       the same for people
 ``escalate_to/``  the judge that answers are escalated to, if any: a folder like this
@@ -13,12 +13,13 @@ import json
 import logging
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, ConfigError, InputError, fault, in_short, need, without_secrets
@@ -29,21 +30,75 @@ from faith_dspy.lm.make import portable
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 """Raise it when the meaning of a stored field changes."""
-log = logging.getLogger(__name__)
 _REPRODUCED = ("score", "probability", "faithful")
 _TOLERANCE = 1e-6
 _NEXT = "escalate_to"
-_WRITTEN = frozenset(
-    {"sha256", "format_version", "config", "classifier", "lm", "program_sha256", "reference", "escalate_to_sha256"}
-)
-"""Keys of a manifest that saving writes; whatever else a study put there is kept."""
+log = logging.getLogger(__name__)
+
+
+class LMName(BaseModel):
+    """The LM that a judge asks, without its address."""
+
+    model: str
+    name: str | None = None
+    sha256: str | None = None
+    api_base_hash: str | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _no_place(cls, model: str) -> str:
+        if model != portable(model) or "://" in model:
+            raise ValueError(f"the LM name {model!r} contains a path or URL")
+        return model
+
+
+class Reference(BaseModel):
+    """A stored judgment, which loading has to reproduce from what the LM said."""
+
+    question: str | None
+    context: list[str]
+    answer: str
+    raw_judgment: RawJudgment
+    score: float | None = None
+    probability: float | None = None
+    faithful: bool | None = None
+
+    @classmethod
+    def of(cls, judge: Judge, question: str | None, context: Any, answer: str, raw_judgment: Any) -> Self:
+        """The judgment of this judge, now."""
+        chunks = as_chunks(context)
+        raw = RawJudgment.model_validate(raw_judgment).without_usage()
+        judgment = judge.score_answer(raw, chunks, question)
+        numbers = {name: getattr(judgment, name) for name in _REPRODUCED}
+        texts = [c.text for c in chunks]
+        return cls(question=question, context=texts, answer=answer, raw_judgment=raw, **numbers)
+
+
+class Manifest(BaseModel, extra="allow"):
+    """``judge.json``. A study adds fields of its own, such as ``agreement``, which are kept as they are."""
+
+    format_version: int = FORMAT_VERSION
+    config: JudgeConfig
+    classifier: Classifier | None
+    lm: LMName
+    versions: dict[str, str] = {}
+    card: str | None = None
+    answer_keys: list[str] = []
+    reference: list[Reference] = []
+    sha256: str = ""
+    """Of everything in the folder that a judge is made from."""
+
+
+class _Export(NamedTuple):
+    folder: Path
+    document: dict[str, Any]
+    manifest: Manifest
+    program: dict[str, Any]
+    following: _Export | None
 
 
 def save_judge(
@@ -61,7 +116,7 @@ def save_judge(
     address.
     """
     folder = Path(folder)
-    contents = _contents(judge, folder, card, reference)
+    contents, _ = _contents(judge, folder, card, reference)
     if study is not None:
         contents[folder / "study.json"] = study
     check_folder(folder)
@@ -78,34 +133,41 @@ def exported_files(folder: Path) -> Iterator[Path]:
         yield from exported_files(folder / _NEXT)
 
 
-def _contents(judge: Judge, folder: Path, card: str | None, reference: Sequence[Any] = ()) -> dict[Path, str | bytes]:
-    """The files of an export; the one that vouches for the others first."""
-    program = _dump(judge)
-    next_sha256 = None
-    following: dict[Path, str | bytes] = {}
+def _contents(
+    judge: Judge, folder: Path, card: str | None, reference: Sequence[Any] = ()
+) -> tuple[dict[Path, str | bytes], str]:
+    """The files of an export, the one that vouches for the others first, and their hash."""
+    following, next_sha256 = {}, None
     if judge.escalate_to is not None:
-        following = _contents(judge.escalate_to, folder / _NEXT, None)
-        next_sha256 = json.loads(following[folder / _NEXT / "judge.json"])["sha256"]
+        following, next_sha256 = _contents(judge.escalate_to, folder / _NEXT, None)
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
     kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
-    document = {
-        "format_version": FORMAT_VERSION,
-        "config": judge.config.model_dump(mode="json"),
-        "classifier": judge.classifier.model_dump(mode="json") if judge.classifier else None,
-        "lm": {"model": portable(judge.lm_name), **_identity(judge)},
-        "program_sha256": hashlib.sha256(program).hexdigest(),
-        **({"escalate_to_sha256": next_sha256} if next_sha256 else {}),
-        "versions": {name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
-        **{k: v for k, v in judge.manifest.items() if k not in _WRITTEN},
-        "reference": [_reference(judge, *r) for r in reference or kept],
-    }
-    document["sha256"] = _content(document)
+    manifest = Manifest(
+        config=judge.config,
+        classifier=judge.classifier,
+        lm=LMName(model=portable(judge.lm_name), **_identity(judge)),
+        versions={name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
+        reference=[Reference.of(judge, *r) for r in reference or kept],
+        **{k: v for k, v in judge.manifest.items() if k not in Manifest.model_fields or k in ("card", "answer_keys")},
+    )
+    document = manifest.model_dump(mode="json")
+    # DSPy's state, without any LM; empty for a judge that asks none.
+    program = judge.program.dump_state() if judge.asks_lm else {}
+    for predictor in program.values():
+        predictor |= {"lm": None, "traces": [], "train": []}
+    program = json.loads(json.dumps(program, default=list))
+    document["sha256"] = _sha256(document, program, next_sha256)
     return {
         folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
-        folder / "program.json": program,
+        folder / "program.json": json.dumps(program, indent=2, ensure_ascii=False) + "\n",
         folder / "CARD.md": card or judge.manifest.get("card") or _plain_card(judge),
         **following,
-    }
+    }, document["sha256"]
+
+
+def _sha256(document: Mapping[str, Any], program: Mapping[str, Any], following: str | None) -> str:
+    parts = [{k: v for k, v in document.items() if k != "sha256"}, program, following]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def load_judge(
@@ -118,15 +180,15 @@ def load_judge(
 ) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
-    ``lm`` replaces the LM it was tuned on, in a chain of judges the first one, wherever that is asked; ``api_base`` and
+    ``lm`` replaces the LM it was tuned on, of a cascade the first one, wherever that is asked; ``api_base`` and
     ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
-    ``timeout`` is as for `Judge`, and holds for every LM of the chain.
+    ``timeout`` is as for `Judge`, and holds for every LM.
 
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
 
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
-    ``lm="none"`` in place of an LM. Asks no LM.
+    ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
     """
     if not isinstance(source, str | PathLike):
         raise InputError(f"got {source!r}; expected the folder of an exported judge, or models:/name@alias.")
@@ -135,92 +197,73 @@ def load_judge(
             f"{source!r} is a model, not the folder of an exported judge: Judge({str(source)!r}), --lm {source}."
         )
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
-    given = {"lm": lm, "api_base": api_base, "api_key": api_key}
-    return _load(folder, given, {"timeout": timeout})
-
-
-def _load(folder: Path, given: Mapping[str, Any], times: Mapping[str, Any], replaced: str = NO_LM) -> Judge:
-    """``replaced``: the model whose place ``lm``, ``api_base`` and ``api_key`` take; the first that is one, if none."""
-    manifest = _object(_bytes(folder / "judge.json"), folder / "judge.json")
-    version = manifest.get("format_version")
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise ArtifactError(
-            f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
-            f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
-        )
-    if manifest.get("sha256") != _content(manifest):
-        raise _altered(folder / "judge.json", "its content is not what its SHA-256 says; it was altered")
-    raw = _bytes(folder / "program.json")
-    if hashlib.sha256(raw).hexdigest() != manifest.get("program_sha256"):
-        raise _altered(folder / "program.json", "its SHA-256 is not the one judge.json names; it was altered")
-    try:
-        state = _object(raw, folder / "program.json")
-        typed = _Manifest.model_validate(manifest)
-        config, classifier, stored = typed.config, typed.classifier, typed.lm.model
-        if stored != portable(stored) or "://" in stored:
-            raise ValueError(f"the LM's name is {stored!r}, which holds a place")
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        raise _altered(folder / "judge.json", f"{_fault(exc)}; it was altered") from exc
-    replaced = stored if replaced == NO_LM else replaced
-    here = dict(given) if stored == replaced != NO_LM else {}
-    following = None
-    if wanted := typed.escalate_to_sha256:
-        following = _load(folder / _NEXT, given, times, replaced)
-        if following.manifest["sha256"] != wanted:
-            raise _altered(folder / _NEXT, "is not the judge that answers are escalated to; it was replaced")
-    made: dict[str, Any] = {"config": config, "classifier": classifier, "manifest": manifest, "escalate_to": following}
-    another = here.pop("lm", None)
-    if another == NO_LM:
+    first = _read(folder)
+    models = [e.manifest.lm.model for e in (first, first.following) if e is not None]
+    asked = next((model for model in models if model != NO_LM), None)
+    if lm == NO_LM and asked is not None:
         raise ConfigError(
-            f"{folder}: was tuned on replies of {stored}, got lm={NO_LM!r}. Leave out lm= (--lm), or leave out "
+            f"{folder}: was tuned on replies of {asked}, got lm={NO_LM!r}. Leave out lm= (--lm), or leave out "
             "the judge (--judge) to judge by lexical features."
         )
-    judge = Judge(stored if another is None else another, **here, **times, **made)
-    if classifier and classifier.statement and "lm" in classifier.statement.names and portable(judge.lm_name) != stored:
-        how = f"was fitted to probabilities of {stored}, and {portable(judge.lm_name)} is asked"
-        log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", folder, how)
-    _load_prompts(judge, state, folder / "program.json")
-    _reproduce(judge, typed.reference, folder)
-    wanted = typed.lm.sha256
-    if (given["lm"] is None or stored != replaced) and judge.lm_name == "local" and wanted is not None:
-        from faith_dspy.lm.embedded import EMBEDDED
+    if asked is None and (lm or NO_LM) != NO_LM:
+        raise ConfigError(f"{folder}: judges by lexical features only, got lm={lm!r}. Leave out lm= (--lm).")
+    endpoint = {"api_base": api_base, "api_key": api_key}
 
-        if wanted != EMBEDDED.sha256:
-            raise ArtifactError(
-                f"{folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
-                f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
-            )
-    return judge
+    def made(export: _Export) -> Judge:
+        stored = export.manifest.lm.model
+        given = {"lm": stored if lm is None else lm, **endpoint} if stored == asked else {"lm": stored}
+        judge = Judge(
+            **given,
+            timeout=timeout,
+            config=export.manifest.config,
+            classifier=export.manifest.classifier,
+            manifest=export.document,
+            escalate_to=export.following and made(export.following),
+        )
+        if lm is None or stored != asked:
+            _check_embedded(judge, export)
+        fitted = judge.classifier and judge.classifier.statement
+        if fitted and "lm" in fitted.names and portable(judge.lm_name) != stored:
+            how = f"was fitted to probabilities of {stored}, and {portable(judge.lm_name)} is asked"
+            log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", export.folder, how)
+        _load_prompts(judge, export)
+        _reproduce(judge, export)
+        return judge
 
-
-class _LM(BaseModel):
-    model: str
-    name: str | None = None
-    sha256: str | None = None
-    api_base_hash: str | None = None
-
-
-class _Reference(BaseModel):
-    question: str | None
-    context: list[str]
-    answer: str
-    raw_judgment: RawJudgment
-    score: float | None = None
-    probability: float | None = None
-    faithful: bool | None = None
+    return made(first)
 
 
-class _Manifest(BaseModel):
-    """What is used of ``judge.json``."""
+def _read(folder: Path) -> _Export:
+    document, program = (_object(folder / name) for name in ("judge.json", "program.json"))
+    version, here = document.get("format_version"), metadata.version("faith_dspy")
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{folder}: format version {version!r}; this faith_dspy ({here}) reads {FORMAT_VERSION}. "
+            "Install the version that wrote it, or export the judge again."
+        )
+    following = _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
+    altered = f"{folder}: was altered after the export%s. Take the folder from where it was exported."
+    if document.get("sha256") != _sha256(document, program, following and following.manifest.sha256):
+        raise ArtifactError(altered % " (its content does not have the SHA-256 in judge.json)")
+    try:
+        return _Export(folder, document, Manifest.model_validate(document), program, following)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
+        raise ArtifactError(altered % f" (judge.json: {_fault(exc)})") from exc
 
-    config: JudgeConfig
-    classifier: Classifier | None
-    lm: _LM
-    escalate_to_sha256: str | None = None
-    reference: list[_Reference] = []
-    versions: dict[str, str] = {}
-    card: str | None = None
-    answer_keys: list[str] = []
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = read_json(path.read_bytes())
+    except OSError as exc:
+        raise ArtifactError(
+            f"{path}: cannot be read ({(exc.strerror or str(exc)).lower()}). A judge is a folder with judge.json, "
+            "program.json and CARD.md, as `faith-dspy tune` writes it."
+        ) from exc
+    except ValueError as exc:
+        raise ArtifactError(f"{path}: {exc}; the export was cut off or altered. Export it again.") from exc
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path}: got {type(value).__name__}, expected an object. Export the judge again.")
+    return value
 
 
 class _Signature(BaseModel):
@@ -234,109 +277,69 @@ class _Prompt(BaseModel):
     demos: list[dict[str, Any]]
 
 
-def _load_prompts(judge: Judge, state: Mapping[str, Any], path: Path) -> None:
+def _load_prompts(judge: Judge, export: _Export) -> None:
     """Give the program its instructions and demos, and nothing else: DSPy's own loader takes an LM and its settings."""
     predictors = dict(judge.program.named_predictors()) if judge.asks_lm else {}
     try:
-        if state.keys() != predictors.keys():
-            raise ValueError(f"it has the predictors {sorted(state)}, expected {sorted(predictors)}")
+        if export.program.keys() != predictors.keys():
+            raise ValueError(f"it has the predictors {sorted(export.program)}, expected {sorted(predictors)}")
         for name, predictor in predictors.items():
-            prompt = _Prompt.model_validate(state[name])
+            prompt = _Prompt.model_validate(export.program[name])
             fields = predictor.signature.fields
-            for key, value in (pair for demo in prompt.demos for pair in demo.items()):
-                if key in fields:
-                    TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
+            demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
+            for key, value in (pair for demo in demos for pair in demo.items()):
+                TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
             predictor.signature = predictor.signature.with_instructions(prompt.signature.instructions)
-            predictor.demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
+            predictor.demos = demos
     except (TypeError, ValueError) as exc:
-        raise ArtifactError(f"{path}: does not fit this program ({_fault(exc)}).") from exc
+        raise ArtifactError(f"{export.folder / 'program.json'}: does not fit this program ({_fault(exc)}).") from exc
+
+
+def _reproduce(judge: Judge, export: _Export) -> None:
+    """Score the stored `RawJudgment`s again; the same numbers must come out."""
+    for i, r in enumerate(export.manifest.reference):
+        try:
+            now = judge.score_answer(r.raw_judgment, as_chunks(r.context), r.question)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
+            raise ArtifactError(
+                f"{export.folder / 'judge.json'}: reference {i} cannot be scored ({_fault(exc)})."
+            ) from exc
+        for name in _REPRODUCED:
+            before, after = getattr(r, name), getattr(now, name)
+            numbers = isinstance(before, float) and isinstance(after, float)
+            if before != after and not (numbers and math.isclose(before, after, abs_tol=_TOLERANCE)):
+                raise ArtifactError(
+                    f"{export.folder}: reference {i} had {name} {before!r} when it was exported and has {after!r} now. "
+                    f"Either judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures "
+                    f"features otherwise than {export.manifest.versions.get('faith_dspy')}, which exported it."
+                )
+
+
+def _check_embedded(judge: Judge, export: _Export) -> None:
+    from faith_dspy.lm.embedded import EMBEDDED
+
+    wanted = export.manifest.lm.sha256
+    if judge.lm_name == "local" and wanted not in (None, EMBEDDED.sha256):
+        raise ArtifactError(
+            f"{export.folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
+            f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
+        )
 
 
 def _fault(exc: Exception) -> str:
     return fault(exc.errors()[0]) if isinstance(exc, ValidationError) else in_short(exc)
 
 
-def _altered(path: Path, how: str) -> ArtifactError:
-    return ArtifactError(f"{path}: {how} after the export. Take the folder from where it was exported.")
-
-
-def _content(document: dict[str, Any]) -> str:
-    """SHA-256 of everything in judge.json but itself."""
-    rest = {k: v for k, v in document.items() if k != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def _dump(judge: Judge) -> bytes:
-    """DSPy state of the program, without any LM; empty for a judge that asks none."""
-    state = judge.program.dump_state() if judge.asks_lm else {}
-    for predictor in state.values():
-        if isinstance(predictor, dict) and "signature" in predictor:
-            predictor["lm"] = None
-            predictor["traces"] = predictor["train"] = []
-    return (json.dumps(state, indent=2, ensure_ascii=False, default=list) + "\n").encode()
-
-
 def _identity(judge: Judge) -> dict[str, Any]:
-    """What is known of the LM; if it was not made yet, what the export it was loaded from says."""
+    """What is known of the LM beside its name; if it was not made yet, what the export it was loaded from says."""
     from faith_dspy.lm.make import identity
 
-    if "lm" not in vars(judge):
-        known: dict[str, Any] = judge.manifest.get("lm") or {}
-        return known if known.get("model") == portable(judge.lm_name) else {}
-    return {k: v for k, v in identity(judge.lm).model_dump(mode="json").items() if v is not None}
-
-
-def _reference(
-    judge: Judge, question: str | None, context: Any, answer: str, raw_judgment: RawJudgment | dict[str, Any]
-) -> dict[str, Any]:
-    chunks = as_chunks(context)
-    raw_judgment = RawJudgment.model_validate(raw_judgment).without_usage()
-    judgment = judge.score_answer(raw_judgment, chunks, question)
-    return {
-        "question": question,
-        "context": [c.text for c in chunks],
-        "answer": answer,
-        "raw_judgment": raw_judgment.model_dump(mode="json"),
-        **{name: getattr(judgment, name) for name in _REPRODUCED},
-    }
-
-
-def _reproduce(judge: Judge, references: Sequence[_Reference], folder: Path) -> None:
-    """Score the stored `RawJudgment`s again; the same numbers must come out."""
-    for i, r in enumerate(references):
-        try:
-            now = judge.score_answer(r.raw_judgment, as_chunks(r.context), r.question)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
-            raise ArtifactError(f"{folder / 'judge.json'}: reference {i} cannot be scored ({_fault(exc)}).") from exc
-        for name in _REPRODUCED:
-            was, is_ = getattr(r, name), getattr(now, name)
-            numbers = isinstance(was, float) and isinstance(is_, float)
-            if was != is_ and not (numbers and math.isclose(was, is_, abs_tol=_TOLERANCE)):
-                raise ArtifactError(
-                    f"{folder}: reference {i} had {name} {was!r} when it was exported and has {is_!r} now. Either "
-                    f"judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures features "
-                    f"otherwise than {judge.manifest.get('versions', {}).get('faith_dspy')}, which exported it."
-                )
-
-
-def _object(text: bytes, path: Path) -> dict[str, Any]:
-    try:
-        value = read_json(text)
-    except ValueError as exc:
-        raise ArtifactError(f"{path}: {exc}; the export was cut off or altered. Export it again.") from exc
-    if not isinstance(value, dict):
-        raise ArtifactError(f"{path}: got {type(value).__name__}, expected an object. Export the judge again.")
-    return value
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise ArtifactError(
-            f"{path}: cannot be read ({(exc.strerror or str(exc)).lower()}). A judge is a folder with judge.json, "
-            "program.json and CARD.md, as `faith-dspy tune` writes it."
-        ) from exc
+    if "lm" in vars(judge):
+        known = identity(judge.lm).model_dump(mode="json")
+    else:
+        known = judge.manifest.get("lm") or {}
+        known = known if known.get("model") == portable(judge.lm_name) else {}
+    return {k: v for k, v in known.items() if k != "model"}
 
 
 def _plain_card(judge: Judge) -> str:

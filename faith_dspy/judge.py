@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from faith_dspy.config import JudgeConfig, JudgeOptions
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, LMUnavailableError, in_short, need
+from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, in_short, need
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.records import by_context, check_input, check_record, id_of, is_table, list_inputs, with_judgments
-from faith_dspy.schema import Judgment, RawJudgment, Unscored, digest
-from faith_dspy.scoring.classifier import default_classifier, describe_fit
+from faith_dspy.io.records import AnswerInput, is_table, read_inputs, with_judgments
+from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
+from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
-from faith_dspy.threads import map_in_order
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from faith_dspy.io.records import AnswerInput, TableT
+if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.lm.metered import MeteredLM
     from faith_dspy.program.program import FaithfulnessProgram
-    from faith_dspy.schema import Chunk, LabelledExample
     from faith_dspy.scoring.agreement import JudgeAgreement
-    from faith_dspy.scoring.classifier import Classifier
-
-_Out = TypeVar("_Out")
 
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
@@ -39,8 +35,8 @@ class Judge:
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
-    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given).
-    Other keywords are options of `JudgeConfig`.
+    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given). Other
+    keywords are options of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
     options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
@@ -57,11 +53,11 @@ class Judge:
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
         timeout: float | None = None,
-        **options: Unpack[JudgeOptions],
+        **options: Any,
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
-        if lm is None or lm == "":
+        if not lm or not (isinstance(lm, str) or hasattr(lm, "model")):
             raise ConfigError(f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM.")
         self.config = config or JudgeConfig.make(**options)
         self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
@@ -69,13 +65,12 @@ class Judge:
         self.classifier = fitted = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
-        times: dict[str, Any] = {"timeout": timeout}
-        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, **times}
+        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
         if not self.asks_lm:
             given, usual = self.config.program_options, JudgeConfig().program_options
             if odd := [f"{k}={v!r}" for k, v in given.items() if v != usual[k]]:
                 raise ConfigError(
-                    f"lm={NO_LM!r} tells supported sentences from others, by lexical features; {odd[0]} takes an LM. "
+                    f"lm={NO_LM!r} judges by lexical features only; {odd[0]} needs an LM. "
                     "Leave out the option, or name an LM."
                 )
             if self._default and self.config.threshold is not None:
@@ -85,7 +80,9 @@ class Judge:
                     f"lm={NO_LM!r} needs a classifier of lexical features alone: leave out classifier= (--untuned)."
                 )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **times)
+            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", timeout=timeout)
+        if escalate_to is not None and escalate_to.escalate_to is not None:
+            raise ConfigError("escalate_to is a judge that escalates itself; a cascade has two judges.")
         self.escalate_to: Judge | None = escalate_to
 
     def __repr__(self) -> str:
@@ -109,9 +106,8 @@ class Judge:
         if isinstance(self._given, str):
             need_address(self.manifest.get("lm"), self._given, self._endpoint["api_base"])
             return make_lm(self._given, **self._endpoint)
-        times = {name: self._endpoint[name] for name in ("timeout",) if self._endpoint[name] is not None}
-        lm = MeteredLM.adopt(self._given)
-        return lm.copy(**times) if times else lm
+        lm, timeout = MeteredLM.adopt(self._given), self._endpoint["timeout"]
+        return lm if timeout is None else lm.copy(timeout=timeout)
 
     @property
     def lm_name(self) -> str:
@@ -132,8 +128,8 @@ class Judge:
 
     @property
     def chain(self) -> tuple[Judge, ...]:
-        """This judge and those it escalates to, in their order."""
-        return (self, *(self.escalate_to.chain if self.escalate_to else ()))
+        """This judge and the one it escalates to."""
+        return (self,) if self.escalate_to is None else (self, self.escalate_to)
 
     @property
     def lms(self) -> list[MeteredLM]:
@@ -179,22 +175,78 @@ class Judge:
         Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why; call
         `preflight` to find out beforehand whether the LM answers.
         """
-        return self._judge(check_input(question, context, answer, conversation))
+        return self._judge(AnswerInput.make(question, context, answer, conversation))[1]
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """Judge without blocking the event loop, up to 64 at a time; cancelled, it makes no further LM call."""
+        """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time; cancelled, it makes no
+        further LM call."""
         from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self, *args, **kwargs))
 
-    def _judge(self, given: AnswerInput) -> Judgment:
-        return judgment_without_lm(given.chunks, given.answer, self.config) or self.verify(*given)[1]
+    def batch(self, records: Any, num_threads: int | None = None, *, progress: bool = False) -> Any:
+        """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
+        ``judge_score`` …. ``records`` may also be a file, or a single mapping.
+
+        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
+        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar, also in a notebook.
+        """
+        inputs = read_inputs(records)
+        first: dict[tuple[Chunk, ...], int] = {}
+        order = sorted(range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i))
+        found: Iterable[Judgment] = self.stream((inputs[i] for i in order), num_threads)
+        if progress:
+            from tqdm.auto import tqdm
+
+            found = tqdm(found, "judging", len(inputs), leave=False, mininterval=1)
+        judged: dict[int, Judgment] = {}
+        try:
+            judged.update(zip(order, found, strict=True))
+        except LMUnavailableError as exc:
+            dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
+            judged = {i: dead.model_copy(update={"id": inputs[i].id}) for i in order} | judged
+        ordered = [judged[i] for i in range(len(inputs))]
+        return with_judgments(records, ordered) if is_table(records) else ordered
+
+    async def abatch(self, records: Any, num_threads: int | None = None) -> list[Judgment]:
+        """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
+        from faith_dspy.lm.metered import awaited
+
+        return await awaited(partial(self.batch, records, num_threads))
+
+    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Iterator[Judgment]:
+        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
+        libraries' names and objects are understood (`AnswerInput.of`); a judgment has its record's ``id``.
+
+        At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
+        cannot be judged comes back unscored, as does one that the LM failed on; the run goes on. Closing the stream, or
+        Ctrl-C, begins no further LM call and waits for those in flight, whose replies are in DSPy's cache. Raises
+        `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
+        """
+        return (judgment for _, judgment in self._judge_all(map(AnswerInput.of, records), num_threads))
+
+    def agreement(self, labelled: Any, num_threads: int | None = None) -> JudgeAgreement:
+        """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
+
+        ``labelled``: labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
+        answers. See `measure_agreement` for how each level is compared; needs the ``tune`` extra.
+        """
+        need("numpy", "Measuring agreement")  # before anything is judged
+        from faith_dspy.scoring.agreement import measure_agreement
+
+        examples = read_labels(labelled)
+        return measure_agreement(examples, self.batch(examples, num_threads))
+
+    def verify_all(self, examples: Iterable[LabelledExample]) -> Iterator[tuple[RawJudgment, Judgment]]:
+        """What the LMs say about labelled answers, in order, and the judgments on it: what a study keeps."""
+        return self._judge_all(map(AnswerInput.of, examples), None)
 
     def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
-        """The judgment on what `verify` returned, by the last judge that was asked. No LM call."""
+        """The judgment on what the LMs said, by the last judge that was asked. No LM call."""
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, chunks, question, self.config, self.classifier)
-        return _of_next(self.escalate_to.score_answer(raw.escalated, chunks, question), raw)
+        judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)
+        return judgment.model_copy(update={"usage": raw.paid, "replayed": raw.replayed, "escalated": 1})
 
     def should_escalate(self, judgment: Judgment) -> bool:
         """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
@@ -205,126 +257,70 @@ class Judge:
         low, high = (self.classifier and self.classifier.review_range) or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
-    def verify(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> tuple[RawJudgment, Judgment]:
-        """What the LMs of the chain say about one answer, and the judgment on it."""
-        raw = self._ask(question, chunks, answer) if self.asks_lm else unverified(answer)
-        judgment = score_answer(raw, chunks, question, self.config, self.classifier)
-        if self.escalate_to is None or not self.should_escalate(judgment):
-            return raw, judgment
-        next_raw, next_judgment = self.escalate_to.verify(question, chunks, answer)
-        spent = {"usage": raw.usage + next_raw.usage, "replayed": raw.replayed + next_raw.replayed}
-        raw = raw.model_copy(update={"escalated": next_raw, **spent})
-        return raw, _of_next(next_judgment, raw)
+    def _judge(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
+        """What the LMs say about one answer, and the judgment on it: every call, batch, run and study comes here."""
+        nothing = RawJudgment()
+        if given.problem is not None:
+            return nothing, unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {given.problem}", nothing)
+        if early := judgment_without_lm(given.chunks, given.answer, self.config):
+            return RawJudgment(sentences=early.sentences), early
+        raw = self.ask(given)
+        judgment = self.score_answer(raw, given.chunks, given.question)
+        if self.escalate_to is not None and self.should_escalate(judgment):
+            following = self.escalate_to.ask(given)
+            spent = {"usage": raw.usage + following.usage, "replayed": raw.replayed + following.replayed}
+            raw = raw.model_copy(update={"escalated": following, **spent})
+            judgment = self.score_answer(raw, given.chunks, given.question)
+        return raw, judgment
 
-    def _ask(self, question: str | None, chunks: Sequence[Chunk], answer: str) -> RawJudgment:
+    def ask(self, given: AnswerInput) -> RawJudgment:
+        """What the LM of this judge says about one answer."""
+        if not self.asks_lm:
+            return unverified(given.answer)
         from faith_dspy.lm.metered import metered
 
         if self.program.window is None:
             self.program.window = self.window
         with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
-            prediction = self.program(context=chunks, answer=answer, question=question, ask_about=self.config.ask_about)
+            prediction = self.program(
+                context=given.chunks, answer=given.answer, question=given.question, ask_about=self.config.ask_about
+            )
         return RawJudgment(**prediction, usage=meter.usage, replayed=meter.usage - meter.paid)
 
-    @overload
-    def batch(self, records: TableT, num_threads: int | None = None, *, progress: bool = False) -> TableT: ...
-    @overload
-    def batch(
-        self, records: Iterable[Any] | str | Path, num_threads: int | None = None, *, progress: bool = False
-    ) -> list[Judgment]: ...
-    def batch(self, records: Any, num_threads: int | None = None, *, progress: bool = False) -> Any:
-        """One judgment per record, in their order; of a pandas frame or a Hugging Face `Dataset`, the same with columns
-        ``judge_score`` …. ``records`` may also be a file.
-
-        Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
-        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar, also in a notebook.
-        """
-        order = by_context(rows := list_inputs(records))
-        found: Iterable[Judgment] = self.stream((rows[i] for i in order), num_threads)
-        if progress:
-            from tqdm import tqdm
-
-            found = tqdm(found, "judging", len(rows), leave=False, mininterval=1)
-        judged: dict[int, Judgment] = {}
-        try:
-            for i, judgment in zip(order, found, strict=True):
-                judged[i] = judgment
-        except LMUnavailableError as exc:
-            dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
-            judged = {i: dead.model_copy(update={"id": id_of(rows[i])}) for i in order} | judged
-        ordered = [judged[i] for i in range(len(rows))]
-        return with_judgments(records, ordered) if is_table(records) else ordered
-
-    async def abatch(self, records: Iterable[Any], num_threads: int | None = None) -> list[Judgment]:
-        """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
-        from faith_dspy.lm.metered import awaited
-
-        return await awaited(partial(self.batch, records, num_threads))
-
-    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Iterator[Judgment]:
-        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
-        libraries' names and objects are understood (`faith_dspy.io.records`); a judgment has its record's ``id``.
-
-        At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
-        cannot be judged, or an `InputError` in its place, comes back unscored, as does one that the LM failed on; the
-        run goes on. Closing the stream, or Ctrl-C, begins no further LM call and waits for none. Raises
-        `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
-        """
-        return self._in_order(self._judge_record, records, num_threads)
-
-    def agreement(self, labelled: Any, num_threads: int | None = None) -> JudgeAgreement:
-        """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
-
-        ``labelled``: labels as `faith_dspy.tune` takes them. Those that the judge was tuned on say nothing about new
-        answers. See `measure_agreement` for how each level is compared; needs the ``tune`` extra.
-        """
-        from faith_dspy.scoring.agreement import measure_agreement
-
-        need("numpy", "Measuring agreement")  # before anything is judged
-        examples = read_labels(labelled)
-        records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in examples]
-        return measure_agreement(examples, self.batch(records, num_threads))
-
-    def verify_all(self, examples: Iterable[LabelledExample]) -> Iterator[tuple[RawJudgment, Judgment | None]]:
-        """`verify` for labelled answers, in order; with the judgment where nothing had to be asked, else None."""
-
-        def verify(example: LabelledExample) -> tuple[RawJudgment, Judgment | None]:
-            if early := judgment_without_lm(example.context, example.answer, self.config):
-                return RawJudgment(sentences=early.sentences), early
-            return self.verify(example.question, example.context, example.answer)[0], None
-
-        return self._in_order(verify, examples, None)
-
-    def _in_order(self, work: Callable[[Any], _Out], items: Iterable[Any], num_threads: int | None) -> Iterator[_Out]:
+    def _judge_all(
+        self, inputs: Iterable[AnswerInput], num_threads: int | None
+    ) -> Iterator[tuple[RawJudgment, Judgment]]:
         from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
 
-        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
+        if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
             raise ConfigError(f"num_threads is {num_threads!r}, expected a whole number from 1, or None.")
         self.ready()  # before any thread; an option that it refuses is no fault of a record
         meter = Meter(max_failures=MAX_FAILURES)
 
-        def metered_work(item: Any) -> _Out:
-            with metered(meter=meter):
-                return work(item)
+        def judged(given: AnswerInput) -> tuple[RawJudgment, Judgment]:
+            try:
+                with metered(meter=meter):
+                    raw, judgment = self._judge(given)
+            except FaithDspyError:
+                raise
+            except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
+                raw = RawJudgment()
+                judgment = unscored(Unscored.LM_FAILED, in_short(exc), raw)
+            return raw, judgment.model_copy(update={"id": given.id})
 
-        try:
-            yield from map_in_order(metered_work, items, num_threads or self.default_threads)
-        finally:
-            meter.stop()  # judgments in flight begin no further call
-
-    def _judge_record(self, record: Any) -> Judgment:
-        return self._judge_any(record).model_copy(update={"id": id_of(record)})
-
-    def _judge_any(self, record: Any) -> Judgment:
-        try:
-            given = check_record(record)
-        except InputError as exc:
-            return unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {exc}", RawJudgment())
-        try:
-            return self._judge(given)
-        except FaithDspyError:
-            raise
-        except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-            return unscored(Unscored.LM_FAILED, in_short(exc), RawJudgment())
+        threads = num_threads or self.default_threads
+        waiting: deque[Future[tuple[RawJudgment, Judgment]]] = deque()
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                for given in inputs:
+                    waiting.append(pool.submit(copy_context().run, judged, given))
+                    while waiting and (len(waiting) > 2 * threads or waiting[0].done()):
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                meter.stop()  # judgments in flight begin no further call
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def save(self, folder: str | Path) -> None:
         """Write the judge as a folder of JSON and Markdown that `load_judge` reads."""
@@ -344,10 +340,3 @@ class Judge:
         if "program" in vars(self) and new.config.program_options == self.config.program_options:
             new.program = self.program
         return new
-
-
-def _of_next(judgment: Judgment, raw: RawJudgment) -> Judgment:
-    """A judgment by the next judge, as that of the judge that escalated to it."""
-    return judgment.model_copy(
-        update={"usage": raw.paid, "replayed": raw.replayed, "escalated": judgment.escalated + 1}
-    )

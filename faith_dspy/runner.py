@@ -7,28 +7,23 @@ the judge and its options, so that a run knows which records an output file alre
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, tee
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import FaithDspyError, InputError, counted, fault
-from faith_dspy.io.files import cannot_write, owned, replacing, sync
-from faith_dspy.io.records import fields_of, given, open_records
+from faith_dspy.errors import InputError, counted, fault
+from faith_dspy.io.files import cannot_write, owned, sync
+from faith_dspy.io.records import AnswerInput, Record, open_records
+from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment, Unscored, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from faith_dspy.io.records import Record
-    from faith_dspy.judge import Judge
 
 MAX_SHOWN = 2_000
 """An HTML page holds so many answers; a larger one would not open."""
@@ -54,8 +49,8 @@ class Tally:
     """Replies taken from the cache."""
     seconds: float = 0.0
     """Wall time of this run."""
-    shown: dict[int, tuple[dict[str, Any], Judgment]] = field(default_factory=dict)
-    """The first records with their judgments, by line, if the caller asked for them."""
+    shown: list[tuple[dict[str, Any], Judgment]] = field(default_factory=list)
+    """The first records with their judgments, if the caller asked for them."""
 
     @property
     def rows(self) -> int:
@@ -77,19 +72,15 @@ class Tally:
         return " · ".join(parts)
 
     def count(self, record: Record, judgment: Judgment, show: bool) -> None:
-        """Count one more row, and `show` it."""
+        """Count one more row, and keep it for the page if it is among the first."""
         if judgment.unscored is None:
             self.scored += 1
         else:
             self.unscored[judgment.unscored.value] += 1
             self.why = self.why or judgment.detail or ""
         self.unreadable += record.problem is not None
-        self.show(record, judgment, show)
-
-    def show(self, record: Record, judgment: Judgment, show: bool = True) -> None:
-        """Keep it for the page if it is among the first, in the place of an earlier one of the same record."""
-        if show and (record.line in self.shown or len(self.shown) < MAX_SHOWN):
-            self.shown[record.line] = ({"id": f"line {record.line}"} if record.problem else record.row, judgment)
+        if show and len(self.shown) < MAX_SHOWN:
+            self.shown.append(({"id": f"line {record.line}"} if record.problem else record.row, judgment))
 
 
 def run(
@@ -103,80 +94,70 @@ def run(
 ) -> Tally:
     """Judge the records of a file (`open_records`); write a row for each, in order, to ``out`` or standard output.
 
-    A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept,
-    but for those that the LM failed on: they are asked about again and replaced where they stand. The half row of a
-    killed run is replaced, too. Memory grows with the rows to replace, not with the others. With ``show`` the first
-    judgments are kept for a page. ``advance`` receives how many more input lines are done. An ``out`` that is a pipe or
-    a device is written to like standard output.
+    A record that cannot be judged becomes an unscored row with the reason. Rows that ``out`` already holds are kept up
+    to the first that the LM failed on, or that was cut off: there the file is cut, and judging goes on; replies that
+    were paid for are in DSPy's cache. With ``show`` the first judgments are kept for a page. ``advance`` receives how
+    many more input lines are done. An ``out`` that is a pipe or a device is written to like standard output.
 
     Raises `InputError` for a file that cannot be read or written, a file without records, an ``out`` that belongs to
     another input or judge, or that another process is writing; `LMUnavailableError` when the endpoint is down, at the
-    start or later: the rows written so far are good, and the same call resumes after them.
+    start or later: the same call resumes there.
     """
     if out is not None and out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"--out {out}: is the input itself. Give another --out.")
     started = time.monotonic()
     tally, fingerprint = Tally(), judge.fingerprint
     file = out if out is not None and (out.is_file() or not out.exists()) else None
-
-    def judged(records: Iterable[Record]) -> Iterator[tuple[Record, bytes]]:
-        """Records with their new rows, counted."""
-        to_write, to_judge = tee(records)
-        with closing(judge.stream(map(given, to_judge), threads)) as judgments:  # type: ignore[type-var]
-            for record, judgment in zip(to_write, judgments, strict=True):
-                if _ask_again(judgment):
-                    judge.preflight()  # a dead endpoint ends the run before a row records a judgment that is not one
-                tally.count(record, judgment, show)
-                tally.usage += judgment.usage
-                tally.replayed += judgment.replayed
-                yield record, _line(record, judgment, fingerprint)
-
     with ExitStack() as stack:
         records = stack.enter_context(open_records(source))
-        failed: list[_Row] = []
         at = end = 0
         if file is not None:
             stack.enter_context(owned(file))
         if file is not None and file.exists():
-            for row in finished(file, records, fingerprint):
-                if _ask_again(row.judgment):
-                    failed.append(row)
-                    tally.show(row.record, row.judgment, show)  # keeps its place
-                else:
-                    tally.count(row.record, row.judgment, show)
-                    advance(row.record.line - at)
-                at, end = row.record.line, row.end
+            for record, judgment, row_end in finished(file, records, fingerprint):
+                if judgment.unscored is Unscored.LM_FAILED:
+                    records = chain([record], records)
+                    break
+                tally.count(record, judgment, show)
+                advance(record.line - at)
+                at, end = record.line, row_end
             tally.resumed = tally.rows
         first = next(records, None)
-        if first is None and not failed:
+        if first is None:
             if not tally.rows:
                 raise InputError(f"{source}: has no records. Expected one JSON object a line with context and answer.")
             return tally
         judge.preflight()
-        if first is not None:
-            with _rows_of(out, end) as handle:
-                for record, line in judged(chain([first], records)):
-                    handle.write(line)
-                    handle.flush()
-                    advance(record.line - at)
-                    at = record.line
-        if file is not None and failed:
-            _replace(file, failed, judged(row.record for row in failed), advance)
+        with _rows_of(out, end) as handle:
+            for record, given, judgment in _judged(judge, chain([first], records), threads):
+                tally.count(record, judgment, show)
+                tally.usage += judgment.usage
+                tally.replayed += judgment.replayed
+                handle.write(_line(record, given, judgment, fingerprint))
+                handle.flush()
+                advance(record.line - at)
+                at = record.line
     tally.seconds = time.monotonic() - started
     return tally
 
 
-class _Row(NamedTuple):
-    """A row of an output file, and where it stands there, in bytes."""
+def _judged(
+    judge: Judge, records: Iterable[Record], threads: int | None
+) -> Iterator[tuple[Record, AnswerInput, Judgment]]:
+    waiting: deque[tuple[Record, AnswerInput]] = deque()
 
-    record: Record
-    judgment: Judgment
-    start: int
-    end: int
+    def inputs() -> Iterator[AnswerInput]:
+        for record in records:
+            waiting.append((record, AnswerInput.of(record)))
+            yield waiting[-1][1]
+
+    with closing(judge.stream(inputs(), threads)) as judgments:
+        for judgment in judgments:
+            yield *waiting.popleft(), judgment
 
 
-def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[_Row]:
-    """The rows an output file already holds; their records are taken from ``records``.
+def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[tuple[Record, Judgment, int]]:
+    """The rows an output file already holds and where they end, in bytes; their records are taken from ``records``.
 
     A last row without a line end was cut off: it is left out, and its record not taken. ``fingerprint`` is the
     judge's. Raises `InputError` when a row belongs to another record or judge.
@@ -196,33 +177,14 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
                 raise InputError(f"{out}: line {number} is not the judgment of record {number} of the input, {advice}")
             if fields.get("judge") != fingerprint:
                 raise InputError(f"{out}: line {number} was judged by another judge or with other options, {advice}")
-            start, end = end, end + len(line)
-            yield _Row(record, _judgment(fields, out, number), start, end)
-
-
-def _replace(
-    out: Path, failed: list[_Row], judged: Iterator[tuple[Record, bytes]], advance: Callable[[int], None]
-) -> None:
-    """Put new rows in the places of failed ones; when ``judged`` raises, as many as there are."""
-    stopped: BaseException | None = None
-    with replacing(out) as new, out.open("rb") as old:
-        try:
-            for row, (_, line) in zip(failed, judged, strict=True):
-                while old.tell() < row.start:
-                    new.write(old.readline())
-                old.seek(row.end)
-                new.write(line)
-                advance(1)
-        except (FaithDspyError, KeyboardInterrupt) as exc:
-            stopped = exc
-        shutil.copyfileobj(old, new)
-    if stopped is not None:
-        raise stopped
-
-
-def _ask_again(judgment: Judgment) -> bool:
-    """Whether the LM failed on the answer or on a statement; a record that cannot be read has none."""
-    return judgment.unscored is Unscored.LM_FAILED or any(s.error for s in judgment.statements)
+            end += len(line)
+            try:
+                judgment = Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
+            except ValidationError as exc:
+                raise InputError(
+                    f"{out}:{number}: is not a judgment of this version ({fault(exc.errors()[0])}). Give another --out."
+                ) from exc
+            yield record, judgment, end
 
 
 def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
@@ -236,22 +198,12 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
     dspy.configure_cache(enable_disk_cache=dspy.cache.enable_disk_cache, memory_max_entries=entries)
 
 
-def _line(record: Record, judgment: Judgment, fingerprint: str) -> bytes:
-    row = fields_of(record.row)
-    fields = {"id": row["id"]} if "id" in row else {}
-    fields |= {"line": record.line, "question": row.get("question"), "answer": row.get("answer")}
-    fields |= {"record": record.key, "judge": fingerprint, **judgment.model_dump(mode="json", exclude={"id"})}
-    text = json.dumps(fields, ensure_ascii=False, default=str)
+def _line(record: Record, given: AnswerInput, judgment: Judgment, fingerprint: str) -> bytes:
+    fields = judgment.to_dict() | judgment.model_dump(mode="json", include={"sentences"})
+    answer = None if given.problem else given.answer
+    row = {"id": fields.pop("id"), "line": record.line, "question": given.question, "answer": answer}
+    text = json.dumps(row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False)
     return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
-
-
-def _judgment(fields: dict[str, Any], out: Path, line: int) -> Judgment:
-    try:
-        return Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
-    except ValidationError as exc:
-        raise InputError(
-            f"{out}:{line}: is not a judgment of this version ({fault(exc.errors()[0])}). Give another --out."
-        ) from exc
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -264,7 +216,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
-    """Where rows go: standard output, a pipe or a device, or a file, cut after its last whole row."""
+    """Where rows go: standard output, a pipe or a device, or a file, cut after its last good row."""
     try:
         if out is None:
             yield sys.stdout.buffer
@@ -277,7 +229,7 @@ def _rows_of(out: Path | None, end: int) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise  # whoever reads has enough
     except OSError as exc:
-        told = cannot_write("standard output" if out is None else f"--out {out}", exc)
+        what = cannot_write("standard output" if out is None else f"--out {out}", exc)
         raise InputError(
-            f"{told} The rows there are good, and the LM's replies are kept: make room, and run the same command again."
+            f"{what} The rows there are good, and the LM's replies are kept: make room, and run the same command again."
         ) from exc

@@ -5,11 +5,12 @@ import shutil
 
 import dspy
 import pytest
+from test_export import seal
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError, LMUnavailableError
-from faith_dspy.export import _content, save_judge
-from faith_dspy.io.records import as_chunks
+from faith_dspy.export import save_judge
+from faith_dspy.io.records import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
 from faith_dspy.runner import run
 from faith_dspy.schema import Unscored
@@ -97,15 +98,10 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
     assert (found.unscored, found.escalated, found.score) == (Unscored.LM_FAILED, 1, None)
 
 
-def test_three_in_a_row(judge_at):
-    """Words, a small LM that is not sure, a larger one: two calls, escalated twice, the last one's word stands."""
-    small, _ = judge_at(yes={OPEN: 0.6})
-    large, _ = judge_at(yes={OPEN: 0.05})
-    judge = Judge("none", classifier=WORDS, escalate_to=small.copy(escalate_to=large))
-    found = judge(context=CONTEXT, answer=OPEN)
-    assert (found.faithful, found.escalated, found.usage.calls) == (False, 2, 2)
-    assert len(judge.chain) == 3
-    assert len(judge.lms) == 2
+def test_a_cascade_has_two_judges():
+    """A judge that escalates is not escalated to."""
+    with pytest.raises(ConfigError, match="a cascade has two judges"):
+        Judge("none", classifier=WORDS, escalate_to=Judge("openai/small", escalate_to="openai/large"))
 
 
 def test_escalate_to_in_both_forms():
@@ -124,9 +120,9 @@ def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     with pytest.raises(ConfigError, match="needs a classifier"):
         Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
     for option in ({"granularity": "statement"}, {"verdicts": "graded"}, {"reasoning": "after"}, {"quote": True}):
-        with pytest.raises(ConfigError, match=f"{next(iter(option))}=.* takes an LM. Leave out the option"):
+        with pytest.raises(ConfigError, match=f"{next(iter(option))}=.* needs an LM. Leave out the option"):
             Judge("none", classifier=WORDS, **option)
-    with pytest.raises(ConfigError, match="granularity='answer' takes an LM"):
+    with pytest.raises(ConfigError, match="granularity='answer' needs an LM"):
         Judge("none", granularity="answer", verdicts="five_level")
     with pytest.raises(ConfigError, match="leave out threshold="):
         Judge("none", threshold=0.9)
@@ -167,7 +163,7 @@ def exported(words_first, tmp_path):
     """The folder of that judge, with a reference judgment of each kind."""
     judge, _ = words_first
     chunks = as_chunks(CONTEXT)
-    seen = [(None, chunks, a, judge.verify(None, chunks, a)[0]) for a in (CLEAR, OPEN)]
+    seen = [(None, chunks, a, judge._judge(AnswerInput.make(None, chunks, a))[0]) for a in (CLEAR, OPEN)]
     save_judge(judge, tmp_path / "judge", reference=seen)
     return tmp_path / "judge"
 
@@ -196,12 +192,11 @@ def test_saved_again_it_is_the_same_bytes(exported, tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(exported)).read_bytes()
 
 
-def test_lm_replaces_the_first_that_is_asked(tmp_path):
-    """In a chain of small, small with other options, and large, the large one stays what it is."""
-    reasons = Judge("openai/small", reasoning="before", escalate_to="openai/large")
-    Judge("none", classifier=WORDS, escalate_to=Judge("openai/small", escalate_to=reasons)).save(tmp_path / "j")
-    chain = load_judge(tmp_path / "j", lm="openai/mine").chain
-    assert [j.lm_name for j in chain] == ["none", "openai/mine", "openai/mine", "openai/large"]
+@pytest.mark.parametrize(("second", "asked"), [("openai/small", "openai/mine"), ("openai/large", "openai/large")])
+def test_lm_replaces_the_first_that_is_asked(tmp_path, second, asked):
+    """Wherever that is asked; another one stays what it is."""
+    Judge("openai/small", escalate_to=Judge(second, reasoning="before")).save(tmp_path / "j")
+    assert [j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").chain] == ["openai/mine", asked]
 
 
 def test_another_second_judge_than_was_exported_is_refused(exported, tmp_path):
@@ -209,12 +204,12 @@ def test_another_second_judge_than_was_exported_is_refused(exported, tmp_path):
     inner = exported / "escalate_to"
     document = json.loads((inner / "judge.json").read_text())
     document["config"]["criteria"] = "Pass all."
-    document["sha256"] = _content(document)
     (inner / "judge.json").write_text(json.dumps(document))
-    with pytest.raises(ArtifactError, match="is not the judge that"):
+    seal(inner)
+    with pytest.raises(ArtifactError, match="does not have the SHA-256"):
         load_judge(exported)
     shutil.rmtree(inner)
-    with pytest.raises(ArtifactError, match=r"escalate_to.*cannot be read"):
+    with pytest.raises(ArtifactError, match="does not have the SHA-256"):
         load_judge(exported)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from typing import get_args
 
 import dspy
 import pytest
@@ -13,6 +14,7 @@ from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import metered
+from faith_dspy.program.signatures import INSTRUCTIONS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 
@@ -205,14 +207,21 @@ def test_wrong_dials(options, message):
     assert ("Options are: abstention, ask_about, cite, confidence" in str(caught.value)) is ("granuality" in options)
 
 
-def test_unknown_instruction(judge_at):
-    """An instruction that is not in the bank is an error of the options that ends a run, not a fault of each record."""
-    judge, server = judge_at(instruction="nonsense")
-    with pytest.raises(ConfigError, match="no instruction 'nonsense'; there are supported, every_detail, graded"):
-        judge(**record(0))
-    with pytest.raises(ConfigError):
-        judge.batch([record(0), record(1)])
-    assert server.requests == []
+def test_instructions_are_those_of_the_bank():
+    """Every instruction there is can be named, and any other is refused when the judge is made."""
+    assert get_args(JudgeConfig.model_fields["instruction"].annotation) == tuple(INSTRUCTIONS)
+    with pytest.raises(ConfigError, match="instruction: expected 'supported', 'every_detail'"):
+        Judge("openai/tiny", instruction="nonsense")
+
+
+def test_a_mapping_is_one_record():
+    """`batch` judges it, not its keys; a number of threads starts at 1; an LM is named."""
+    (found,) = Judge("none").batch({"id": 7, "context": ["The kettle is blue."], "answer": "It is blue."})
+    assert (found.id, found.faithful) == (7, True)
+    with pytest.raises(ConfigError, match="num_threads is 0, expected a whole number from 1"):
+        Judge("none").batch([], num_threads=0)
+    with pytest.raises(ConfigError, match="lm is 5; expected 'local'"):
+        Judge(5)
 
 
 def test_nothing_is_contacted_before_the_first_judgment():

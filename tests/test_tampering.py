@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import shutil
+from contextlib import suppress
 
 import dspy
 import pytest
+import test_export
 from test_export import ANSWER, CONTEXT, HEAD, exported, tuned  # noqa: F401 - fixtures
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError
-from faith_dspy.export import _content, save_judge
-from faith_dspy.io.records import as_chunks
+from faith_dspy.export import save_judge
+from faith_dspy.io.records import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
 
 VALUES = (
@@ -43,25 +44,19 @@ def changed(document, path, value, chance):
     elif how == "add" and isinstance(holder, list):
         holder.append(value)
     elif how == "add":
-        holder[chance.choice(["lm", "config", "escalate_to_sha256", "card", "temperature", "x"])] = value
+        holder[chance.choice(["lm", "config", "sha256", "card", "temperature", "x"])] = value
     else:
         holder[path[-1]] = value
     return copy
 
 
 def seal(folder, program=None, judge=None):
-    """Write what was changed, with the hashes that fit as far as there are any."""
-    if program is not None:
-        (folder / "program.json").write_text(json.dumps(program))
-    if judge is None:
-        judge = json.loads((folder / "judge.json").read_text())
-    if program is not None:
-        judge["program_sha256"] = hashlib.sha256((folder / "program.json").read_bytes()).hexdigest()
-    try:
-        judge["sha256"] = _content(judge)
-    except UnicodeEncodeError:
-        judge["sha256"] = "0" * 64
-    (folder / "judge.json").write_text(json.dumps(judge))
+    """Write what was changed, with the hash that fits as far as there is any."""
+    for name, document in (("program", program), ("judge", judge)):
+        if document is not None:
+            (folder / f"{name}.json").write_text(json.dumps(document))
+    with suppress(UnicodeEncodeError):
+        test_export.seal(folder)
 
 
 def loads(folder, lm, again):
@@ -128,7 +123,7 @@ def test_a_name_that_is_a_place(exported, model):  # noqa: F811
     judge = json.loads((exported / "judge.json").read_text(encoding="utf-8"))
     judge["lm"]["model"] = model
     seal(exported, judge=judge)
-    with pytest.raises(FaithDspyError, match="holds a place"):
+    with pytest.raises(FaithDspyError, match="contains a path or URL"):
         load_judge(exported, lm="openai/tiny")
 
 
@@ -137,7 +132,7 @@ def test_a_half_written_export_is_none(tuned, exported, monkeypatch):  # noqa: F
     judge, _ = tuned
     before = {p.name: p.read_bytes() for p in exported.iterdir()}
     chunks = as_chunks(CONTEXT)
-    reference = [(None, chunks, ANSWER, judge.verify(None, chunks, ANSWER)[0])]
+    reference = [(None, chunks, ANSWER, judge._judge(AnswerInput.make(None, chunks, ANSWER))[0])]
     monkeypatch.setattr("faith_dspy.io.files.sync", full := Full())
     for full.left in range(3):
         with pytest.raises(FaithDspyError, match="cannot be written"):

@@ -107,7 +107,7 @@ def _judge_file(chosen: ChosenJudge, records: str, file: Path | None, html: Path
         raise LMUnavailableError(f"{exc} What was judged is kept: run the same command again to continue.") from None
     say(str(tally))
     if html is not None:
-        write_html(tally.shown.values(), html, total=tally.rows, judge=described(judge))
+        write_html(tally.shown, html, total=tally.rows, judge=described(judge))
         if len(tally.shown) < tally.rows:
             say(f"{html} shows the first {len(tally.shown):,} answers: more would not open in a browser.")
     if tally.unreadable == tally.rows:

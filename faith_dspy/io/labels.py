@@ -22,12 +22,10 @@ from faith_dspy.io.records import (
     columns,
     fields_of,
     is_table_file,
-    meant,
+    log_names,
     missing,
     open_records,
     rows_of,
-    say_names,
-    there,
     unused,
 )
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
@@ -73,7 +71,7 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
         if isinstance(row, LabelledExample):
             example = row
         else:
-            say_names(row, name, COLUMNS | _label_names(row))
+            log_names(row, name, COLUMNS | _label_names(row))
             try:
                 example = parse_example(row, where=where, lenient=not require_label)
             except LabelsError as exc:
@@ -96,8 +94,8 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     if not rows:
         raise LabelsError(f"{name}: is empty. {_FORMAT}")
     if not out:
-        found = f"{there(first)}.{meant(first, 'faithful')}"
-        raise LabelsError(f"{name}: {counted(rows, 'line')}, none with a usable label: got {found} {_FORMAT}")
+        wanting = missing(first, "faithful", EXPECTED)
+        raise LabelsError(f"{name}: {counted(rows, 'line')}, none with a usable label: {wanting} {_FORMAT}")
     return out
 
 

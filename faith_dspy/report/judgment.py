@@ -26,9 +26,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from faith_dspy.errors import InputError, counted
+from faith_dspy.errors import counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.records import AnswerInput, check_record
+from faith_dspy.io.records import AnswerInput
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import shown, signed
 from faith_dspy.schema import Chunk, Judgment, StatementVerdict, Unscored
@@ -257,18 +257,15 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
     """The judgment's public fields and the texts it is about."""
-    given: AnswerInput | None = None
-    notes: list[str] = []
-    try:
-        given = None if record is None else check_record(record)
-    except InputError as exc:
-        notes.append(f"The record cannot be read: {exc}.")
-    question, chunks, answer = given or (None, (), None)
+    given = AnswerInput() if record is None else AnswerInput.of(record)
+    notes = [f"The record cannot be read: {given.problem}."] if given.problem else []
+    question, chunks = given.question, given.chunks
+    answer = None if record is None or given.problem else given.answer
     if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
         if answer is not None:
             notes.append("The record’s answer is not the one that was judged; these are the judged sentences.")
         answer = _answer_of(judgment)
-    if given is None and judgment.unscored is Unscored.PARSE_FAILED:
+    if given.problem and judgment.unscored is Unscored.PARSE_FAILED:
         notes.clear()  # its detail says the same
     found, told = judgment.to_dict(), told_verdicts(judgment)
     key = (record or {}).get("id")

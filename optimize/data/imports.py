@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from faith_dspy.errors import InputError, LabelsError, counted, did_you_mean
 from faith_dspy.io.files import write_file
 from faith_dspy.io.labels import parse_example, rating, truth, vote
-from faith_dspy.io.records import COLUMNS, LABELS, clean, missing, open_records, parsed, say_names, there, unused
+from faith_dspy.io.records import COLUMNS, LABELS, clean, log_names, missing, open_records, parsed, unused
 from faith_dspy.io.records import columns as columns_of
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -148,7 +148,7 @@ def import_labels(
     given, named = _read_rows(path), columns or {}
     guessed = {f: names for f, names in FIELDS.items() if f not in named} if kind == "table" else {}
     for i, row in enumerate(given, 1):
-        say_names(row, str(path), guessed)
+        log_names(row, str(path), guessed)
         try:
             found[i] = KINDS[kind](row, named)
         except InputError as exc:
@@ -210,9 +210,8 @@ def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
         if field not in out:
             if field in named:
                 near = did_you_mean(named[field], map(str, row))
-                raise InputError(
-                    f"it has no {field}: got {there(row)}, expected {named[field]!r}, as --map says.{near}"
-                )
+                got = ", ".join(map(str, row)) or "nothing"
+                raise InputError(f"it has no {field}: got {got}, expected {named[field]!r}, as --map says.{near}")
             raise InputError(f"{missing(row, field)} --map {field}=COLUMN names another column.")
     out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
     context = parsed(out["context"])

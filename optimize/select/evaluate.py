@@ -37,8 +37,7 @@ def verify(
     ordered = sorted(examples, key=lambda e: (e.context_key, e.id))
     judged: list[JudgedAnswer] = []
     try:
-        for example, (raw, early) in zip(ordered, judge.verify_all(ordered), strict=True):
-            judgment = early or judge.score_answer(raw, example.context, example.question)
+        for example, (raw, judgment) in zip(ordered, judge.verify_all(ordered), strict=True):
             judged.append(JudgedAnswer.of(example, raw, judgment))
             advance(1)
     except LimitReachedError:

@@ -140,7 +140,6 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
     """One fault at one rate: the run, and the resumed one with an endpoint that is well again."""
     from faith_dspy.errors import LMUnavailableError
     from faith_dspy.runner import run
-    from faith_dspy.threads import wait_for_calls
 
     source, out = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
@@ -156,7 +155,6 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
     most = max(endpoint.asked.values())
     expected = {s["text"] for row in rows for s in row["statements"] if s["error"]}
     expected |= {sentence for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
-    wait_for_calls(60)  # abandoned ones, which still read 10 MB
     endpoint.rate, endpoint.dead_after, endpoint.server.lists = 0.0, None, True
     endpoint.asked.clear()
     run(endpoint.judge(), source, out, threads=8)

@@ -107,7 +107,10 @@ def test_same_example_twice_without_ids(labels):
     [
         ([], "is empty"),
         (["", "  "], "is empty"),
-        ([{"context": ["a"], "answer": "x"}], "1 line, none with a usable label: got context, answer"),
+        (
+            [{"context": ["a"], "answer": "x"}],
+            "1 line, none with a usable label: it has no faithful: got context, answer",
+        ),
         ([statement(), statement(verdict=None) | {"answer": "y"}], "2 lines, none with a usable label"),
     ],
 )

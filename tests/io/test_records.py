@@ -10,7 +10,7 @@ import pytest
 from faith_dspy.cli import main
 from faith_dspy.io import records as names
 from faith_dspy.io.labels import parse_example, read_labels
-from faith_dspy.io.records import as_chunks, check_record, fields_of
+from faith_dspy.io.records import AnswerInput, as_chunks, fields_of
 
 ROWS = {
     "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},
@@ -29,7 +29,7 @@ BLUE = "The kettle is blue."
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_names_of_each_library(row):
     """What each library calls question, context and answer is the same record, for judging and for tuning."""
-    given = check_record(row)
+    given = AnswerInput.of(row)
     assert (given.question, [c.text for c in given.chunks], given.answer) == ("Q?", ["C."], "A.")
     if isinstance(row, dict):
         example = parse_example({**row, "faithful": True})
@@ -99,7 +99,7 @@ def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
     source, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
     rows = [{"id": i, "user_input": "Which?", "response": BLUE, "retrieved_contexts": [BLUE]} for i in range(3)]
     source.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "user_input": "Which?"}])))
-    names._said.clear()
+    names._logged.clear()
     monkeypatch.setattr("sys.argv", ["faith-dspy", "judge", str(source), "--lm", "openai/tiny", "--out", str(out)])
     with pytest.raises(SystemExit) as done:
         main()
@@ -119,5 +119,5 @@ def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
 def test_conversations():
     """Messages are a conversation where there is no answer beside them."""
     messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
-    assert check_record({"messages": messages}).answer == "Blue."
+    assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
+from faith_dspy.io.records import AnswerInput
 from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.program import windows
 from faith_dspy.schema import Sentence
@@ -331,7 +332,9 @@ def test_extraction_end_to_end(judge_at):
         ("The kettle holds 2 litres.", 0, False),
     ]
     assert found.usage.calls == 3
-    seen, _ = judge.verify("What is the kettle like?", chunks(*CONTEXT), "It is a blue kettle and holds 2 litres.")
+    seen, _ = judge._judge(
+        AnswerInput.make("What is the kettle like?", CONTEXT, "It is a blue kettle and holds 2 litres.")
+    )
     assert seen.extraction.calls == 1
     assert [f.usage.calls for f in seen.raw_verdicts] == [1, 1]
 
@@ -520,7 +523,7 @@ def test_evidence_from_several_windows(judge_at):
 
     judge, _ = judge_at(says=say, cite=True)
     judge.program.window = 30
-    observed, _ = judge.verify(None, chunks(*CONTEXT), "It is blue and has a warranty.")
+    observed, _ = judge._judge(AnswerInput.make(None, CONTEXT, "It is blue and has a warranty."))
     assert observed.raw_verdicts[0].chunk_ids == (2, 0)
     assert observed.raw_verdicts[0].probability == pytest.approx(0.9)
 
