@@ -137,7 +137,8 @@ def _contents(
     judge: Judge, folder: Path, card: str | None, reference: Sequence[Any] = ()
 ) -> tuple[dict[Path, str | bytes], str]:
     """The files of an export, the one that vouches for the others first, and their hash."""
-    following, next_sha256 = {}, None
+    following: dict[Path, str | bytes] = {}
+    next_sha256 = None
     if judge.escalate_to is not None:
         following, next_sha256 = _contents(judge.escalate_to, folder / _NEXT, None)
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cached_property, partial
@@ -214,7 +214,7 @@ class Judge:
 
         return await awaited(partial(self.batch, records, num_threads))
 
-    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Iterator[Judgment]:
+    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Generator[Judgment, None, None]:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
         libraries' names and objects are understood (`AnswerInput.of`); a judgment has its record's ``id``.
 

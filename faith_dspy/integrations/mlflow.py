@@ -92,7 +92,8 @@ class FaithfulnessScorer(MlflowJudge):
         """The judgment; arguments as MLflow passes them to a scorer."""
         # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
         with self._turn, dspy.context(callbacks=[]):
-            return self._judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
+            judgment: Judgment = self._judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
+            return judgment
 
     def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
         self,

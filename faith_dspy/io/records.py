@@ -107,7 +107,7 @@ class AnswerInput:
             )
         fields = fields_of(record)
         found = fields.pop("id", None)
-        known = {"id": found if isinstance(found, str | int) else None}
+        key = found if isinstance(found, str | int) else None
         log_names(record, "records")
         try:
             if not fields and not isinstance(record, Mapping):
@@ -115,9 +115,9 @@ class AnswerInput:
             if not {"answer", "conversation"} & fields.keys():
                 error = value_of(record, "error")  # of a loader that could not read it
                 raise InputError(error if isinstance(error, str) else missing(record).rstrip("."))
-            return cls.make(**fields, **known)
+            return cls.make(**fields, id=key)
         except InputError as exc:
-            return cls(problem=str(exc), **known)
+            return cls(problem=str(exc), id=key)
 
     @classmethod
     def make(
