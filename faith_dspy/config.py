@@ -58,7 +58,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
     """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
     from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the LM's level is the score."""
-    instruction: Literal["supported", "every_detail", "grounded", "graded", "true_false_unknown", "five_level"] = Field(
+    instruction: Literal["supported", "every_detail", "graded", "grounded", "true_false_unknown", "five_level"] = Field(
         default_factory=lambda data: "supported" if data.get("verdicts", "binary") == "binary" else data["verdicts"]
     )
     """Seed prompt, by its name in `faith_dspy.program.signatures.INSTRUCTIONS`. Default: ``supported`` for binary

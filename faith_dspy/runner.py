@@ -130,6 +130,8 @@ def run(
         judge.preflight()
         with _rows_of(out, end) as handle:
             for record, given, judgment in _judged(judge, chain([first], records), threads):
+                if judgment.unscored is Unscored.LM_FAILED:
+                    judge.preflight()  # a dead endpoint ends the run before a row says so
                 tally.count(record, judgment, show)
                 tally.usage += judgment.usage
                 tally.replayed += judgment.replayed
