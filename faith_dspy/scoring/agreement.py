@@ -7,9 +7,9 @@ others.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -21,30 +21,32 @@ from faith_dspy.scoring.matching import match_statements, match_verdicts
 from faith_dspy.scoring.statistics import (
     CONFUSION,
     Estimate,
-    Floats,
     check_labels,
-    check_scores,
     confusion_counts,
     estimates,
     metric_values,
+    ratios,
     weighted_kappa,
 )
 
 
-class Agreement(BaseModel):
-    """How far a judge agrees with human labels. Everything but `n` and `coverage` is over the scored answers.
-
-    For statements read *supported* for faithful, and *statement* for answer.
-    """
+class _Level(BaseModel):
+    """One thing that judge and people both say. Everything but `n` and `coverage` is over the scored ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     n: int
-    """Labelled answers."""
+    """Labelled answers; of the other levels, labelled statements."""
     scored: int
-    """Labelled answers with a verdict."""
+    """Those with a verdict; for evidence, those of a scored answer."""
     coverage: float
     """``scored / n``."""
+
+
+class Agreement(_Level):
+    """How far a judge agrees with human labels. For statements read *supported* for faithful, and *statement* for
+    answer."""
+
     sources: int | None = None
     """Over which the scored answers were given: what intervals are made from. None in exports that do not say."""
     confusion: dict[str, int]
@@ -81,6 +83,21 @@ class StatementAgreement(Agreement):
     recall_by_verdict: dict[str, Estimate] = Field(default_factory=dict)
     """Of the statements that people gave each verdict, the share that the judge gave it, too; ``not_supported`` stands
     for any verdict without support, on either side. Empty where labels only tell supported from not supported."""
+
+
+class EvidenceAgreement(_Level):
+    """How far the chunks a judge names are those that people named; ids are summed over statements (micro average).
+
+    Counted are statements for which people named their chunks, even if none. One that the judge does not have counts as
+    one without chunks.
+    """
+
+    precision: Estimate
+    """Share of the judge's ids that people named."""
+    recall: Estimate
+    """Share of people's ids that the judge named."""
+    f1: Estimate
+    """``2 · shared ids / (judge's ids + people's ids)``."""
 
 
 _NEEDS = {
@@ -163,44 +180,36 @@ def measure(
     `InputError` without labels, when lengths differ, or for a label or score that is none.
     """
     check_labels(labels, predictions=predictions, scores=scores, groups=groups)
-    check_scores(scores)
+    for i, score in enumerate(scores):
+        if score is not None and not isfinite(score):
+            raise InputError(f"got score {score!r} at position {i}, expected a finite number, or None where unscored")
     if odd := [p for p in predictions if p is not None and p not in (True, False)]:
         raise InputError(f"got prediction {odd[0]!r}, expected True, False, or None where unscored")
     at = [i for i, p in enumerate(predictions) if p is not None]
-    y = np.array([bool(labels[i]) for i in at], dtype=bool)
-    p = np.array([bool(predictions[i]) for i in at], dtype=bool)
-    s = np.array([math.nan if (v := scores[i]) is None else float(v) for i in at], dtype=np.float64)
-    why = _reasons(s, item)
-    metrics = dict.fromkeys(why, Estimate(why=f"no {item} was scored"))
+    y = np.array([labels[i] for i in at], dtype=bool)
+    p = np.array([predictions[i] for i in at], dtype=bool)
+    s = np.array([scores[i] for i in at], dtype=np.float64)  # None is NaN
+    sources = at if groups is None else [groups[i] for i in at]
+    one = f"all scored {item}s have the same label"
+    unranked = f"no scored {item} has a score" if np.isnan(s).all() else ""
+    off_scale = unranked or "some scores are outside [0, 1], so they are not probabilities"
+    why = {
+        **dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one),
+        "f1_unfaithful": f"{one}, and none was failed",
+        "precision_unfaithful": f"no {item} was failed",
+        "auroc": unranked or f"all {item}s with a score have the same label",
+        "ece": off_scale,
+        "brier": off_scale,
+    }
     counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
-    if at:
-        metrics = estimates(
-            lambda w: metric_values(w, y, p, s),
-            len(at),
-            None if groups is None else [groups[i] for i in at],
-            why,
-        )
-    confusion = {k: int(c) for k, c in zip(CONFUSION, counts, strict=True)}
     return Agreement(
         n=len(labels),
         scored=len(at),
         coverage=len(at) / len(labels),
-        sources=len(at) if groups is None else len({groups[i] for i in at}),
-        confusion=confusion,
-        **metrics,
+        sources=len(set(sources)),
+        confusion={k: int(c) for k, c in zip(CONFUSION, counts, strict=True)},
+        **estimates(lambda w: metric_values(w, y, p, s), sources, item, why),
     )
-
-
-def _reasons(s: Floats, item: str) -> dict[str, str]:
-    """For each metric, the reason to give where it is undefined for these scores."""
-    one = f"all scored {item}s have the same label"
-    why = dict.fromkeys(("balanced_accuracy", "cohen_kappa", "mcc", "recall_unfaithful", "recall_faithful"), one)
-    why["f1_unfaithful"] = f"{one}, and none was failed"
-    why["precision_unfaithful"] = f"no {item} was failed"
-    none = f"no scored {item} has a score" if (s != s).all() else ""
-    why["auroc"] = none or f"all {item}s with a score have the same label"
-    why["ece"] = why["brier"] = none or "some scores are outside [0, 1], so they are not probabilities"
-    return why
 
 
 _LEVELS = {Verdict.FULLY_SUPPORTED: 2, Verdict.PARTIALLY_SUPPORTED: 1}
@@ -238,47 +247,25 @@ def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -
     """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
-    by_people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
-    by_judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
+    groups = [group for *_, group in rows]
+    found: dict[str, Any] = {}
+    if Verdict.PARTIALLY_SUPPORTED in kinds:
+        people = np.array([_level(label) for label, _, _ in rows], dtype=np.int_)
+        judge = np.array([_level(verdict) for _, verdict, _ in rows], dtype=np.int_)
+        why = {"kappa": "all labels and verdicts are on one level"}
+        kappa = estimates(lambda w: {"kappa": weighted_kappa(w, people, judge, 3)}, groups, "statement", why)
+        found["weighted_kappa"] = kappa["kappa"]
     order = [v for v in Verdict if v in kinds]
-    given = np.array([[label is v for v in order] for label, *_ in rows], dtype=np.float64).reshape(len(rows), -1)
     same = np.array([_same(label, verdict) for label, verdict, _ in rows], dtype=np.float64)
-
-    def metrics(w: Floats) -> dict[str, Floats]:
-        with np.errstate(invalid="ignore"):
-            recalls = (w * same) @ given / (w @ given)
-        kappa = weighted_kappa(w, by_people, by_judge, 3)
-        return {"kappa": kappa, **{v.value: recalls[:, i] for i, v in enumerate(order)}}
-
-    why = {"kappa": "all labels and verdicts are on one level"}
-    why |= {v.value: f"no statement labelled {v.value} was scored" for v in order}
-    found = {k: Estimate(why="no statement was scored") for k in why}
-    if rows:
-        found = estimates(metrics, len(rows), [group for *_, group in rows], why)
-    kappa = found.pop("kappa")
-    return {"weighted_kappa": kappa if Verdict.PARTIALLY_SUPPORTED in kinds else None, "recall_by_verdict": found}
+    given = {v.value: np.array([label is v for label, *_ in rows], dtype=np.float64) for v in order}
+    why = {v: f"no statement labelled {v} was scored" for v in given}
+    recall = ratios({v: (same * of, of) for v, of in given.items()})
+    return found | {"recall_by_verdict": estimates(recall, groups, "statement", why)}
 
 
 def _same(label: Verdict, verdict: Verdict) -> bool:
     """Whether two verdicts say the same, as far as both say it."""
     return label is verdict or (Verdict.NOT_SUPPORTED in (label, verdict) and not _level(label) and not _level(verdict))
-
-
-class EvidenceAgreement(BaseModel, extra="forbid", frozen=True):
-    """How far the chunks a judge names are those that people named; ids are summed over statements (micro average)."""
-
-    n: int
-    """Statements for which people named their chunks, even if none."""
-    scored: int
-    """Those of a scored answer. A statement that the judge does not have counts as one without chunks."""
-    coverage: float
-    """``scored / n``."""
-    precision: Estimate
-    """Share of the judge's ids that people named."""
-    recall: Estimate
-    """Share of people's ids that the judge named."""
-    f1: Estimate
-    """``2 · shared ids / (judge's ids + people's ids)``."""
 
 
 def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> EvidenceAgreement | None:
@@ -302,19 +289,14 @@ def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> Evide
                 groups.append(example.group_key)
     if not n:
         return None
-    counts = np.array(sets, dtype=np.float64)
-
-    def metrics(w: Floats) -> dict[str, Floats]:
-        both, named, wanted = (w @ counts).T
-        with np.errstate(invalid="ignore"):
-            return {"precision": both / named, "recall": both / wanted, "f1": 2 * both / (named + wanted)}
-
+    both, by_judge, by_people = np.array(sets, dtype=np.float64).reshape(-1, 3).T
+    metrics = ratios(
+        {"precision": (both, by_judge), "recall": (both, by_people), "f1": (2 * both, by_judge + by_people)}
+    )
     why = {
         "precision": "the judge named no chunk",
         "recall": "people named no chunk",
         "f1": "nobody named a supporting chunk",
     }
-    found = dict.fromkeys(why, Estimate(why="no statement was scored"))
-    if sets:
-        found = estimates(metrics, len(sets), groups, why)
+    found = estimates(metrics, groups, "statement", why)
     return EvidenceAgreement(n=n, scored=len(sets), coverage=len(sets) / n, **found)

@@ -21,7 +21,6 @@ A statement is located thus:
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -45,34 +44,26 @@ class Place(NamedTuple):
     """Offsets of the content words it stands on."""
 
 
-class _Word(NamedTuple):
-    key: str
-    sentence: int
-    start: int
-
-
-class _Words(NamedTuple):
-    """The content words of an answer; of a sentence without any, all of its words."""
-
+class _Answer(NamedTuple):
     text: str
     """The answer's sentences, typography brought to one form, with a space after each; offsets count in it."""
     language: str
-    words: tuple[_Word, ...]
+    words: dict[int, list[tuple[int, str]]]
+    """Of each sentence that has any, offset and key of its content words; of one without those, of all its words."""
 
 
 def locate(texts: Sequence[str], answer: str, named: Sequence[int | None] = ()) -> list[Place]:
     """Where each of these statements stands in the answer, in their order; ``named``: indices of their sentences."""
-    within = _words_of(answer)
-    known = {w.sentence for w in within.words}
+    within = _read(answer)
     places: list[Place] = []
     before, start = -1, -1
     for text, index in zip(texts, named or [None] * len(texts), strict=True):
-        index = index if index in known else None
-        place, at = _literally(text, within, index, start)
-        if place is None:
-            place, at = _by_words(text, within, index, before), start
-        if place.sentence is not None:
-            before, start = place.sentence, at
+        index = index if index in within.words else None
+        if found := _literally(text, within, index, start):
+            place, start = found
+        else:
+            place = _by_words(text, within, index, before)
+        before = before if place.sentence is None else place.sentence
         places.append(place)
     return places
 
@@ -96,11 +87,9 @@ def statement_labels(judged: Sequence[Statement], example: LabelledExample) -> l
     A judged statement is supported when all labelled statements that match it are. A single judged statement that is
     the whole answer has the answer's label. No other has: those of faithful answers alone would be all of one kind.
     """
-    if len(judged) == 1 and _plain(judged[0].text) == _plain(example.answer):
+    if len(judged) == 1 and judged[0].text.casefold().split() == example.answer.casefold().split():
         return [example.label]
     labelled = [(s.text, s.verdict) for s in example.statements if s.verdict is not None]
-    if not labelled:
-        return [None] * len(judged)
     matched, _ = match_verdicts(judged, labelled, example.answer)
     return [all(v.is_supported for v in found) if found else None for found in matched]
 
@@ -121,55 +110,47 @@ def match_verdicts(
 
 
 @lru_cache(maxsize=256)
-def _words_of(answer: str) -> _Words:
-    text, words, language = "", [], language_of(answer)
+def _read(answer: str) -> _Answer:
+    text, words, language = "", {}, language_of(answer)
     for s in sentences(answer):
         piece = tidy(s.text)
         tokens = tokenize(piece, language)
-        words += [_Word(t.key, s.index, len(text) + t.start) for t in content_tokens(tokens) or tokens]
+        if tokens:
+            words[s.index] = [(len(text) + t.start, t.key) for t in content_tokens(tokens) or tokens]
         text += piece + " "
-    return _Words(text, language, tuple(words))
+    return _Answer(text, language, words)
 
 
-def _literally(text: str, within: _Words, named: int | None, before: int) -> tuple[Place | None, int]:
+def _literally(text: str, within: _Answer, named: int | None, before: int) -> tuple[Place, int] | None:
     """Where the answer has the text literally, and the offset; None where it does not."""
     pieces = tidy(text).split()
     if not pieces:
-        return None, before
+        return None
     pattern = r"(?<!\w)" + r"\s+".join(map(re.escape, pieces)) + r"(?!\w)"
     found = []
     for match in re.finditer(pattern, within.text, re.IGNORECASE):
-        if words := [w for w in within.words if match.start() <= w.start < match.end()]:
-            held = [w.sentence for w in words]
-            place = Place(max(held, key=held.count), frozenset(w.start for w in words))
-            at = match.start()
-            found.append(((named not in (None, place.sentence), at <= before, abs(at - before)), place, at))
-    if not found:
-        return None, before
-    _, place, at = min(found, key=lambda f: f[0])
-    return place, at
+        start, end = match.span()
+        if held := [(s, at) for s, words in within.words.items() for at, _ in words if start <= at < end]:
+            sentence = max(inside := [s for s, _ in held], key=inside.count)
+            found.append((Place(sentence, frozenset(at for _, at in held)), start))
+    return min(
+        found, key=lambda f: (named not in (None, f[0].sentence), f[1] <= before, abs(f[1] - before)), default=None
+    )
 
 
-def _by_words(text: str, within: _Words, named: int | None, before: int) -> Place:
+def _by_words(text: str, within: _Answer, named: int | None, before: int) -> Place:
     """The statement's content words in its sentence, and in those that it merges with it."""
     keys = {t.key for t in content_tokens(tokenize(tidy(text), within.language))}
-    by_sentence: defaultdict[int, list[_Word]] = defaultdict(list)
-    for w in within.words:
-        by_sentence[w.sentence].append(w)
-    shared = {s: {w.key for w in words} & keys for s, words in by_sentence.items()}
+    mine = {s: [(at, key) for at, key in words if key in keys] for s, words in within.words.items()}
     if named is not None:
-        mine = [w for w in by_sentence[named] if w.key in keys] or by_sentence[named]
-        return Place(named, frozenset(w.start for w in mine))
+        return Place(named, frozenset(at for at, _ in mine[named] or within.words[named]))
+    shared = {s: {key for _, key in words} for s, words in mine.items()}
     home = max(shared, key=lambda s: (len(shared[s]), s > before, -abs(s - before)), default=None)
     if home is None or not keys or len(shared[home]) < MIN_FOUND * len(keys):
         return Place(None, frozenset())
-    told, held = set(shared[home]), {home}
-    for s, words in by_sentence.items():
-        if shared[s] - told and sum(w.key in keys for w in words) > CONTAINED * len(words):
+    told, held = set(shared[home]), [home]
+    for s, words in within.words.items():
+        if shared[s] - told and len(mine[s]) > CONTAINED * len(words):
             told |= shared[s]
-            held.add(s)
-    return Place(home, frozenset(w.start for s in held for w in by_sentence[s] if w.key in keys))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+            held.append(s)
+    return Place(home, frozenset(at for s in held for at, _ in mine[s]))

@@ -58,13 +58,6 @@ def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
             raise InputError(f"got {len(values)} {name} for {len(labels)} labels, expected one for each")
 
 
-def check_scores(scores: Sequence[float | None]) -> None:
-    """`InputError` naming the first score that is neither None nor a finite number."""
-    for i, s in enumerate(scores):
-        if s is not None and not math.isfinite(s):
-            raise InputError(f"got score {s!r} at position {i}, expected a finite number, or None where unscored")
-
-
 class BySource(NamedTuple):
     """A metric, and its standard error where each of ``sources`` is one draw; NaN where undefined."""
 
@@ -90,16 +83,13 @@ class BySource(NamedTuple):
 
 
 def estimates(
-    metrics: Callable[[Floats], Mapping[str, Floats]],
-    n: int,
-    sources: Sequence[str] | None,
-    undefined: Mapping[str, str],
+    metrics: Callable[[Floats], Mapping[str, Floats]], sources: Sequence[Any], item: str, undefined: Mapping[str, str]
 ) -> dict[str, Estimate]:
-    """The metrics that ``undefined`` names, each with its interval over ``sources`` (`by_source`).
-
-    ``undefined`` has the reason to give where a metric is undefined.
-    """
-    found = by_source(metrics, n, sources)
+    """The metrics that ``undefined`` names, over items of these ``sources`` (`by_source`); it has the reason to give
+    where one is undefined, and ``item`` what was not scored where there are none."""
+    if not sources:
+        return dict.fromkeys(undefined, Estimate(why=f"no {item} was scored"))
+    found = by_source(metrics, len(sources), sources)
     return {k: found[k].estimate(why, -1.0 if k in _FROM_MINUS_ONE else 0.0) for k, why in undefined.items()}
 
 
@@ -167,6 +157,16 @@ _BINS = 10
 def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
     """Weighted counts in the order of `CONFUSION`, shape (draws, 4), from weights of shape (draws, n)."""
     return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
+
+
+def ratios(parts: Mapping[str, tuple[Any, Any]]) -> Callable[[Floats], dict[str, Floats]]:
+    """Metrics that are sums over sums: for each, what every item adds to numerator and denominator."""
+
+    def metrics(w: Floats) -> dict[str, Floats]:
+        with np.errstate(invalid="ignore"):
+            return {name: (w @ over) / (w @ under) for name, (over, under) in parts.items()}
+
+    return metrics
 
 
 def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
