@@ -354,6 +354,7 @@ def test_ctrl_c_begins_nothing_and_loses_nothing(command, chat_server, tmp_path)
     assert b"run the same command again to continue" in said
     assert b"Traceback" not in said
     server.says = reply
+    (tmp_path / "cache0").rename(tmp_path / "cache1")  # the next command's
     assert command(server, "in.jsonl", "--out", "out.jsonl").wait(300) == 0
     assert len(set(server.statements)) == len(server.statements) == 20
 
