@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import Comparison
+from faith_dspy.optimize.select.comparison import SAID
 from faith_dspy.report.tables import Table, estimate, few, points, roughly
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SHOWN_FROM
@@ -114,9 +115,8 @@ def _gained(m: Measured) -> str:
     known = [(name, m.comparisons[name]) for name in OVER if name in m.comparisons]
     if not known:
         return "none yet; this judge was not tuned on labels."
-    parts = [  # Two gains are shown or not; a third would be one more chance to be shown without an effect.
-        f"{points(c.balanced_accuracy)} points over {OVER[name]}"
-        + ("" if name == "default-judge" else _SHOWN[c.verdict])
+    parts = [
+        f"{points(c.balanced_accuracy)} points over {OVER[name]}" + (_SHOWN[c.verdict] if name in SAID else "")
         for name, c in known
     ]
     return f"{m.compared}{'; '.join(parts)}."

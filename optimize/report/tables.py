@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import GroupResult, JudgedAnswer, JudgeResult
+from faith_dspy.optimize.select.comparison import SAID
 from faith_dspy.report.tables import MARK, NONE, Table, capitalised, each, estimate, level_tables, number, table_of
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
 from faith_dspy.text.words import language_of
@@ -111,7 +112,7 @@ def levels_tables(result: StudyResult) -> list[Table]:
 
 def verdict(result: StudyResult) -> Table:
     """What may be said of the champion, a sentence each."""
-    notes = [capitalised(c.sentence) for c in result.comparisons.values()]
+    notes = [capitalised(result.comparisons[name].sentence) for name in SAID if name in result.comparisons]
     if not result.variant(result.champion).lm_share:
         notes.append("The champion asks no LM: on these labels nothing that does was better by a standard error.")
     notes += result.notes
