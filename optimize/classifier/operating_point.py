@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from faith_dspy.errors import ConfigError
-from faith_dspy.report.tables import percent
+from faith_dspy.report.tables import NONE
 from faith_dspy.scoring.agreement import Agreement
 
 if TYPE_CHECKING:
-    from faith_dspy.scoring.statistics import Bools, Floats
+    from faith_dspy.scoring.statistics import Bools, Estimate, Floats
 
 SURE = 0.9
 """How often the judge should be right on either side of the review range."""
@@ -119,10 +119,17 @@ def _distance_to_be_sure(beyond: Floats, right: Bools, least: int) -> float | No
 def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement) -> str:
     """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
     stops, passes = (
-        [percent(getattr(a, k)) for a in (champion, untuned)] for k in ("recall_unfaithful", "recall_faithful")
+        [_percent(getattr(a, k)) for a in (champion, untuned)] for k in ("recall_unfaithful", "recall_faithful")
     )
     return (
         f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} "
         f"of the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful "
         f"(untuned: {passes[1]})."
     )
+
+
+def _percent(e: Estimate) -> str:
+    """A share with its interval in per cent: ``75% [67%, 82%]``."""
+    if e.value is None:
+        return NONE
+    return f"{e.value:.0%}" + ("" if e.low is None or e.high is None else f" [{e.low:.0%}, {e.high:.0%}]")

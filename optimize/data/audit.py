@@ -10,7 +10,6 @@ from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
 from faith_dspy.optimize.data.imports import by_annotator, majority
 from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split
-from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import SHOWN_FROM
 
@@ -23,6 +22,8 @@ _DIFFER = 1 / 3
 """Share of the answers that a tuned and an untuned judge call differently, as `shown` expects it."""
 _AIM = 0.10
 """The difference in balanced accuracy that labels should be enough to show."""
+FEW = 100
+"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
 
 
 def audit(path: Any) -> dict[str, Any]:
@@ -121,3 +122,13 @@ def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None
         return None
     by_others, by_one, sources = zip(*opinions, strict=True)
     return measure(by_others, by_one, [None] * len(by_one), groups=sources)
+
+
+def roughly(n: int) -> str:
+    """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
+    return "a few" if n < 10 else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+
+
+def few(n: int) -> str:
+    """What is said of so few test answers, to be put after a sentence; nothing where they are enough."""
+    return " Few answers: read the interval, not the figure." if n < FEW else ""

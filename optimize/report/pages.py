@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.optimize.report import headline, tables
 from faith_dspy.optimize.report.plots import LEARNING_CURVE
 from faith_dspy.report.judgment import csp_hash
-from faith_dspy.report.tables import Table, capitalised, each, estimate, markdown, number
+from faith_dspy.report.tables import Table, each, estimate, markdown, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def card(result: StudyResult, links: str = "") -> str:
     asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
     lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
     about = (
-        f"{capitalised(champion.description)}; {asks}{lm}. Tuned on `{result.labels_file}` (label set "
+        f"{tables.capitalised(champion.description)}; {asks}{lm}. Tuned on `{result.labels_file}` (label set "
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
     if lacks := headline.not_shown(result):

@@ -7,8 +7,9 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
+from faith_dspy.optimize.report.tables import capitalised
 from faith_dspy.optimize.select.comparison import compare_rows
-from faith_dspy.report.tables import Table, capitalised, estimate, number, table_of
+from faith_dspy.report.tables import Table, estimate, number, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import GroupResult, JudgedAnswer, JudgeResult
 from faith_dspy.optimize.select.comparison import SAID
-from faith_dspy.report.tables import MARK, NONE, Table, capitalised, each, estimate, level_tables, number, table_of
+from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
 from faith_dspy.text.words import language_of
 
@@ -286,3 +286,8 @@ def stress_tables(report: StressReport) -> list[Table]:
         misses = tuple(f"{' → '.join(s)}  {m.answer}" for s, m in zip(scores, worst.misses, strict=True))
         tables.append(Table(f"Worst: {worst.what}. Not {worst.must}, for example", notes=misses))
     return tables
+
+
+def capitalised(sentence: str) -> str:
+    """The sentence with a capital at its beginning, the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from faith_dspy.errors import counted
+from faith_dspy.optimize.data.audit import roughly
 from faith_dspy.optimize.results import Comparison, Difference, Row
-from faith_dspy.report.tables import roughly
 from faith_dspy.scoring.statistics import SHOWN_FROM, BySource, Floats, by_source, metric_values
 
 Metrics = Callable[[Floats], Sequence[Floats]]

@@ -11,7 +11,6 @@ from faith_dspy.report.tables import (
     estimate,
     markdown,
     number,
-    percent,
     points,
     table_of,
     terminal,
@@ -30,11 +29,10 @@ def test_numbers_are_written_one_way() -> None:
     """No leading zero, intervals in brackets, a dash for what is not defined."""
     some = Estimate(value=0.754, low=0.67, high=0.82)
     assert estimate(some) == ".75 [.67, .82]"
-    assert percent(some) == "75% [67%, 82%]"
     assert points(some) == "+75.4 [+67.0, +82.0]"
     assert [number(v) for v in (1.0, -0.05, 0.0, None)] == ["1.00", "-.05", ".00", "–"]
     assert estimate(Estimate(value=0.5, why="one group")) == ".50"
-    assert estimate(Estimate(why="one label only")) == estimate(None) == percent(Estimate(why="no")) == "–"
+    assert estimate(Estimate(why="one label only")) == estimate(None) == "–"
     assert [each(30, 20), each(3000, 20), each(1, 0)] == ["1.5", "150", "–"]
 
 

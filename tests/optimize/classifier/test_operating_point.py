@@ -4,9 +4,11 @@ from faith_dspy.errors import ConfigError
 from faith_dspy.optimize.classifier.operating_point import (
     BALANCED,
     OperatingPoint,
+    operating_point_sentence,
     review_range_for,
     threshold_for,
 )
+from faith_dspy.scoring.agreement import measure
 
 # Ten answers: unfaithful at .1 .2 .3 .5, faithful at .4 .6 .7 .8 .9 .95.
 PROBABILITIES = [0.1, 0.2, 0.3, 0.5, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95]
@@ -79,3 +81,11 @@ def test_a_review_range_comes_as_close_as_it_can() -> None:
 def test_too_few_on_a_side_all_go_to_a_person() -> None:
     """Four answers tell nothing: everything the judge would pass goes to a person."""
     assert review_range_for(ABOVE[-4:] + BELOW, [True] * 4 + [False] * 9, 0.5) == (0.5, 1.0)
+
+
+def test_what_a_threshold_reaches_is_said_in_per_cent() -> None:
+    """At .55 it stops all four unfaithful answers, which has no interval, and passes five of the six faithful ones."""
+    found = measure(LABELS, [p >= 0.55 for p in PROBABILITIES], PROBABILITIES)
+    said = operating_point_sentence(OperatingPoint(kind="cost", value=5), found, found)
+    assert "it stops 100% of the unfaithful answers" in said
+    assert "passes 83% [" in said

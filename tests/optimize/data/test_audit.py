@@ -6,8 +6,7 @@ import pytest
 
 from faith_dspy.errors import LabelsError
 from faith_dspy.eval_sets.catalog import path_of
-from faith_dspy.optimize.data.audit import audit
-from faith_dspy.report.tables import few
+from faith_dspy.optimize.data.audit import audit, few
 
 
 def test_an_audit_counts_and_shows_the_split():
