@@ -153,7 +153,7 @@ def stress(
 
     A faithful answer must be caught when a number is changed, a name swapped, a negation inserted, or a sentence of
     another answer added. The verdict must not change with the order of the chunks, or with orders to the judge inside
-    the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 22
+    the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 21
     judgments.
 
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
