@@ -33,7 +33,7 @@ def test_options_it_was_not_fitted_to(options):
     assert Judge("openai/tiny", **options).classifier is None
     assert Judge("openai/tiny", classifier=None).classifier is None
     assert "untuned" in repr(Judge("openai/tiny", classifier=None))
-    with pytest.raises(ConfigError, match=r"takes an LM|leave out threshold="):
+    with pytest.raises(ConfigError, match=r"needs an LM|leave out threshold="):
         Judge("none", **options)
 
 
