@@ -158,7 +158,7 @@ def test_an_lm_that_cannot_be_made_fails_no_row(tmp_path):
     judge = Judge(f"local:{tmp_path}/no.gguf")
     found = judge_rows(judge, [BLUE, BLUE])
     assert [r["unscored"] for r in found] == ["lm_failed"] * 2
-    assert "There is no model file at" in found[0]["detail"]
+    assert "There is no GGUF file at" in found[0]["detail"]
 
 
 def test_a_dead_endpoint_fails_no_batch(judge_at):
