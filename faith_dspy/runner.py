@@ -203,7 +203,9 @@ def limit_replies_in_memory(entries: int = REPLIES_IN_MEMORY) -> None:
 def _line(record: Record, given: AnswerInput, judgment: Judgment, fingerprint: str) -> bytes:
     fields = judgment.to_dict() | judgment.model_dump(mode="json", include={"sentences"})
     answer = None if given.problem else given.answer
-    row = {"id": fields.pop("id"), "line": record.line, "question": given.question, "answer": answer}
+    own = fields.pop("id")
+    row = {"id": own} if own is not None else {}
+    row |= {"line": record.line, "question": given.question, "answer": answer}
     text = json.dumps(row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False)
     return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
 

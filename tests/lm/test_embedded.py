@@ -203,12 +203,12 @@ def test_offline_names_the_command(models, monkeypatch):
 def test_own_file(models, tmp_path):
     """A GGUF of the user's is converted into our folder under its own sum, and left alone."""
     one, two = tmp_path / "one", tmp_path / "two"
-    for folder, content in ((one, WHOLE), (two, WHOLE[::-1])):
+    for folder, content in ((one, WHOLE), (two, b"GGUF" + WHOLE[::-1])):
         folder.mkdir()
         (folder / "model.gguf").write_bytes(content)
     made = [own_model(folder / "model.gguf") for folder in (one, two, one)]
     assert (made[0] == made[2], made[0] == made[1]) == (True, False)
-    assert (made[1] / "model").read_bytes() == WHOLE[::-1]
+    assert (made[1] / "model").read_bytes() == b"GGUF" + WHOLE[::-1]
     assert [f.name for f in one.iterdir()] == ["model.gguf"]
 
 
