@@ -18,6 +18,9 @@ from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import index_context
 
+SAID = ("untuned", "lexical-baseline")
+"""Over these a gain is called shown or not shown: a third would be one more chance to show one without an effect."""
+
 
 class _Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from faith_dspy.errors import InputError
@@ -179,6 +178,8 @@ def measure(
 
     `InputError` without labels, when lengths differ, or for a label or score that is none.
     """
+    import numpy as np
+
     check_labels(labels, predictions=predictions, scores=scores, groups=groups)
     for i, score in enumerate(scores):
         if score is not None and not isfinite(score):
@@ -245,6 +246,8 @@ def _measure_statements(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> St
 
 def _graded(rows: Sequence[tuple[Verdict, Verdict, str]], kinds: set[Verdict]) -> dict[str, Any]:
     """Weighted κ and the recall of each verdict; rows are (label, verdict, group), ``kinds`` all labels there are."""
+    import numpy as np
+
     if kinds <= {Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED}:
         return {}
     groups = [group for *_, group in rows]
@@ -274,6 +277,8 @@ def measure_evidence(pairs: Sequence[tuple[LabelledExample, Judgment]]) -> Evide
     A labelled statement's chunks are compared with those of all judged statements it matches together; labelled
     statements that match the same ones are compared as one. 95 % intervals are over sources.
     """
+    import numpy as np
+
     n, sets, groups = 0, [], []
     for example, judgment in pairs:
         labelled = [(s.text, s.supporting_chunk_ids) for s in example.statements if s.supporting_chunk_ids is not None]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faith_dspy.errors import InputError, need
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int_]
+if TYPE_CHECKING:  # the base install has none
+    import numpy as np
+    from numpy.typing import NDArray
+
+Bools: TypeAlias = "NDArray[np.bool_]"
+Floats: TypeAlias = "NDArray[np.float64]"
+Ints: TypeAlias = "NDArray[np.int_]"
 
 SHOWN_FROM = 10
 """Sources from which a difference may be called shown: with fewer, intervals do not hold."""
@@ -103,6 +105,8 @@ def by_source(
     from about ten sources on, where resampling covers from about fifty (tests/benchmarks/SHOWN.md). It is undefined
     with fewer than three sources, and where a class is in one alone.
     """
+    import numpy as np
+
     member = np.arange(n) if sources is None else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
     g = int(member.max()) + 1
     step = max(1, _BLOCK // n)
@@ -132,6 +136,8 @@ def t_quantile(df: int) -> float:
 
 def from_draws(value: float, draws: Floats, undefined: str) -> Estimate:
     """A value with the range that holds 95 % of ``draws``, NaN where undefined; ``undefined`` is then the reason."""
+    import numpy as np
+
     kept = draws[~np.isnan(draws)]
     if np.isnan(value) or not len(kept):
         return Estimate(why=undefined)
@@ -156,11 +162,15 @@ _BINS = 10
 
 def confusion_counts(w: Floats, y: Bools, p: Bools) -> Floats:
     """Weighted counts in the order of `CONFUSION`, shape (draws, 4), from weights of shape (draws, n)."""
+    import numpy as np
+
     return w @ np.column_stack([y & p, y & ~p, ~y & p, ~y & ~p]).astype(np.float64)
 
 
 def ratios(parts: Mapping[str, tuple[Any, Any]]) -> Callable[[Floats], dict[str, Floats]]:
     """Metrics that are sums over sums: for each, what every item adds to numerator and denominator."""
+
+    import numpy as np
 
     def metrics(w: Floats) -> dict[str, Floats]:
         with np.errstate(invalid="ignore"):
@@ -171,6 +181,8 @@ def ratios(parts: Mapping[str, tuple[Any, Any]]) -> Callable[[Floats], dict[str,
 
 def weighted_auroc(w: Floats, y: Bools, s: Floats) -> Floats:
     """AUROC per row of weights, shape (draws,): the Mann-Whitney statistic, ties one half; NaN with one class."""
+    import numpy as np
+
     order = np.argsort(s, kind="stable")
     first = np.unique(s[order], return_index=True)[1]
     good = np.add.reduceat(w[:, order] * y[order], first, axis=1)
@@ -185,6 +197,8 @@ def metric_values(w: Floats, y: Bools, p: Bools, s: Floats) -> dict[str, Floats]
 
     ``y``, ``p`` and ``s``, each of shape (n,): labels, predictions, and scores (NaN where there is none).
     """
+    import numpy as np
+
     fp, ff, up, uf = confusion_counts(w, y, p).T
     n = fp + ff + up + uf
     out: dict[str, Floats] = {}
@@ -218,6 +232,8 @@ def weighted_kappa(w: Floats, a: Ints, b: Ints, levels: int) -> Floats:
 
     ``1 - observed / expected``, each the mean ``|a - b|``; NaN where both raters only use one and the same level.
     """
+    import numpy as np
+
     cell = np.eye(levels * levels)[a * levels + b]  # shape (n, levels²)
     distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
     with np.errstate(invalid="ignore"):

@@ -8,8 +8,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.data.audit import few, roughly
-from faith_dspy.optimize.results import Comparison
-from faith_dspy.optimize.select.comparison import SAID
+from faith_dspy.optimize.results import SAID, Comparison
 from faith_dspy.report.tables import Table, estimate, points
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SHOWN_FROM

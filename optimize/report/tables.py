@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import GroupResult, JudgedAnswer, JudgeResult
-from faith_dspy.optimize.select.comparison import SAID
+from faith_dspy.optimize.results import SAID, GroupResult, JudgedAnswer, JudgeResult
 from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
 from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
 from faith_dspy.text.words import language_of

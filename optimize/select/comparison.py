@@ -16,8 +16,6 @@ from faith_dspy.scoring.statistics import SHOWN_FROM, BySource, Floats, by_sourc
 Metrics = Callable[[Floats], Sequence[Floats]]
 """Metrics of shape (draws,), NaN where undefined, from weights of shape (draws, n)."""
 
-SAID = ("untuned", "lexical-baseline")
-"""Over these a gain is called shown or not shown: a third would be one more chance to show one without an effect."""
 NO_DIFFERENCE = 0.005
 """Half a percentage point of balanced accuracy: below it no number of labels is worth asking for."""
 

@@ -110,7 +110,9 @@ def loaded(folder: Path, records: list[dict[str, Any]]) -> dict[str, Any]:
     from faith_dspy import load_judge
 
     with Endpoint() as endpoint, no_cache():
-        return _of(load_judge(folder, lm="openai/golden", api_base=endpoint.base), records, endpoint, 1)
+        asks = json.loads((folder / "judge.json").read_text(encoding="utf-8"))["lm"]["model"] != "none"
+        at = {"lm": "openai/golden", "api_base": endpoint.base} if asks else {}
+        return _of(load_judge(folder, **at), records, endpoint, 1)
 
 
 def study(folder: Path) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def study(folder: Path) -> dict[str, Any]:
         at = ("--lm", "openai/golden", "--api-base", endpoint.base, "--json")
         tuned = command(folder, "tune", labels, *tried, "--out", judge, *at)
         made = requests_of(endpoint)
-        agree = command(folder, "agree", others, "--judge", judge, "--min", 0.999, *at)
+        agree = command(folder, "agree", others, "--judge", judge, "--min", 0.999, "--json")
     found = {
         "exit_codes": [tuned.returncode, agree.returncode],
         "files": sorted(p.name for p in judge.iterdir()),
