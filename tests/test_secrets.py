@@ -47,9 +47,9 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
     outputs = []
     for words in (
         ["tune", known, *at, "--variants", "sentence", "--out", "judge"],
-        ["judge", known, *at, "--judge", "judge", "--out", "out.jsonl", "--html", "out.html"],
-        ["agree", known, *at, "--judge", "judge", "--json", "--track"],
-        ["stress", known, *at, "--judge", "judge", "--json", "--answers", 4],
+        ["judge", known, "--judge", "judge", "--out", "out.jsonl", "--html", "out.html"],
+        ["agree", known, "--judge", "judge", "--json", "--track"],
+        ["stress", known, "--judge", "judge", "--json", "--answers", 4],
     ):
         code, said = command(*words)
         assert code == 0, said

@@ -40,9 +40,8 @@ def test_what_the_lm_says_is_kept_without_text(chat_server, tmp_path):
     for granularity in ("answer", "sentence"):
         judge = Judge(lm, granularity=granularity, classifier=None)
         kept = read_replies(path, EXAMPLES, granularity)
-        for e, (said, unscored) in zip(EXAMPLES, judge.verify_all(EXAMPLES), strict=True):
+        for e, (said, _) in zip(EXAMPLES, judge.verify_all(EXAMPLES), strict=True):
             assert kept[e.id].raw.without_usage().model_dump() == said.without_usage().model_dump()
-            assert unscored is None or kept[e.id].judgment == unscored
 
 
 def test_what_the_lm_fails_on_is_asked_again(chat_server, tmp_path):
