@@ -317,13 +317,13 @@ def _reproduce(judge: Judge, export: _Export) -> None:
 
 
 def _check_embedded(judge: Judge, export: _Export) -> None:
-    from faith_dspy.lm.embedded import EMBEDDED
+    from faith_dspy.lm.make import EMBEDDED_SHA256
 
     wanted = export.manifest.lm.sha256
-    if judge.lm_name == "local" and wanted not in (None, EMBEDDED.sha256):
+    if judge.lm_name == "local" and wanted not in (None, EMBEDDED_SHA256):
         raise ArtifactError(
             f"{export.folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
-            f"{EMBEDDED.sha256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
+            f"{EMBEDDED_SHA256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
         )
 
 

