@@ -64,6 +64,7 @@ def agree(
     Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree labels.jsonl --judge models:/faithfulness@champion
     --track --min 0.75 || mail -s "The judge has changed" me@example.org
     """
+    need("numpy", "Measuring agreement")
     from faith_dspy.io.files import check_writable
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
     from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, ignore_cache, traffic_table
@@ -158,6 +159,7 @@ def stress(
 
     Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
     """
+    need("numpy", "A stress test")
     from faith_dspy.io.labels import read_labels
     from faith_dspy.lm.metered import metered
     from faith_dspy.optimize.report.tables import stress_tables
