@@ -317,7 +317,7 @@ def _reproduce(judge: Judge, export: _Export) -> None:
 
 
 def _check_embedded(judge: Judge, export: _Export) -> None:
-    from faith_dspy.lm.make import EMBEDDED_SHA256
+    from faith_dspy.lm import EMBEDDED_SHA256
 
     wanted = export.manifest.lm.sha256
     if judge.lm_name == "local" and wanted not in (None, EMBEDDED_SHA256):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from dspy import lm15
 
 from faith_dspy.errors import ModelFileError, needs
-from faith_dspy.lm.make import EMBEDDED_SHA256
+from faith_dspy.lm import EMBEDDED_SHA256
 
 with needs("openvino", "local", "The embedded model"):  # before the model is fetched
     import openvino as ov

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.lm.metered import MeteredLM
 
-EMBEDDED_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
-"""Of the model file that ``local`` stands for."""
 _LOCAL_REPLY = 1024
 """Output tokens of an embedded model at most: small models that lose the thread write until the window is full."""
 
