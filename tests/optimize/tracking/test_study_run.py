@@ -206,7 +206,7 @@ def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, mo
 
     asked: list[object] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Judge, "verify", lambda *args: asked.append(args))
+        patch.setattr(Judge, "ask", lambda *args: asked.append(args))
         before = mlflow.get_tracking_uri()
         _track("sentence").finish(result := _finished())
     assert asked == []
