@@ -110,7 +110,8 @@ def loaded(folder: Path, records: list[dict[str, Any]]) -> dict[str, Any]:
     from faith_dspy import load_judge
 
     with Endpoint() as endpoint, no_cache():
-        asks = json.loads((folder / "judge.json").read_text(encoding="utf-8"))["lm"]["model"] != "none"
+        exports = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob("judge.json")]
+        asks = any(export["lm"]["model"] != "none" for export in exports)  # those it escalates to, too
         at = {"lm": "openai/golden", "api_base": endpoint.base} if asks else {}
         return _of(load_judge(folder, **at), records, endpoint, 1)
 
