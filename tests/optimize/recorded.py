@@ -71,11 +71,11 @@ def _answers(port: int) -> bool:
 
 
 def recorded_study(endpoint: Any, folder: Path) -> StudyResult:
-    """A study on the labels and the recorded LM of `test_study`; its judge is in the folder."""
+    """A study on labels that need an LM, with the recorded one of `test_study`; its judge is in the folder."""
     server = endpoint(says=knowing)
     try:
         options = Options(lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=("sentence",))
-        return run(labels(folder / "cities.jsonl"), options, Quiet(), tracker=Record)
+        return run(labels(folder / "cities.jsonl", swapped=True), options, Quiet(), tracker=Record)
     finally:
         server.close()
 

@@ -32,14 +32,21 @@ RUN = "from faith_dspy.cli import main; main()"
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
 
 
-def labels(path: Path, *, parts: bool = True) -> Path:
-    """36 answers over 12 contexts, half of them unfaithful; three answers a context, two sentences an answer."""
+def labels(path: Path, *, parts: bool = True, swapped: bool = False) -> Path:
+    """36 answers over 12 contexts, half of them unfaithful; three answers a context, two sentences an answer.
+
+    ``swapped``: what is false is said in the context's own words, so that no words tell it.
+    """
     rows = []
     for i, city in enumerate(CITIES):
         context = [f"{city} has {i + 20} bridges and a harbour.", f"The mayor of {city} resigned in {1950 + i}."]
+        if swapped:
+            context.append(f"Its bishop died in {1950 + i}.")
         for j in range(3):
             false = (i + j) % 2 == 0
-            second = f"The mayor of {city} won a medal in Paris." if false else f"Its mayor resigned in {1950 + i}."
+            second = f"Its mayor resigned in {1950 + i}."
+            if false:
+                second = f"Its mayor died in {1950 + i}." if swapped else f"The mayor of {city} won a medal in Paris."
             first = (
                 f"There are {i + 20} bridges in {city}{'' if j == 0 else ', it is said' if j == 1 else ', we read'}."
             )
@@ -61,10 +68,11 @@ def labels(path: Path, *, parts: bool = True) -> Path:
 
 
 def knowing(asked: dict[str, Any]) -> dict[str, Any]:
-    """An LM that mostly sees through medals in Paris; the rest is chance, the same for the same request."""
+    """An LM that mostly sees through false mayors; the rest is chance, the same for the same request."""
     text = asked["messages"][-1]["content"]
     noise = zlib.crc32(text.encode()) % 100 / 250
-    p = 0.25 + noise if "medal" in text.partition("Statement:")[2] else 0.5 + noise
+    false = any(told in text.partition("Statement:")[2] for told in ("medal", "mayor died"))
+    p = 0.25 + noise if false else 0.5 + noise
     return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
 
