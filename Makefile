@@ -11,7 +11,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# The README's first lines of code.
+# How `make quickstart` ends: the tuned judge, loaded, on one answer.
 define FIRST_JUDGMENT
 
 from faith_dspy import load_judge

@@ -1,4 +1,4 @@
-"""Faithfulness judges that are tuned on human labels instead of trusted blindly."""
+"""Tune an LLM judge of faithfulness on your own labels, and know how often it agrees with you."""
 
 from __future__ import annotations
 

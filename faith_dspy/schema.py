@@ -167,7 +167,7 @@ class Judgment(_Frozen):
     lies on a scale whose middle is the threshold. From Neutral/Mixed up the answer is `faithful`, below it is not."""
     needs_review: bool | None = None
     """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
-    is unjudged (option `unjudged`); None if neither is known."""
+    is unjudged; None if neither is known."""
     unscored: Unscored | None = None
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()

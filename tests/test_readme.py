@@ -1,7 +1,9 @@
-"""What the documents tell people to type and to open."""
+"""What the documents tell people to type, to open and to believe."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -11,27 +13,42 @@ import typer
 
 from faith_dspy import Judge
 from faith_dspy.cli.main import app
+from faith_dspy.io.labels import read_labels
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("", "faith_dspy", "faith_dspy/integrations", "optimize", "eval_sets", "tests/benchmarks", "notebooks")
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("", "faith_dspy", "faith_dspy/integrations", "optimize", "eval_sets", "tests/benchmarks")
+    for folder in FOLDERS
     for path in (ROOT / folder).glob("*.md")
     if path.name not in {"CHANGELOG.md", "LOG.md"}  # they speak of names that are gone
 )
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+every_document = pytest.mark.parametrize("document", DOCUMENTS)
+
+
+def text_of(document):
+    """Its text."""
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def blocks(text, language=""):
+    """What stands in the fenced blocks of a language."""
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    return [code for name, code in found if name == language]
 
 
 def commands(document):
     """The ``faith-dspy`` command lines in the code of a document, without comments."""
-    text = (ROOT / document).read_text(encoding="utf-8")
+    text = text_of(document)
     code = re.findall(r"^ {4}\S.*$|(?<=`)[^`\n]+(?=`)", text, re.MULTILINE)
-    for block in re.findall(r"```(?:bash)?\n(.*?)```", text, re.DOTALL):
+    for block in blocks(text) + blocks(text, "bash"):
         code += block.replace("\\\n", " ").splitlines()
     found = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
     return [match[1] for match in found if match]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@every_document
 def test_each_command_is_understood(document):
     """Every command line in a document names a command that there is, with options that it has."""
     for line in commands(document):
@@ -45,34 +62,58 @@ def test_each_command_is_understood(document):
         command.make_parser(context).parse_args(words)  # raises at an option that there is not
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+def test_each_make_target_exists():
+    """`make …` in the README is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    assert {"quickstart", "test"} <= set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
+
+
+@every_document
 def test_each_link_leads_somewhere(document):
     """Every relative link and picture of a document is there."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text_of(document)):
         assert target.startswith("http") or (ROOT / document).parent.joinpath(target).exists(), target
 
 
-def test_the_readme_is_short():
-    """The front page has at most 150 lines, and says both commands."""
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 150
-    assert any(line.startswith("make quickstart") for line in lines)
-    assert any(line.startswith("make test") for line in lines)
+@every_document
+def test_each_import_of_ours_exists(document):
+    """What the code of a document imports from faith_dspy is defined there; no extra is needed to see it."""
+    for line in (line for block in blocks(text_of(document), "python") for line in block.splitlines()):
+        if line.startswith("from faith_dspy"):
+            (node,) = ast.parse(line).body
+            defined = Path(importlib.util.find_spec(node.module).origin).read_text(encoding="utf-8")
+            for name in (alias.name for alias in node.names):
+                assert re.search(rf'^(class|def) {name}\b|^{name}\b.*=|^    "{name}"', defined, re.MULTILINE), line
 
 
-def test_the_first_lines_of_code_are_those_that_quickstart_runs():
-    """`make quickstart` ends with the README's first snippet, so that its output is what a user gets."""
-    first = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    run = re.search(r"define FIRST_JUDGMENT\n(.*?)endef", (ROOT / "Makefile").read_text(encoding="utf-8"), re.DOTALL)[1]
-    assert re.sub(r"\s+", "", first).replace('"', "'") == re.sub(r"\s+", "", run).replace('"', "'")
+def test_the_first_code_prints_what_is_shown(capsys):
+    """The README's first snippet needs no model, and its output is the block below it."""
+    exec(blocks(README, "python")[0], {})
+    assert capsys.readouterr().out.strip() == next(b for b in blocks(README) if b.startswith("╭")).strip()
 
 
-def test_each_language_model_of_the_readme_makes_a_judge():
-    """The lines for one's own LM make judges; none is asked anything, so no key is needed."""
-    snippet = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    lines = [line for line in snippet.splitlines() if line.startswith("Judge(")]
-    assert len(lines) >= 5
-    for line in lines:
-        if '"local"' not in line:  # it would start the embedded model
-            assert isinstance(eval(line, {"Judge": Judge}), Judge), line
+def test_each_judge_of_the_readme_can_be_made():
+    """The judges of the table are made; none is asked anything, so no key is needed."""
+    judges = re.findall(r"^\| `(Judge\(.*?\))` \|", README, re.MULTILINE)
+    assert len(judges) >= 5
+    for judge in judges:
+        assert isinstance(eval(judge, {"Judge": Judge}), Judge), judge
+
+
+def test_the_rows_of_csv_are_labels(tmp_path):
+    """The README's rows are five labels of both kinds; a context is a text or a list of chunks."""
+    (tmp_path / "labels.csv").write_text(*blocks(README, "csv"), encoding="utf-8")
+    examples = read_labels(tmp_path / "labels.csv")
+    assert [(e.label, len(e.context)) for e in examples] == [(True, 1), (False, 1), (True, 2), (False, 2), (True, 1)]
+
+
+def test_the_figures_of_agreement_are_those_kept():
+    """Each cell of the README's table is the balanced accuracy that `make benchmark-agreement` wrote."""
+    kept = text_of("tests/benchmarks/AGREEMENT.md").partition("## Answers: balanced accuracy")[2].partition("\n## ")[0]
+    names, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in kept.splitlines() if "|" in line]
+    figures = {row[0]: dict(zip(names, row, strict=True)) for row in rows}
+    for shown, family in (("mean of 8", "mean of 8"), ("RAGTruth QA", "ragtruth_qa"), ("WiCE", "wice_oracle")):
+        row = re.search(rf"^\| ({shown}.*) \|$", README, re.MULTILINE)[1].split(" | ")
+        of = figures[family]
+        assert row[1:] == [of["untuned judge"], of["lexical baseline"], of["champion"]], shown
+        assert of["n"] in row[0]

@@ -19,7 +19,7 @@ _STOPPED = 130
 
 app = typer.Typer(
     name="faith-dspy",
-    help="Faithfulness judges that are tuned on human labels instead of trusted blindly.",
+    help="Tune an LLM judge of faithfulness on your own labels, and know how often it agrees with you.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",

@@ -112,8 +112,8 @@ def tune(
     `python -m pydoc faith_dspy.optimize.plan` shows one.
 
     The champion is registered in MLflow and becomes models:/faithfulness@champion when it has earned it: it is shown
-    better than its own untuned judge, and not shown worse than the present champion on the same answers; or there is no
-    champion yet. The last lines say so. `faith-dspy study rollback` undoes it.
+    better than chance and not worse than a judge that costs less; and there is no champion yet, or it is shown better
+    than its own untuned judge and not worse than the present champion. `faith-dspy study rollback` undoes it.
 
     With --max-flips, the stress run (`faith-dspy stress`) is made on up to 50 dev answers, up to 21 judgments each. A
     champion with a kind of injection that flips a larger share of its verdicts is exported, but held back.

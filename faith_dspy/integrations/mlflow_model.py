@@ -2,7 +2,7 @@
 
 MLflow copies this file into the model ("models from code") beside the exported folder and runs it to load the model, so
 it depends on nothing but the packages it imports: JSON and this file instead of a pickle. The LM's key and address come
-from the environment; FAITH_DSPY_LM replaces the LM the judge was tuned on. `SERVING.md` shows requests and replies.
+from the environment; FAITH_DSPY_LM replaces the LM the judge was tuned on. Requests and replies: `README.md` beside it.
 
 ``model_config`` may hold ``api_base`` (the LM's address), ``timeout`` (see `Judge`), and
 ``replies_in_memory`` (see `limit_replies_in_memory`).
