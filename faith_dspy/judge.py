@@ -75,7 +75,7 @@ class Judge:
                 )
             if self._default and self.config.threshold is not None:
                 raise ConfigError(f"lm={NO_LM!r} decides by its default classifier's threshold; leave out threshold=.")
-            if fitted is None or fitted.statement is None or "lm" in fitted.statement.names:
+            if fitted is None or "lm" in fitted.statement.names:
                 raise ConfigError(
                     f"lm={NO_LM!r} needs a classifier of lexical features alone: leave out classifier= (--untuned)."
                 )

@@ -88,22 +88,18 @@ class StatementClassifier(_Linear):
 
 
 class AnswerClassifier(_Linear):
-    """Probabilities of the statements, and features of the answer → probability that a person would call it faithful.
+    """Probabilities of the statements → probability that a person would call the answer faithful.
 
     Its weights on `AGGREGATES` are never negative, so raising any statement's probability never lowers the answer's.
     """
 
-    def probability(
-        self, statements: Sequence[float | None], features: Mapping[str, float] | None = None, unjudged: float = 0.0
-    ) -> float | None:
-        """Probability that the answer is faithful; None with neither a judged statement nor a feature it knows.
+    def probability(self, statements: Sequence[float | None], unjudged: float = 0.0) -> float | None:
+        """Probability that the answer is faithful; None without a judged statement.
 
         ``unjudged`` is the probability that stands in for that of an unjudged statement.
         """
-        known = {n: v for n, v in (features or {}).items() if n in self.names}
-        if all(p is None for p in statements) and not known:
-            return None
-        return to_probability(_clipped(self.logit({**aggregates(statements, unjudged), **known})))
+        found = aggregates(statements, unjudged)
+        return to_probability(_clipped(self.logit(found))) if found else None
 
 
 def aggregates(statements: Sequence[float | None], unjudged: float = 0.0) -> dict[str, float]:
@@ -126,8 +122,7 @@ def aggregates(statements: Sequence[float | None], unjudged: float = 0.0) -> dic
 class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """Everything fitted on labels that turns features into a judgment."""
 
-    statement: StatementClassifier | None
-    """None where only features of the whole answer are used."""
+    statement: StatementClassifier
     answer: AnswerClassifier
     threshold: float = Field(ge=0, le=1)
     """An answer passes at this probability or above."""
@@ -151,17 +146,12 @@ class Classifier(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
         return None if self.review_range is None else self.review_range[0] <= probability < self.review_range[1]
 
     def statement_probabilities(self, statements: Sequence[Mapping[str, float] | None]) -> list[float | None]:
-        """One probability per statement; None for one without features, and without a statement classifier."""
-        return [None if s is None or self.statement is None else self.statement.probability(s) for s in statements]
+        """One probability per statement; None for one without features."""
+        return [None if s is None else self.statement.probability(s) for s in statements]
 
-    def probability(
-        self,
-        statements: Sequence[Mapping[str, float] | None],
-        answer: Mapping[str, float] | None = None,
-        unjudged: float = 0.0,
-    ) -> float | None:
-        """Probability of an answer, from its statements' features and its own, see `AnswerClassifier.probability`."""
-        return self.answer.probability(self.statement_probabilities(statements), answer, unjudged)
+    def probability(self, statements: Sequence[Mapping[str, float] | None], unjudged: float = 0.0) -> float | None:
+        """Probability of an answer from its statements' features, see `AnswerClassifier.probability`."""
+        return self.answer.probability(self.statement_probabilities(statements), unjudged)
 
 
 DEFAULT_FILE = "default_classifier.json"

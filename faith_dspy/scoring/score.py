@@ -15,7 +15,6 @@ from faith_dspy.errors import counted
 from faith_dspy.schema import Chunk, Judgment, QuoteSpan, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.text.features import (
-    CLASSIFIER_FEATURES,
     DIRECTIONS,
     IndexedContext,
     best_chunks,
@@ -93,11 +92,10 @@ def score_answer(
     judged: list[dict[str, float] | None] = []
     confidences = [v.probability for v in verdicts]
     if classifier is not None:
-        known = classifier.statement.names if classifier.statement else CLASSIFIER_FEATURES
-        features = statement_features(raw_judgment, indexed, [name for name in known if name in DIRECTIONS])
+        names = [name for name in classifier.statement.names if name in DIRECTIONS]
+        features = statement_features(raw_judgment, indexed, names)
         judged = [None if v.verdict is None else f for v, f in zip(verdicts, features, strict=True)]
-        if classifier.statement is not None:
-            confidences = classifier.statement_probabilities(judged)
+        confidences = classifier.statement_probabilities(judged)
     found = [
         _statement(raw, confidence, classifier, {n: round(x, 6) for n, x in values.items()}, context, indexed)
         for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
@@ -132,7 +130,7 @@ def score_answer(
         faithful=faithful,
         probability=probability,
         threshold=threshold,
-        statement_threshold=classifier.statement_threshold if classifier and classifier.statement else None,
+        statement_threshold=classifier.statement_threshold if classifier else None,
         fitted_to=None if classifier is None or probability is None else classifier.fitted_to,
         level=level(value if probability is None else probability, threshold, faithful),
         needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
@@ -159,7 +157,7 @@ def _statement(
     its words; one without evidence the words that the context lacks. The LM's reason goes with the LM's verdict only.
     """
     verdict = raw.verdict
-    if verdict and classifier and classifier.statement and confidence is not None:
+    if verdict and classifier and confidence is not None:
         if confidence >= classifier.statement_threshold:
             verdict = Verdict.FULLY_SUPPORTED
         elif verdict.is_supported:

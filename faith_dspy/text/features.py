@@ -306,17 +306,3 @@ def missing_words(statement: str, indexed: IndexedContext) -> tuple[str, ...]:
     """The words, names and numbers of a statement that the context does not contain, as written, each once."""
     compared = Comparison(statement, indexed)
     return tuple(dict.fromkeys(t.raw for t in content_tokens(compared.tokens) if t.key in compared.novel))
-
-
-LENGTH_FEATURES = ("answer_words", "answer_sentences", "answer_words_per_sentence")
-"""Features of the length baseline: length is no evidence, and the classifier may not use it."""
-
-
-def length_features(answer: str, n_sentences: int) -> dict[str, float]:
-    """The `LENGTH_FEATURES` of an answer."""
-    words = len(re.findall(r"\w+", answer))
-    return {
-        "answer_words": math.log1p(words),
-        "answer_sentences": math.log1p(n_sentences),
-        "answer_words_per_sentence": words / max(1, n_sentences),
-    }

@@ -123,7 +123,7 @@ def test_directions() -> None:
     """Novelty is against, the LM and the aggregates are for, anything else is free."""
     assert direction("novel_run") == -1
     assert {direction(n) for n in ("admits_gap", "lm", "mean")} == {1}
-    assert direction("answer_words") == 0
+    assert direction("length") == 0
 
 
 def test_band_by_hand() -> None:
@@ -136,7 +136,7 @@ def test_band_by_hand() -> None:
 def test_band_holds_the_threshold() -> None:
     """A review_range beside the threshold would send sure answers to people and trust unsure ones."""
     with pytest.raises(ValidationError, match="must hold the threshold"):
-        Classifier(statement=None, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
+        Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
 
 
 @pytest.mark.parametrize("seed", range(20))

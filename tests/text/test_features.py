@@ -12,7 +12,6 @@ from faith_dspy.text.features import (
     best_chunks,
     index_context,
     is_covered,
-    length_features,
     lexical_features,
 )
 from faith_dspy.text.words import language_of, number_value, tidy, tokenize
@@ -227,13 +226,6 @@ def test_a_context_is_indexed_once_for_all_questions() -> None:
 def test_hostile_layout_is_survived(text: str) -> None:
     """Text made to be slow or to break a tokenizer is read like any other."""
     assert all(math.isfinite(v) for v in features(text, text, TOWER).values())
-
-
-def test_length_is_no_feature_of_support() -> None:
-    """Length and number of sentences are not among the features of support."""
-    found = length_features("One two. Three four.", 2)
-    assert found == {"answer_words": math.log1p(4), "answer_sentences": math.log1p(2), "answer_words_per_sentence": 2.0}
-    assert not set(found) & set(DIRECTIONS)
 
 
 @pytest.mark.parametrize("name", DIRECTIONS)

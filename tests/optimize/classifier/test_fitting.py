@@ -91,7 +91,6 @@ def test_signs_hold() -> None:
         for a in simulate(120, 3, lm=1.0)
     ]
     classifier = fit_classifier(turned, NAMES).classifier
-    assert classifier.statement is not None
     weights = dict(zip(classifier.statement.names, classifier.statement.weights, strict=True))
     assert all(weights[n] * DIRECTIONS[n] >= 0 for n in CLASSIFIER_FEATURES)
     assert weights["lm"] >= 0
