@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faith_dspy.errors import InputError, did_you_mean
+from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.records import rows_of
 
@@ -24,7 +24,7 @@ SETS = ("assistants", "quickstart")
 def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
     """The folder of a shipped set; `InputError` for a name that is none."""
     if name not in SETS:
-        raise InputError(f"{name}: {otherwise}; those are {' and '.join(SETS)}.{did_you_mean(name, SETS)}")
+        raise InputError(f"{name}: {otherwise}; those are {' and '.join(SETS)}.")
     return Path(str(files(f"faith_dspy.eval_sets.{name}")))
 
 

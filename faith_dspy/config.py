@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from faith_dspy.errors import ConfigError, did_you_mean, fault
+from faith_dspy.errors import ConfigError, fault
 from faith_dspy.schema import Verdict
 
 WEIGHTS = {
@@ -144,8 +144,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
             )
             unknown = [name for name in options if name not in cls.model_fields]
             known = f" Options are: {', '.join(sorted(cls.model_fields))}." if unknown else ""
-            near = "".join(did_you_mean(name, cls.model_fields) for name in unknown)
-            raise ConfigError(f"{problems}.{known}{near}") from exc
+            raise ConfigError(f"{problems}.{known}") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:
@@ -156,7 +155,7 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
             if not equals or name not in cls.model_fields:
                 raise ConfigError(
                     f"{setting!r} sets no option; expected option=value, e.g. verdicts=graded. "
-                    f"Options are: {', '.join(sorted(cls.model_fields))}.{did_you_mean(name, cls.model_fields)}"
+                    f"Options are: {', '.join(sorted(cls.model_fields))}."
                 )
             if name in options:
                 raise ConfigError(f"{name} is set twice; give each option once.")

@@ -17,13 +17,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 
 class FaithDspyError(Exception):
@@ -83,12 +80,6 @@ def need(module: str, purpose: str, extra: str = "tune") -> Any:
     """Import a module of an optional dependency: `MissingExtraError` where it is not installed."""
     with needs(module.partition(".")[0], extra, purpose):
         return import_module(module)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'answer'?``, or nothing where no known word is near; to be put after a message."""
-    near = get_close_matches(word.casefold(), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def counted(n: int, thing: str) -> str:

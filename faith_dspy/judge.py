@@ -246,7 +246,7 @@ class Judge:
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, chunks, question, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)
-        return judgment.model_copy(update={"usage": raw.paid, "replayed": raw.replayed, "escalated": 1})
+        return judgment.model_copy(update={"usage": raw.usage - raw.replayed, "replayed": raw.replayed, "escalated": 1})
 
     def should_escalate(self, judgment: Judgment) -> bool:
         """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""

@@ -6,14 +6,10 @@ import hashlib
 import json
 from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from faith_dspy.errors import counted
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Verdict(StrEnum):
@@ -122,26 +118,23 @@ class Usage(_Frozen):
     """Prompt tokens the server took from its prefix cache."""
     output_tokens: int = 0
     seconds: float = 0.0
-    dollars: float | None = None
-    """By LiteLLM's price list; None where it has no price. 0 for the embedded model."""
+    dollars: float | None = 0.0
+    """By LiteLLM's price list; None where it has no price, as soon as one call has none. 0 for the embedded model."""
 
     @property
     def computed_tokens(self) -> int:
         """Prompt tokens the server had to read: prompt minus cached."""
         return self.prompt_tokens - self.cached_tokens
 
-    def __sub__(self, other: Usage) -> Usage:
-        return self._with(other, -1, None if self.dollars is None else self.dollars - (other.dollars or 0.0))
-
     def __add__(self, other: Usage) -> Usage:
-        """The sum of both. Its price is unknown as soon as one of them made calls at an unknown price."""
-        prices = [u.dollars for u in (self, other) if u.calls or u.dollars is not None]
-        dollars = None if None in prices or not prices else sum(p for p in prices if p is not None)
-        return self._with(other, 1, dollars)
+        return self._with(other, 1)
 
-    def _with(self, other: Usage, sign: int, dollars: float | None) -> Usage:
-        counts = {n: getattr(self, n) + sign * getattr(other, n) for n in Usage.model_fields if n != "dollars"}
-        return Usage(**counts, dollars=dollars)
+    def __sub__(self, other: Usage) -> Usage:
+        return self._with(other, -1)
+
+    def _with(self, other: Usage, sign: int) -> Usage:
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
+        return Usage(**{name: None if None in pair else pair[0] + sign * pair[1] for name, pair in pairs.items()})
 
 
 class Judgment(_Frozen):
@@ -224,11 +217,9 @@ class Judgment(_Frozen):
         return min(known) if known and not lacking else self.score
 
     def __repr__(self) -> str:
-        if self.unscored is not None:
-            return f"Judgment(unscored: {self.unscored.value})"
-        chance = "" if self.probability is None else f", probability={self.probability:.2f}"
-        told = f"{'' if self.faithful else 'not '}faithful, score={self.score:.2f}{chance}"
-        return f"Judgment({told}, {self.supported} of {counted(len(self.statements), 'statement')} supported)"
+        from faith_dspy.report.judgment import supported, verdict_line
+
+        return f"Judgment({', '.join(dict.fromkeys(filter(None, [verdict_line(self), supported(self)])))})"
 
     __str__ = __repr__
 
@@ -271,7 +262,7 @@ class RawVerdict(Statement):
     """Of the calls that asked about this statement alone."""
 
 
-class RawJudgment(_Frozen):
+class RawJudgment(_Frozen, extra="ignore"):
     """What the LM said about one answer, before evidence check and classifier: it can be scored again for free."""
 
     sentences: tuple[Sentence, ...] = ()
@@ -279,30 +270,21 @@ class RawJudgment(_Frozen):
     fallbacks: int = 0
     stand_ins: int = 0
     escalated: RawJudgment | None = None
-    extraction: Usage = Usage()
-    """The part of `usage` that extracting statements took."""
     usage: Usage = Usage()
     """Including that of the judges it was escalated to, and replies taken from the cache."""
     replayed: Usage = Field(default=Usage(), exclude=True)
     """The part of `usage` that came from the cache. It says nothing about the next run, and is not exported."""
 
     @property
-    def paid(self) -> Usage:
-        """The rest of `usage`."""
-        return self.usage - self.replayed
-
-    @property
     def last(self) -> RawJudgment:
-        """That of the judge whose judgment stands, with the usage of all."""
-        spent = {"usage": self.usage, "replayed": self.replayed}
-        return self if self.escalated is None else self.escalated.last.model_copy(update=spent)
+        """That of the judge whose judgment stands."""
+        return self.escalated or self
 
     def without_usage(self) -> RawJudgment:
         """The same without its cost, which differs each time."""
-        escalated = None if self.escalated is None else self.escalated.without_usage()
+        escalated = self.escalated and self.escalated.without_usage()
         raw_verdicts = tuple(v.model_copy(update={"usage": Usage()}) for v in self.raw_verdicts)
-        none = {"usage": Usage(), "extraction": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated}
-        return self.model_copy(update=none)
+        return self.model_copy(update={"usage": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated})
 
 
 class LabelledStatement(_Frozen):

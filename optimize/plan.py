@@ -37,7 +37,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, InputError, did_you_mean, fault
+from faith_dspy.errors import ConfigError, InputError, fault
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
@@ -265,7 +265,6 @@ def plan(options: Options) -> Plan:
     if unknown := [n for n in names if n not in VARIANTS]:
         raise ConfigError(
             f"there is no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}, and those of a file (NAME.toml)."
-            + did_you_mean(unknown[0], VARIANTS)
         )
     return Plan(base, _untuned_first(VARIANTS[n] for n in names), options.limits)
 

@@ -15,7 +15,7 @@ from faith_dspy.errors import ConfigError, FaithDspyError, InputError, fault
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
-from faith_dspy.io.labels import answer_key, label_set_hash, name_of, unused_in_labels
+from faith_dspy.io.labels import answer_key, label_set_hash, name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
@@ -121,8 +121,8 @@ def run(
     parts = read_parts(labels, test, sizes, planned.budget.words, options.seed)
     setup = _set_up(labels, test, options, planned, parts)
     check_folder(out)
-    for sentence in filter(None, (unused_in_labels(labels), parts.sentence)):
-        view.say(sentence)
+    if parts.sentence:
+        view.say(parts.sentence)
     with owned(out), metered(planned.limits, max_failures=MAX_FAILURES) as meter:
         track = tracker(setup)
         tried = try_variants(planned, parts, options, str(setup.lm["name"]), view, track)

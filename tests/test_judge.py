@@ -325,7 +325,7 @@ def test_judge_and_judgment_in_a_line(judge_at):
     judge, _ = judge_at(granularity="answer")
     assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
     judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")
-    assert repr(judgment) == str(judgment) == "Judgment(faithful, score=1.00, 1 of 1 statement supported)"
+    assert repr(judgment) == str(judgment) == "Judgment(faithful: 1 of 1 statement supported)"
     assert repr(judge(context=[], answer="x")) == "Judgment(unscored: no_context)"
     shown = judgment._repr_html_()
     assert shown.startswith("<pre")

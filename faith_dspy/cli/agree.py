@@ -19,7 +19,6 @@ from faith_dspy.cli.options import (
     fail,
     option,
     print_result,
-    say,
     with_options,
 )
 from faith_dspy.errors import counted, need
@@ -66,7 +65,7 @@ def agree(
     """
     need("numpy", "Measuring agreement")
     from faith_dspy.io.files import check_writable
-    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels, unused_in_labels
+    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
     from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, ignore_cache, traffic_table
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
@@ -78,7 +77,6 @@ def agree(
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     labels_hash = label_set_hash(examples)
-    say(unused_in_labels(labels))
     judge = chosen.load()
     judge.preflight()
     run = None

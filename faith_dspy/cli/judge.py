@@ -94,7 +94,7 @@ def _judge_file(chosen: ChosenJudge, records: str, file: Path | None, html: Path
     from faith_dspy.runner import limit_replies_in_memory, run
 
     source = Path(records)
-    say(check_records(source))
+    check_records(source)
     judge = chosen.load()
     limit_replies_in_memory()
     try:

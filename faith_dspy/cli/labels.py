@@ -81,10 +81,9 @@ def show(
 
     Example: faith-dspy labels show quickstart -n 1
     """
-    from faith_dspy.io.labels import read_labels, unused_in_labels
+    from faith_dspy.io.labels import read_labels
     from faith_dspy.report.tables import Table
 
-    say(unused_in_labels(labels))
     examples = read_labels(labels, require_label=False)
     if as_json:
         for e in examples[:n]:
@@ -136,14 +135,12 @@ def get(
 @app.command()
 def audit(labels: Labels, as_json: Json = False) -> None:
     """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
-    from faith_dspy.io.labels import unused_in_labels
     from faith_dspy.optimize.data.audit import audit
     from faith_dspy.report.tables import Table
 
     def in_words(value: Any) -> str:
         return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
 
-    say(unused_in_labels(labels))
     found = audit(labels)
     notes = tuple(f"Enough {what}: {said}" for what, said in found["enough"].items())
     shown = {name.replace("_", " "): value for name, value in found.items() if name != "enough" and value != ""}
@@ -179,7 +176,6 @@ def import_(
     if out.resolve() == file.resolve():
         raise InputError(f"--out {out} is the file that is imported; name another.")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
-    say(found.unused)
     if not found.rows:
         raise InputError(f"{file}: {found.sentence} Name the label's column with --map faithful=COLUMN.")
     write_labels(found.rows, out)

@@ -8,21 +8,25 @@ import hashlib
 import io
 import json
 import logging
+import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from faith_dspy.errors import InputError, counted, did_you_mean, in_short, need
+from faith_dspy.errors import InputError, in_short, need
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.schema import Chunk, Judgment
 
-NAMES: dict[str, tuple[str, ...]] = {
+Names = Mapping[str, tuple[str, ...]]
+
+NAMES: Names = {
     "id": ("id", "sample_id", "case_id", "uid"),
     "question": ("question", "user_input", "query", "input"),
     "context": (
@@ -34,7 +38,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """Names of each field, those of RAGAS, DeepEval, axion, continuous-eval, rag_evals and Strands among them; the first
 that has a value counts. DeepEval's ``context`` is the ideal one, so it is last."""
-COLUMNS = {
+COLUMNS: Names = {
     **NAMES,
     "question": (*NAMES["question"], "prompt"),
     "context": (*NAMES["context"], "passage", "passages", "document", "documents", "source_info", "doc"),
@@ -42,30 +46,25 @@ COLUMNS = {
 }
 """Names of a table's columns: those, and some that mean something else on an object. Only letters and digits count:
 ``Retrieved Contexts`` is ``retrieved_contexts``. A row with ``answer`` and ``context`` means those."""
-LABELS = {
+LABELS: Names = {
     "faithful": ("faithful", "label", "labels", "is_faithful", "hallucination_labels", "verdict"),
     "group": ("group", "source_id"),
     "split": ("split",),
     "annotators": ("annotators",),
 }
 """Names of the columns with what people said."""
-_LISTS = {name: (COLUMNS | LABELS)[name] for name in ("context", "conversation", "annotators", "faithful")}
-_LISTS |= {"statements": ("statements",)}
-_IDEAL = {"expected", "reference", "ground", "truth", "gold", "ideal"}
-"""Words in the names of columns that hold what should have been said."""
 _SOURCES = ("source", "url", "file_name", "name", "doc_uri", "id", "id_", "node_id")
 _EMPTY = {"", "nan", "NaN", "NAN", "<NA>", "NaT", "#N/A", "null", "NULL"}
-"""What pandas and spreadsheets write into a cell of CSV that holds nothing."""
+"""What pandas and spreadsheets have in a cell that holds nothing."""
 _PARTS = {"validation": "dev", "valid": "dev", "val": "dev"}
 STANDARD = Path("-")
 """Standard input or output."""
 MAX_DEPTH, MAX_DIGITS = 100, 300
 """Nested brackets, and digits of a whole number, in what `read_json` takes."""
 FIRST = 20
-"""Records by which a file is known to be one of records."""
+"""Records by which the columns of a file or table are known."""
 
 log = logging.getLogger(__name__)
-_logged: set[tuple[str, str, str]] = set()
 
 
 # One record
@@ -102,19 +101,19 @@ class AnswerInput:
         if isinstance(record, AnswerInput):
             return record
         if isinstance(record, Record):
-            return (
-                cls.of(record.row) if record.problem is None else cls(problem=f"line {record.line}: {record.problem}")
-            )
+            if record.problem is not None:
+                return cls(problem=f"line {record.line}: {record.problem}")
+            record = record.row
         fields = fields_of(record)
         found = fields.pop("id", None)
         key = found if isinstance(found, str | int) else None
-        log_names(record, "records")
         try:
             if not fields and not isinstance(record, Mapping):
                 raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
             if not {"answer", "conversation"} & fields.keys():
                 error = value_of(record, "error")  # of a loader that could not read it
-                raise InputError(error if isinstance(error, str) else missing(record).rstrip("."))
+                given = record if isinstance(record, Mapping) else fields
+                raise InputError(error if isinstance(error, str) else missing(given, "answer"))
             return cls.make(**fields, id=key)
         except InputError as exc:
             return cls(problem=str(exc), id=key)
@@ -162,14 +161,10 @@ def as_chunks(context: Any) -> tuple[Chunk, ...]:
         raise InputError(f"context is {type(context).__name__}, expected a list of texts or chunks")
     chunks = []
     for i, item in enumerate(context):
-        if isinstance(item, Chunk):
-            chunks.append(item.model_copy(update={"id": i}))
-        elif item is None or isinstance(item, str):
-            chunks.append(Chunk(id=i, text=item or ""))
-        elif found := document_of(item):
-            chunks.append(Chunk(id=i, text=found[0], source=found[1]))
-        else:
+        found = (item or "", None) if item is None or isinstance(item, str) else document_of(item)
+        if found is None:
             raise InputError(f"context[{i}] is {str(item)[:40]!r}, expected text or an object with 'text'")
+        chunks.append(Chunk(id=i, text=found[0], source=found[1]))
     return tuple(chunks)
 
 
@@ -216,7 +211,7 @@ def fields_of(record: Any) -> dict[str, Any]:
     return {field: value_of(record, name) for field, name in names.items()}
 
 
-def columns(row: Mapping[str, Any], names: Mapping[str, tuple[str, ...]] = COLUMNS) -> dict[str, str]:
+def columns(row: Mapping[str, Any], names: Names = COLUMNS) -> dict[str, str]:
     """The column of a row that each field is read from: the first of its ``names`` that holds anything."""
     found = _columns(tuple(row), tuple(names.items()))
     return {f: c for f, present in found.items() if (c := next((c for c in present if row[c] is not None), None))}
@@ -234,48 +229,32 @@ def _spelling(name: object) -> str:
     return "".join(c for c in str(name).casefold() if c.isalnum())
 
 
-def unused(rows: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> str:
-    """The columns of these rows that hold something and from which nothing is read, in words; nothing where all are.
-
-    ``known``: further fields, which are used under these names; with them the rows are those of a labels file.
-    """
-    names = {**COLUMNS, **LABELS} if known else COLUMNS
-    taken = {*known, *(column for row in rows for column in columns(row, names).values())}
-    filled = dict.fromkeys(column for row in rows for column, value in row.items() if value is not None)
-    left = ", ".join(repr(column) for column in filled if column not in taken)
-    return f"Columns that are not used: {left}." if left else ""
-
-
-def missing(record: Any, field: str = "answer", expected: str | None = None) -> str:
-    """What to say of a record without that field: its empty column, or what it has, and which one may be meant."""
-    row = record if isinstance(record, Mapping) else {}
-    names = {**COLUMNS, **LABELS}
-    if expected is None and (empty := _columns(tuple(row), tuple(COLUMNS.items())).get(field)):
-        return f"it has no {field}: {empty[0]!r} is empty."
+def missing(row: Mapping[str, Any], field: str) -> str:
+    """What to say of a row without that field: the columns it has, and the names that the field may have."""
     got = ", ".join(f"{name}{' (empty)' * (value is None)}" for name, value in row.items()) or "nothing"
-    expected = expected or ", ".join(NAMES.get(field, names[field]))
-    return f"it has no {field}: got {got}, expected {expected}.{meant(row, field)}"
+    return f"it has no {field}: got {got}, expected {', '.join({**COLUMNS, **LABELS}[field])}"
 
 
-def meant(row: Mapping[str, Any], field: str) -> str:
-    """The column that may be meant by a field that the row lacks, as a hint to be put after a message."""
-    names = {**COLUMNS, **LABELS}
-    taken = columns(row, names).values()
-    for column in (c for c in row if c not in taken):
-        words = set("".join(c if c.isalnum() else " " for c in str(column).casefold()).split())
-        if not _IDEAL & words and (words & set(names[field]) or did_you_mean(str(column), names[field])):
-            return f" Did you mean {column!r}? Rename it to {field!r}."
-    return ""
+def log_columns(
+    rows: Sequence[Mapping[str, Any]], where: str, names: Names = COLUMNS, known: Iterable[str] = ()
+) -> None:
+    """Log which columns are read by another name than ours, and which ones that hold something are not read.
+
+    ``known``: further columns that are read, by these names.
+    """
+    read = dict.fromkeys(pair for row in rows for pair in columns(row, names).items())
+    said = [f"{field} is taken from {column!r}" for field, column in read if field != column]
+    taken = {*known, *(column for _, column in read)}
+    filled = dict.fromkeys(column for row in rows for column, value in row.items() if value is not None)
+    if left := [repr(column) for column in filled if column not in taken]:
+        said.append(f"not used: {', '.join(left)}")
+    if said:
+        _log_once(f"{where}: {', '.join(said)}")
 
 
-def log_names(record: Any, where: str, names: Mapping[str, tuple[str, ...]] = COLUMNS) -> None:
-    """Log once which columns were mapped to our names."""
-    if not isinstance(record, Mapping):
-        return  # an object of a known library has no columns
-    other = {f: name for f, name in columns(record, names).items() if f != name and (where, f, name) not in _logged}
-    if other:
-        _logged.update((where, field, name) for field, name in other.items())
-        log.warning("%s: %s", where, ", ".join(f"{field} is taken from {name!r}" for field, name in other.items()))
+@lru_cache(maxsize=256)
+def _log_once(sentence: str) -> None:
+    log.warning(sentence)
 
 
 # Files
@@ -293,18 +272,15 @@ def open_records(source: Path) -> Iterator[Iterator[Record]]:
     try:
         handle = source.open("rb")
     except OSError as exc:
-        reason = "is a folder" if source.is_dir() else (exc.strerror or str(exc)).lower()
-        raise InputError(f"{source}: cannot be read ({reason}); expected a JSON lines file or a table.") from exc
+        raise _broken(source, (exc.strerror or str(exc)).lower()) from exc
     with handle:
         match source.suffix.lower():
             case ".csv" | ".tsv" as kind:
                 yield _rows(source, _read_csv(handle, tab=kind == ".tsv"))
             case ".parquet":
                 yield _rows(source, _read_parquet(handle))
-            case ".json":
-                text = handle.read()
-                found = _list(text)
-                yield read_records(io.BytesIO(text)) if found is None else _rows(source, found)
+            case ".json" if (found := _list_in(handle)) is not None:
+                yield _rows(source, found)
             case _:
                 yield read_records(handle)
 
@@ -314,31 +290,27 @@ def is_table_file(source: Path) -> bool:
     return source.suffix.lower() in (".csv", ".tsv", ".parquet", ".json")
 
 
-def check_records(source: Path, known: Iterable[str] = ()) -> str:
-    """The columns of a file that are not used, in words (`unused`). Raises as `check_columns`, before an LM is started.
-
-    Nothing is known of what is no file, as a pipe can be read only once.
-    """
-    if source == STANDARD or (source.exists() and not source.is_file() and not source.is_dir()):
-        return ""
+def check_records(source: Path) -> None:
+    """`check_columns` of a file, before an LM is started. A pipe is not looked at, as it can be read only once."""
+    if source == STANDARD or (source.exists() and not source.is_file()):
+        return
     with open_records(source) as records:
         first = list(islice(records, FIRST))
-    good = [r.row for r in first if r.problem is None]
-    if first and not good:
-        raise _broken(source, ValueError(f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}"))
-    check_columns(good, str(source))
-    return unused(good, known)
+    rows = [r.row for r in first if r.problem is None]
+    if first and not rows:
+        raise _broken(source, f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}")
+    check_columns(rows, str(source))
 
 
 def check_columns(rows: Sequence[Mapping[str, Any]], where: str) -> None:
-    """`InputError` when the first rows of a table have no column for the answer, or misspell that of the context."""
-    found = {name for row in rows for name in columns(row)}
+    """`log_columns` of the first rows; `InputError` when they have no column for the answer or none for the context."""
+    log_columns(rows, where)
+    found = {f for row in rows for f, present in _columns(tuple(row), tuple(COLUMNS.items())).items() if present}
     if not rows or "conversation" in found or any(row.get("error") for row in rows):
         return
-    if "answer" not in found:
-        raise InputError(f"{where}: {missing(rows[0])}")
-    if "context" not in found and meant(rows[0], "context"):
-        raise InputError(f"{where}: {missing(rows[0], 'context')}")
+    for needed in ("answer", "context"):
+        if needed not in found:
+            raise InputError(f"{where}: {missing(rows[0], needed)}.")
 
 
 def count_lines(source: Path) -> int | None:
@@ -353,38 +325,41 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
     """Each non-empty line as a `Record`, read as it is needed; a line without an object says what is wrong with it."""
     for number, line in enumerate(handle, 1):
         if text := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
-            key = hashlib.sha256(text).hexdigest()[:16]
             try:
-                row = _object(read_json(text))
+                value = read_json(text)
             except ValueError as exc:
-                row = str(exc)
-            yield Record(number, key, problem=row) if isinstance(row, str) else Record(number, key, row)
+                value = exc
+            yield _record(number, text, value)
 
 
-def _rows(source: Path, rows: Iterable[dict[str, Any] | str]) -> Iterator[Record]:
+def _rows(source: Path, rows: Iterable[Any]) -> Iterator[Record]:
     """Rows, or what is wrong with them, as records; `InputError` where the file turns out to be no table."""
     try:
         for number, row in enumerate(rows, 1):
-            text = json.dumps(row, ensure_ascii=False, sort_keys=True).encode(errors="replace")
-            key = hashlib.sha256(text).hexdigest()[:16]
-            yield Record(number, key, problem=row) if isinstance(row, str) else Record(number, key, row)
+            text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
+            yield _record(number, text.encode(errors="replace"), row)
     except ValueError as exc:
         raise _broken(source, exc) from exc
 
 
-def _list(text: bytes) -> list[dict[str, Any] | str] | None:
-    """The rows of a JSON file that holds a list, by itself or in an object; None where it is JSON lines."""
+def _record(number: int, text: bytes, value: Any) -> Record:
+    key = hashlib.sha256(text).hexdigest()[:16]
+    if isinstance(value, dict):
+        return Record(number, key, value)
+    wrong = str(value) if isinstance(value, ValueError) else f"got {type(value).__name__}, expected an object"
+    return Record(number, key, problem=wrong)
+
+
+def _list_in(handle: IO[bytes]) -> list[Any] | None:
+    """The list in a JSON file, by itself or in an object; None where it is JSON lines, which are still to be read."""
     try:
-        found = read_json(text.removeprefix(b"\xef\xbb\xbf"))
+        found = read_json(handle.read().removeprefix(b"\xef\xbb\xbf"))
     except ValueError:
-        return None
+        found = None
+    handle.seek(0)
     if isinstance(found, dict) and not {"answer", "conversation"} & columns(found).keys():
         found = next((v for v in found.values() if isinstance(v, list)), None)
-    return [_object(row) for row in found] if isinstance(found, list) else None
-
-
-def _object(value: Any) -> dict[str, Any] | str:
-    return value if isinstance(value, dict) else f"got {type(value).__name__}, expected an object"
+    return found if isinstance(found, list) else None
 
 
 def read_json(text: bytes) -> Any:
@@ -394,39 +369,21 @@ def read_json(text: bytes) -> Any:
     all of these, and fails where they are used.
     """
     try:
-        value = json.loads(text.decode(), parse_int=_int)
-        if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(value):
-            raise RecursionError
+        decoded = text.decode()
+        depth = max(accumulate((c in "[{") - (c in "]}") for c in _STRING.sub("", decoded)), default=0)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
+        value = json.loads(decoded, parse_int=lambda digits: int(digits) if len(digits) <= MAX_DIGITS else math.inf)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeDecodeError as exc:
-        raise ValueError(f"is not UTF-8 text ({exc.reason} at byte {exc.start})") from exc
-    except json.JSONDecodeError as exc:
-        shown = text[:60].decode(errors="replace")
-        raise ValueError(f"not JSON ({exc.msg} at column {exc.colno}): {shown!r}") from exc
-    except UnicodeEncodeError as exc:
-        raise ValueError("holds an unpaired surrogate (a \\ud… escape), expected Unicode text") from exc
-    except RecursionError as exc:
-        raise ValueError(f"is nested too deeply, more than {MAX_DEPTH} brackets in each other") from exc
     except ValueError as exc:
-        raise ValueError(f"holds a number that is not allowed in JSON ({exc})") from exc
+        raise ValueError(f"is no JSON in UTF-8 ({exc}): {text[:60].decode(errors='replace')!r}") from exc
     return value
 
 
-def _int(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits")
-    return int(digits)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inside = (v for outer in level for v in (outer.values() if isinstance(outer, dict) else outer))
-        level = [v for v in inside if isinstance(v, dict | list)]
-    return bool(level)
-
-
-def _read_csv(handle: IO[bytes], *, tab: bool = False) -> Iterator[dict[str, Any] | str]:
+def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | ValueError]:
     """The rows of a CSV or TSV file with a header, or what is wrong with a row; of CSV the separator may also be a
     semicolon."""
     text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
@@ -434,19 +391,17 @@ def _read_csv(handle: IO[bytes], *, tab: bool = False) -> Iterator[dict[str, Any
     try:
         first = text.readline()
         separator = "\t" if tab else max(",;\t", key=first.count)
-        reader = csv.reader(chain([first], text), delimiter=separator, strict=True)
-        header = next(reader, [])
-        if twice := [name for name in header if name and header.count(name) > 1]:
-            raise ValueError(f"has two columns {twice[0]!r}; rename one")
-        for cells in filter(any, reader):
-            if len(cells) > len(header):
-                yield f"has {counted(len(cells), 'cell')}, expected {len(header)}"
-            else:
-                yield clean({k: None if v.strip() in _EMPTY else v for k, v in zip(header, cells, strict=False)})
+        reader = csv.DictReader(chain([first], text), delimiter=separator, strict=True)
+        names = [name for name in reader.fieldnames or () if name]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its columns have the same name")
+        for row in reader:
+            if None in row:
+                yield ValueError("has more cells than the header")
+            elif any(row.values()):
+                yield clean(row)
     except csv.Error as exc:
-        raise ValueError(f"is no table: {exc}") from exc
-    except UnicodeDecodeError as exc:
-        raise ValueError("is not UTF-8 text; save it as CSV in UTF-8") from exc
+        raise ValueError(str(exc)) from exc
 
 
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -458,8 +413,8 @@ def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
         raise ValueError(in_short(exc)) from exc
 
 
-def _broken(source: object, exc: Exception) -> InputError:
-    return InputError(f"{source}: cannot be read ({exc}); expected CSV, TSV, Parquet, JSON or JSON lines.")
+def _broken(source: Path, why: object) -> InputError:
+    return InputError(f"{source}: cannot be read ({why}); expected CSV, TSV, Parquet, JSON or JSON lines in UTF-8.")
 
 
 # Tables in memory
@@ -483,10 +438,11 @@ def rows_of(data: Any) -> Iterable[Any]:
 
 
 def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A table's row as plain Python: nothing for empty cells, lists for arrays and for lists that stand as text."""
+    """A table's row as plain Python: nothing for empty cells, lists for arrays and for lists that stand as text, but
+    in the question and the answer."""
     found = {str(name): _plain(value) for name, value in row.items()}
-    lists = set(columns(found, _LISTS).values())
-    return {name: parsed(value) if name in lists else value for name, value in found.items()}
+    texts = [columns(found).get(field) for field in ("question", "answer")]
+    return {name: value if name in texts else parsed(value) for name, value in found.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -496,11 +452,9 @@ def _plain(value: Any) -> Any:
         return [v if v == "" else _plain(v) for v in value]  # an empty chunk keeps its place
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, str | int):
-        return value if value != "" else None
-    if isinstance(value, float):
-        return value if value == value else None  # NaN
-    return None if value is None or str(value) in ("<NA>", "NaT") else str(value)
+    if value is None or str(value).strip() in _EMPTY:
+        return None
+    return value if isinstance(value, str | int | float) else str(value)
 
 
 def parsed(value: Any) -> Any:
@@ -516,21 +470,25 @@ def parsed(value: Any) -> Any:
     return value
 
 
+_ADDED = {
+    **dict.fromkeys(("score", "probability", "threshold"), "Float64"),
+    **dict.fromkeys(("faithful", "needs_review"), "boolean"),
+    **dict.fromkeys(("level", "unscored", "detail", "statements"), "string"),
+}
+"""What a table gets of each judgment, and its type in pandas, each of which has a missing value."""
+
+
 def with_judgments(table: Any, judgments: Sequence[Judgment]) -> Any:
     """The table with the columns ``judge_score`` …; what was not scored is missing there, never NaN."""
+    import pandas
+
     rows = [judgment.to_dict() for judgment in judgments]
-    kinds = {"score": "float", "faithful": "bool", "probability": "float", "threshold": "float", "level": "string"}
-    kinds |= {"needs_review": "bool", "unscored": "string", "detail": "string", "statements": "string"}
-    values = {f"judge_{name}": [row[name] for row in rows] for name in kinds}
-    values["judge_statements"] = [json.dumps(row["statements"], ensure_ascii=False) for row in rows]
+    for row in rows:
+        row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
+    added = {f"judge_{name}": pandas.array([row[name] for row in rows], dtype=kind) for name, kind in _ADDED.items()}
     if hasattr(table, "iloc"):
-        pandas = need("pandas", "Adding judgments to a frame")
-        types = {"float": "Float64", "bool": "boolean", "string": "string"}
-        return table.assign(
-            **{f"judge_{k}": pandas.array(values[f"judge_{k}"], dtype=types[t]) for k, t in kinds.items()}
-        )
-    datasets = need("datasets", "Adding judgments to a data set")
-    types = {"float": "float64", "bool": "bool", "string": "string"}
-    features = datasets.Features({f"judge_{k}": datasets.Value(types[t]) for k, t in kinds.items()})
-    kept = table.remove_columns([c for c in table.column_names if c in values])
-    return datasets.concatenate_datasets([kept, datasets.Dataset.from_dict(values, features=features)], axis=1)
+        return table.assign(**added)
+    import datasets
+
+    kept = table.remove_columns([c for c in table.column_names if c in added])
+    return datasets.concatenate_datasets([kept, datasets.Dataset.from_pandas(pandas.DataFrame(added))], axis=1)

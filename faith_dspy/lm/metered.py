@@ -59,7 +59,7 @@ class Call:
     """One call of an LM; the LM fills in what it cost."""
 
     lm: Any
-    usage: Usage = field(default_factory=lambda: Usage(calls=1))
+    usage: Usage = field(default_factory=lambda: Usage(calls=1, dollars=None))
     replayed: bool = True
     """Whether the reply came from DSPy's cache, unless told otherwise."""
     started: float = field(default_factory=time.perf_counter)

@@ -51,16 +51,14 @@ class FaithfulnessProgram(dspy.Module):
     def forward(
         self, context: Sequence[Chunk], answer: str, question: str | None = None, ask_about: str = "all"
     ) -> dspy.Prediction:
-        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, ``stand_ins``, usage of ``extraction``.
+        """``sentences``, ``raw_verdicts`` in the answer's order, ``fallbacks``, ``stand_ins``.
 
         An LM fault becomes the error of a verdict; no statement is dropped. All statements are verified by one window
         before the next, so that the server reads each window's text once.
         """
         parts, question_text, fallbacks = sentences(answer), question or "", 0
         with dspy.context(adapter=CompactAdapter()):
-            before = used()
             statements, stand_ins = self._statements(parts, answer, question_text)
-            extraction = used() - before
             without_lm: list[RawVerdict | None] = [None] * len(statements)
             if ask_about == "weakest":
                 without_lm = verdicts_without_lm(statements, index_context(context, question))
@@ -77,7 +75,6 @@ class FaithfulnessProgram(dspy.Module):
             raw_verdicts=combine_verdicts(without_lm, [merge_windows(verdicts) for verdicts in found]),
             fallbacks=fallbacks,
             stand_ins=stand_ins,
-            extraction=extraction,
         )
 
     def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:

@@ -207,7 +207,7 @@ def unscored(
 
 
 def _judgment(raw: RawJudgment, **fields: Any) -> Judgment:
-    return Judgment(sentences=raw.sentences, usage=raw.paid, replayed=raw.replayed, **fields)
+    return Judgment(sentences=raw.sentences, usage=raw.usage - raw.replayed, replayed=raw.replayed, **fields)
 
 
 def judgment_without_lm(context: Sequence[Chunk], answer: str, config: JudgeConfig) -> Judgment | None:

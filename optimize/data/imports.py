@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import InputError, LabelsError, counted, did_you_mean
+from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
 from faith_dspy.io.labels import parse_example, rating, truth, vote
-from faith_dspy.io.records import COLUMNS, LABELS, clean, log_names, missing, open_records, parsed, unused
+from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed
 from faith_dspy.io.records import columns as columns_of
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -44,8 +44,6 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     """Rows left out because nobody labelled them."""
     top: float | None = None
     """The rating that alone means faithful, where labels are ratings."""
-    unused: str = ""
-    """The columns that nothing was read from, in words."""
 
     @property
     def sentence(self) -> str:
@@ -123,7 +121,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
         if not equals or field not in FIELDS or not column:
             raise InputError(
                 f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
-                f"{', '.join(FIELDS)}.{did_you_mean(field, FIELDS)}"
+                f"{', '.join(FIELDS)}."
             )
         columns[field] = column
     return columns
@@ -143,12 +141,13 @@ def import_labels(
     and those that were understood.
     """
     if kind not in KINDS:
-        raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
+        raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
     found, unreadable = {}, {}
     given, named = _read_rows(path), columns or {}
-    guessed = {f: names for f, names in FIELDS.items() if f not in named} if kind == "table" else {}
+    if kind == "table":
+        guessed = {f: names for f, names in FIELDS.items() if f not in named}
+        log_columns(given[:FIRST], str(path), guessed, (*FIELDS, *named.values()))
     for i, row in enumerate(given, 1):
-        log_names(row, str(path), guessed)
         try:
             found[i] = KINDS[kind](row, named)
         except InputError as exc:
@@ -198,7 +197,6 @@ def import_labels(
         unreadable=unreadable,
         unlabelled=unlabelled,
         top=top if top != 1 else None,
-        unused=unused(given, (*FIELDS, *named.values())) if guessed else "",
     )
 
 
@@ -209,10 +207,9 @@ def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
     for field in ("context", "answer"):
         if field not in out:
             if field in named:
-                near = did_you_mean(named[field], map(str, row))
                 got = ", ".join(map(str, row)) or "nothing"
-                raise InputError(f"it has no {field}: got {got}, expected {named[field]!r}, as --map says.{near}")
-            raise InputError(f"{missing(row, field)} --map {field}=COLUMN names another column.")
+                raise InputError(f"it has no {field}: got {got}, expected {named[field]!r}, as --map says.")
+            raise InputError(f"{missing(row, field)}. --map {field}=COLUMN names another column.")
     out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
     context = parsed(out["context"])
     out["context"] = [context] if isinstance(context, str) else context

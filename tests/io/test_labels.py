@@ -32,49 +32,44 @@ def statement(**fields):
 
 
 FAULTS = [
-    ('{"context": [', r"not JSON \(.* at column \d+\): '\{\"context\": \['", "One JSON object a line"),
-    ("[1, 2]", "got list, expected an object", "One JSON object a line"),
-    ('"text"', "got str, expected an object", "One JSON object a line"),
-    ("null", "got NoneType, expected an object", "One JSON object a line"),
-    (statement(verdict="supported"), r"statements\.0\.verdict: .* \(got 'supported'\)", "'partially_supp"),
-    (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks", "from 0"),
-    (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1", "counted from 0"),
-    (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: ", "(got '0')"),
-    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: ", "is missing"),
-    ({**GOOD, "statements": [None]}, r"statements\.0: ", "(got None)"),
-    ({**GOOD, "statements": {"text": "t"}}, "statements: ", "(got {'text': 't'})"),
-    ({**GOOD, "context": []}, "context is empty", "text the answer was judged against"),
-    ({**GOOD, "context": ["", " "]}, "context is empty", "text the answer was judged against"),
-    ({"answer": "x", "faithful": True}, "context is empty", "text the answer was judged against"),
-    ({**GOOD, "context": [3]}, r"context\[0\] is '3'", "expected text or an object with 'text'"),
-    ({**GOOD, "context": {"text": "x"}}, "context is dict", "expected a list of texts or chunks"),
-    ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe'", "expected true or false"),
-    ({**GOOD, "faithful": 3}, "faithful is 3", "expected true or false"),
-    ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)", "One JSON object a line"),
+    ('{"context": [', r"is no JSON in UTF-8 \(Expecting value: line 1 column 14"),
+    ("[1, 2]", "got list, expected an object"),
+    ('"text"', "got str, expected an object"),
+    ("null", "got NoneType, expected an object"),
+    (statement(verdict="supported"), r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)"),
     (
-        '{"context": ["a"], "answer": "x", "score": NaN}',
-        "holds a number that is not allowed in JSON",
-        "One JSON object a line",
+        statement(supporting_chunk_ids=[2]),
+        r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from 0",
     ),
-    ({**GOOD, "answer": "  "}, "answer is '  '", "expected text"),
-    ({**GOOD, "answer": None}, "it has no answer", "'answer' is empty"),
-    ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)", "One JSON object a line"),
-    (
-        '{"context": ["a \\ud83d"], "answer": "x", "faithful": true}',
-        "holds an unpaired surrogate",
-        "One JSON object a line",
-    ),
+    (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1, but the context has 2 chunks"),
+    (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)"),
+    ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: is missing"),
+    ({**GOOD, "statements": [None]}, r"statements\.0: expected .* \(got None\)"),
+    ({**GOOD, "statements": {"text": "t"}}, r"statements: expected .* \(got {'text': 't'}\)"),
+    ({**GOOD, "context": []}, "context is empty: a labelled example needs the text the answer was judged against"),
+    ({**GOOD, "context": ["", " "]}, "context is empty"),
+    ({"answer": "x", "faithful": True}, "it has no context: got answer, faithful, expected retrieved_contexts"),
+    ({**GOOD, "context": [3]}, r"context\[0\] is '3', expected text or an object with 'text'"),
+    ({**GOOD, "context": {"text": "x"}}, "context is dict, expected a list of texts or chunks"),
+    ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),
+    ({**GOOD, "faithful": 3}, "faithful is 3, expected true or false"),
+    ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
+    ('{"context": ["a"], "answer": "x", "score": NaN}', r"is no JSON in UTF-8 \(Out of range float"),
+    ({**GOOD, "answer": "  "}, "answer is '  ', expected text"),
+    ({**GOOD, "answer": None}, r"it has no answer: got context, answer \(empty\), faithful, expected answer, "),
+    ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)"),
+    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is no JSON in UTF-8 .*surrogates not allowed"),
 ]
 
 
-@pytest.mark.parametrize(("line", "got", "expected"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
-def test_every_fault_names_file_line_and_what_was_expected(labels, line, got, expected):
+@pytest.mark.parametrize(("line", "told"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
+def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     """Whatever is wrong with a line: the file, the line's number, what was got and what was expected are said."""
     path = labels(GOOD, "", line)
-    with pytest.raises(LabelsError, match=got) as caught:
+    with pytest.raises(LabelsError, match=told) as caught:
         read_labels(path)
     assert str(caught.value).startswith(f"{path}:3: ")
-    assert expected in str(caught.value)
+    assert "One JSON object a line" in str(caught.value)
     assert isinstance(caught.value, InputError)
 
 
@@ -83,35 +78,26 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, got, ex
 def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep):
     """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand."""
     row = json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep)
-    with pytest.raises(LabelsError, match=r":1: (is nested too deeply|holds a number)"):
+    with pytest.raises(LabelsError, match=r":1: is no JSON in UTF-8 \((more than 100 brackets|Out of range)"):
         read_labels(labels(row))
 
 
-def test_duplicate_id(labels):
-    """An id used twice is reported with both lines."""
-    path = labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"})
-    with pytest.raises(LabelsError, match=r":3: id 'a' was already used on line 1; give each example its own id"):
-        read_labels(path)
-
-
-def test_same_example_twice_without_ids(labels):
-    """Two lines that say the same of the same answer are reported as that, not as an id nobody gave."""
-    path = labels(GOOD, {**GOOD, "faithful": False})
-    with pytest.raises(LabelsError, match=r":2: has the question, context and answer of the example on line 1") as e:
-        read_labels(path)
-    assert "annotators" in str(e.value)
+def test_the_same_example_twice(labels):
+    """An id used twice, and two lines about the same answer, are reported with both lines."""
+    again = r":3: is the answer at .*labels\.jsonl:1 again, or has its id .*annotators"
+    with pytest.raises(LabelsError, match=again):
+        read_labels(labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"}))
+    with pytest.raises(LabelsError, match=again):
+        read_labels(labels(GOOD, {**GOOD, "id": "b"}, {**GOOD, "faithful": False}))
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "is empty"),
-        (["", "  "], "is empty"),
-        (
-            [{"context": ["a"], "answer": "x"}],
-            "1 line, none with a usable label: it has no faithful: got context, answer",
-        ),
-        ([statement(), statement(verdict=None) | {"answer": "y"}], "2 lines, none with a usable label"),
+        ([], "0 rows, none with a usable label"),
+        (["", "  "], "0 rows, none with a usable label"),
+        ([{"context": ["a"], "answer": "x"}], "1 row, none with a usable label: it has no faithful: got context, ans"),
+        ([statement(), statement(verdict=None) | {"answer": "y"}], "2 rows, none with a usable label"),
     ],
 )
 def test_files_without_a_usable_label(labels, lines, message):
@@ -125,11 +111,11 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
     """A path that is no file, a folder, and text that is not UTF-8 are each named as what they are."""
     with pytest.raises(LabelsError, match=r"nothing\.jsonl: cannot be read \(no such file"):
         read_labels(tmp_path / "nothing.jsonl")
-    with pytest.raises(LabelsError, match=r"is a folder\); expected a JSON lines file or a table"):
+    with pytest.raises(LabelsError, match=r"cannot be read \(is a directory\); expected CSV, "):
         read_labels(tmp_path)
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
-    with pytest.raises(LabelsError, match="is not UTF-8 text"):
+    with pytest.raises(LabelsError, match=r"latin\.jsonl:2: is no JSON in UTF-8 .*can't decode byte 0xe9"):
         read_labels(latin)
 
 
@@ -215,9 +201,9 @@ def test_the_first_ten_faults_are_named_together(labels):
         read_labels(path)
     told = str(caught.value).splitlines()
     assert [line.removeprefix(f"{path}:")[:14] for line in told[:-1]] == [
-        "2: not JSON (E",
+        "2: is no JSON ",
         "3: answer is 3",
-        "5: has the que",
+        "5: is the answ",
     ]
     assert told[-1].startswith("One JSON object a line")
     with pytest.raises(LabelsError) as caught:

@@ -99,7 +99,7 @@ def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
     source, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
     rows = [{"id": i, "user_input": "Which?", "response": BLUE, "retrieved_contexts": [BLUE]} for i in range(3)]
     source.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "user_input": "Which?"}])))
-    names._logged.clear()
+    names._log_once.cache_clear()
     monkeypatch.setattr("sys.argv", ["faith-dspy", "judge", str(source), "--lm", "openai/tiny", "--out", str(out)])
     with pytest.raises(SystemExit) as done:
         main()

@@ -351,7 +351,7 @@ def test_a_limit_in_dollars_needs_a_price(chat_server):
 
 def test_an_unknown_price_makes_the_sum_unknown():
     """Two dollars and a call without a price are not two dollars; nothing at all is neutral."""
-    known, unknown = Usage(calls=1, dollars=2.0), Usage(calls=1)
+    known, unknown = Usage(calls=1, dollars=2.0), Usage(calls=1, dollars=None)
     assert (known + unknown).dollars is None
     assert (Usage() + known + Usage(calls=1, dollars=0.5)).dollars == 2.5
 

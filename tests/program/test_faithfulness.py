@@ -335,7 +335,6 @@ def test_extraction_end_to_end(judge_at):
     seen, _ = judge._judge(
         AnswerInput.make("What is the kettle like?", CONTEXT, "It is a blue kettle and holds 2 litres.")
     )
-    assert seen.extraction.calls == 1
     assert [f.usage.calls for f in seen.raw_verdicts] == [1, 1]
 
 
