@@ -26,12 +26,7 @@ __all__ = [
 ]
 
 # Resolved on first use, so that `import faith_dspy` and `--help` stay instant.
-_HOME = {
-    "Judge": "judge",
-    "JudgeConfig": "config",
-    "load_judge": "export",
-    "tune": "optimize",
-}
+_HOME = {"Judge": "judge", "JudgeConfig": "config", "load_judge": "export", "tune": "optimize"}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,18 +23,17 @@ WEIGHTS = {
 """What each verdict adds to an answer's score."""
 _STRICT = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0}
 
-_SCORING = {
-    "ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "no_statements", "abstention",
-    "max_statements",
-}  # fmt: skip
+_SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range"}
+_SCORING |= {"no_statements", "abstention", "max_statements"}
 
 
-def _completed(given: Any, info: ValidationInfo) -> Any:
+def _completed(given: Any, known: ValidationInfo | Mapping[str, Any]) -> Any:
     """The weights given, by the verdicts' names in lower case, and the defaults of the others."""
     if not isinstance(given, Mapping):
         return given
+    options = known if isinstance(known, Mapping) else known.data
     named = {"_".join(str(name).lower().split()): weight for name, weight in given.items()}
-    return WEIGHTS | (_STRICT if info.data.get("strict_mode") else {}) | named
+    return WEIGHTS | (_STRICT if options.get("strict_mode") else {}) | named
 
 
 class Granularity(StrEnum):
@@ -49,31 +48,25 @@ class Granularity(StrEnum):
 
 
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
-    """Options of a judge. They combine freely unless a message says otherwise."""
+    """Options of a judge. They combine freely unless a message says otherwise; ``OPTIONS.md`` says more of each."""
 
     granularity: Granularity = Granularity.SENTENCE
     verification: Literal["each", "joint"] = "each"
-    """``each``: one call per statement, for small LMs; ``joint``: all statements of the answer in one call, in JSON
-    (`dspy.JSONAdapter`). Statements that a joint reply leaves out are asked one by one."""
+    """``each``: one call per statement; ``joint``: all statements of the answer in one call, in JSON."""
     verdicts: Literal["binary", "graded", "five_level"] = "binary"
-    """``binary``: supported or not; ``graded``: the four verdicts; ``five_level``: how far a whole answer is supported,
-    from Not At All (0) to Completely Yes (1). Needs ``granularity="answer"``; the LM's level is the score."""
+    """``five_level`` needs ``granularity="answer"``; the LM's level, from 0 to 1, is then the score."""
     instruction: Literal["supported", "every_detail", "graded", "grounded", "true_false_unknown", "five_level"] = Field(
         default_factory=lambda data: "supported" if data.get("verdicts", "binary") == "binary" else data["verdicts"]
     )
-    """Seed prompt, by its name in `faith_dspy.program.signatures.INSTRUCTIONS`. Default: ``supported`` for binary
-    verdicts, else the one named like `verdicts`."""
+    """Seed prompt (`faith_dspy.program.signatures.INSTRUCTIONS`). Default: ``supported``, or that of the verdicts."""
     reasoning: Literal["none", "after", "before"] = "none"
-    """``after``: a sentence why, after the verdict; ``before``: reasoning first. Kept as the statement's ``reason``."""
+    """A sentence why, after the verdict or before it. Kept as the statement's ``reason``."""
     ask_about: Literal["all", "weakest"] = "all"
-    """``weakest``: the LM is asked about one statement only, the one with most in it that is new to the context.
-    Statements with nothing new in them (no content word, name, number or quotation that the context lacks, no number
-    moved to other words, no other negation) pass with confidence 1. The others are left to the classifier; without one
-    they are presumed supported, so that the answer passes if the weakest statement does."""
+    """``weakest``: only the statement with most in it that is new to the context. Those with nothing new pass; the
+    others are left to the classifier, or without one presumed supported."""
     confidence: Literal["auto", "probability", "samples", "none"] = "auto"
-    """``auto``: the label's probability if the LM gives token probabilities, else None, and never samples, which cost
-    `samples` times the calls. ``probability``: the same, but an LM that gives none is an error. ``samples``: the share
-    of support among repeated samples. ``none``: not requested."""
+    """``auto``: the label's probability if the LM gives it; ``probability``: an LM that gives none is an error;
+    ``samples``: the share of support among repeated samples; ``none``: not requested."""
     samples: int = Field(default=5, ge=2, le=1000)
     """Replies sampled per statement with ``confidence="samples"``."""
     strictness: Literal["strict", "lenient"] = "strict"
@@ -81,26 +74,22 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     criteria: str = ""
     """The user's own instructions, added to the top of both prompts, extraction's and verification's."""
     system_prompt: str = ""
-    """The user's own words in place of the top of both prompts. Of our question only the form of the reply is left
-    (“Answer Yes or No.”)."""
+    """The user's own words in place of the top of both prompts; of our question the form of the reply is left."""
     cite: bool = False
-    """Ask the LM for the ids of supporting chunks. Without it they are found by the words that statement and chunk
-    share."""
+    """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
     quote: bool = False
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
     strict_mode: bool = False
     """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
     verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = Field(
-        default_factory=lambda data: WEIGHTS | (_STRICT if data.get("strict_mode") else {})
+        default_factory=lambda data: _completed({}, data)
     )
-    """Weight of each verdict; the mean over all statements, clamped to [0, 1], is the score. Verdicts are named in any
-    case; those left out keep their weight."""
+    """Weight of each verdict, named in any case; the mean over all statements, clamped to [0, 1], is the score."""
     threshold: float | None = Field(default=None, ge=0, le=1)
-    """Score from which an answer passes an untuned judge. None: every statement must be fully supported, or, with
-    five-level verdicts, 0.5. A tuned judge decides by its fitted probability instead."""
+    """Score from which an answer passes an untuned judge; a tuned one decides by its probability. None: every statement
+    must be fully supported, or, with five-level verdicts, 0.5."""
     review_range: tuple[float, float] = (0.2, 0.8)
-    """An untuned judge escalates an answer whose least supported statement has a probability in this range
-    [low, high). A tuned judge uses its classifier's review range instead."""
+    """An untuned judge escalates an answer whose least supported statement has a probability in [low, high)."""
     no_statements: float | None = Field(default=None, ge=0, le=1)
     """Score of an answer without statements; None leaves it unscored."""
     abstention: float | None = Field(default=None, ge=0, le=1)
@@ -142,8 +131,11 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
                 for e in exc.errors()
                 if e["type"] != "default_factory_not_called"  # only follows from another error
             )
-            unknown = [name for name in options if name not in cls.model_fields]
-            known = f" Options are: {', '.join(sorted(cls.model_fields))}." if unknown else ""
+            known = (
+                f" Options are: {', '.join(sorted(cls.model_fields))}."
+                if options.keys() - cls.model_fields.keys()
+                else ""
+            )
             raise ConfigError(f"{problems}.{known}") from exc
 
     @classmethod
@@ -152,17 +144,12 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         options: dict[str, object] = {}
         for setting in settings:
             name, equals, value = (part.strip() for part in setting.partition("="))
-            if not equals or name not in cls.model_fields:
-                raise ConfigError(
-                    f"{setting!r} sets no option; expected option=value, e.g. verdicts=graded. "
-                    f"Options are: {', '.join(sorted(cls.model_fields))}."
-                )
-            if name in options:
-                raise ConfigError(f"{name} is set twice; give each option once.")
+            if not equals or name in options:
+                raise ConfigError(f"{setting!r}: expected option=value, e.g. verdicts=graded, each option once.")
             options[name] = value
             if value[:1] in ("{", "[") or value == "null":
                 try:
                     options[name] = json.loads(value)
-                except (ValueError, RecursionError) as exc:
+                except ValueError as exc:
                     raise ConfigError(f"{name}={value[:200]!r} is no JSON ({exc}).") from exc
         return options

@@ -88,15 +88,12 @@ def counted(n: int, thing: str) -> str:
     return f"{n:,} {thing if n == 1 else plural}"
 
 
-def in_short(error: Exception) -> str:
-    """An error's message: ours in full, others as type and first line, since more may hold whole prompts."""
+def in_short(error: Exception, lm: Any = None) -> str:
+    """An error's message: ours in full, others as type and first line, since more may hold whole prompts, without the
+    LM's key or anything that looks like one."""
     if isinstance(error, FaithDspyError):
         return str(error)
-    return f"{type(error).__name__}: {without_secrets(str(error).strip().partition(chr(10))[0])[:200]}"
-
-
-def redact(text: str, lm: Any) -> str:
-    """A text on one line, at most 300 characters, without the LM's key or anything that looks like one."""
+    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     for name, value in getattr(lm, "kwargs", {}).items():
         if ("key" in name or "token" in name) and isinstance(value, str) and len(value) >= 6:
             text = text.replace(value, "***")

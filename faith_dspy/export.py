@@ -14,19 +14,20 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
-from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, ConfigError, InputError, fault, in_short, need, without_secrets
-from faith_dspy.io.files import check_folder, owned, remove, write_files
+from faith_dspy.errors import ArtifactError, ConfigError, fault, in_short, need, without_secrets
+from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.records import as_chunks, read_json
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.lm.make import portable
+from faith_dspy.lm import EMBEDDED_SHA256
+from faith_dspy.lm.make import identity, portable
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 
@@ -34,8 +35,6 @@ FILES = ("judge.json", "program.json", "CARD.md", "study.json")
 """All that an export consists of, with the same of the judge it escalates to; ``study.json`` where a study made it."""
 FORMAT_VERSION = 1
 """Raise it when the meaning of a stored field changes."""
-_REPRODUCED = ("score", "probability", "faithful")
-_TOLERANCE = 1e-6
 _NEXT = "escalate_to"
 log = logging.getLogger(__name__)
 
@@ -72,10 +71,8 @@ class Reference(BaseModel):
         """The judgment of this judge, now."""
         chunks = as_chunks(context)
         raw = RawJudgment.model_validate(raw_judgment).without_usage()
-        judgment = judge.score_answer(raw, chunks, question)
-        numbers = {name: getattr(judgment, name) for name in _REPRODUCED}
-        texts = [c.text for c in chunks]
-        return cls(question=question, context=texts, answer=answer, raw_judgment=raw, **numbers)
+        found = judge.score_answer(raw, chunks, question).model_dump(include={"score", "probability", "faithful"})
+        return cls(question=question, context=[c.text for c in chunks], answer=answer, raw_judgment=raw, **found)
 
 
 class Manifest(BaseModel, extra="allow"):
@@ -123,7 +120,9 @@ def save_judge(
     with owned(folder):
         write_files(contents)
         for older in [path for path in exported_files(folder / _NEXT) if path not in contents]:
-            remove(older)
+            older.unlink()
+            with suppress(OSError):  # something else lies in it
+                older.parent.rmdir()
 
 
 def exported_files(folder: Path) -> Iterator[Path]:
@@ -191,44 +190,39 @@ def load_judge(
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
     ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
     """
-    if not isinstance(source, str | PathLike):
-        raise InputError(f"got {source!r}; expected the folder of an exported judge, or models:/name@alias.")
-    if str(source) in ("none", "local") and not Path(source).exists():
-        raise InputError(
-            f"{source!r} is a model, not the folder of an exported judge: Judge({str(source)!r}), --lm {source}."
-        )
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     first = _read(folder)
     models = [e.manifest.lm.model for e in (first, first.following) if e is not None]
     asked = next((model for model in models if model != NO_LM), None)
-    if lm == NO_LM and asked is not None:
-        raise ConfigError(
-            f"{folder}: was tuned on replies of {asked}, got lm={NO_LM!r}. Leave out lm= (--lm), or leave out "
-            "the judge (--judge) to judge by lexical features."
-        )
-    if asked is None and (lm or NO_LM) != NO_LM:
-        raise ConfigError(f"{folder}: judges by lexical features only, got lm={lm!r}. Leave out lm= (--lm).")
+    if lm is not None and (lm == NO_LM) != (asked is None):
+        made_for = f"was tuned on replies of {asked}" if asked else "judges by lexical features only"
+        raise ConfigError(f"{folder}: {made_for}, got lm={lm!r}. Leave out lm= (--lm).")
     endpoint = {"api_base": api_base, "api_key": api_key}
 
     def made(export: _Export) -> Judge:
-        stored = export.manifest.lm.model
-        given = {"lm": stored if lm is None else lm, **endpoint} if stored == asked else {"lm": stored}
-        judge = Judge(
-            **given,
-            timeout=timeout,
-            config=export.manifest.config,
-            classifier=export.manifest.classifier,
-            manifest=export.document,
-            escalate_to=export.following and made(export.following),
+        stored = export.manifest.lm
+        given = (
+            {"lm": stored.model if lm is None else lm, **endpoint} if stored.model == asked else {"lm": stored.model}
         )
-        if lm is None or stored != asked:
-            _check_embedded(judge, export)
+        following = export.following and made(export.following)
+        try:
+            judge = Judge(
+                **given,
+                timeout=timeout,
+                config=export.manifest.config,
+                classifier=export.manifest.classifier,
+                manifest=export.document,
+                escalate_to=following,
+            )
+            _load_prompts(judge, export.program)
+            _reproduce(judge, export.manifest.reference)
+        except _FAULTS as exc:
+            raise _altered(export.folder, _fault(exc)) from exc
+        now = portable(judge.lm_name), EMBEDDED_SHA256 if judge.lm_name == "local" else stored.sha256
         fitted = judge.classifier and judge.classifier.statement
-        if fitted and "lm" in fitted.names and portable(judge.lm_name) != stored:
-            how = f"was fitted to probabilities of {stored}, and {portable(judge.lm_name)} is asked"
+        if fitted and "lm" in fitted.names and now != (stored.model, stored.sha256 or now[1]):
+            how = f"was fitted to probabilities of {stored.model}, and {now[0]} is asked"
             log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", export.folder, how)
-        _load_prompts(judge, export)
-        _reproduce(judge, export)
         return judge
 
     return made(first)
@@ -236,34 +230,30 @@ def load_judge(
 
 def _read(folder: Path) -> _Export:
     document, program = (_object(folder / name) for name in ("judge.json", "program.json"))
-    version, here = document.get("format_version"), metadata.version("faith_dspy")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if (version := document.get("format_version")) != FORMAT_VERSION:
         raise ArtifactError(
-            f"{folder}: format version {version!r}; this faith_dspy ({here}) reads {FORMAT_VERSION}. "
-            "Install the version that wrote it, or export the judge again."
+            f"{folder}: format version {version!r}; this faith_dspy ({metadata.version('faith_dspy')}) reads "
+            f"{FORMAT_VERSION}. Install the version that wrote it, or export the judge again."
         )
     following = _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
-    altered = f"{folder}: was altered after the export%s. Take the folder from where it was exported."
     if document.get("sha256") != _sha256(document, program, following and following.manifest.sha256):
-        raise ArtifactError(altered % " (its content does not have the SHA-256 in judge.json)")
+        raise _altered(folder, "its content does not have the SHA-256 in judge.json")
     try:
         return _Export(folder, document, Manifest.model_validate(document), program, following)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
-        raise ArtifactError(altered % f" (judge.json: {_fault(exc)})") from exc
+    except _FAULTS as exc:
+        raise _altered(folder, f"judge.json: {_fault(exc)}") from exc
 
 
 def _object(path: Path) -> dict[str, Any]:
     try:
         value = read_json(path.read_bytes())
-    except OSError as exc:
+        if not isinstance(value, dict):
+            raise ValueError(f"got {type(value).__name__}, expected an object")
+    except (OSError, ValueError) as exc:
         raise ArtifactError(
-            f"{path}: cannot be read ({(exc.strerror or str(exc)).lower()}). A judge is a folder with judge.json, "
-            "program.json and CARD.md, as `faith-dspy tune` writes it."
+            f"{path}: cannot be read ({exc}). A judge is a folder with judge.json, program.json and CARD.md, as "
+            "`faith-dspy tune` writes it; export it again if it was cut off."
         ) from exc
-    except ValueError as exc:
-        raise ArtifactError(f"{path}: {exc}; the export was cut off or altered. Export it again.") from exc
-    if not isinstance(value, dict):
-        raise ArtifactError(f"{path}: got {type(value).__name__}, expected an object. Export the judge again.")
     return value
 
 
@@ -278,53 +268,41 @@ class _Prompt(BaseModel):
     demos: list[dict[str, Any]]
 
 
-def _load_prompts(judge: Judge, export: _Export) -> None:
+def _load_prompts(judge: Judge, program: dict[str, Any]) -> None:
     """Give the program its instructions and demos, and nothing else: DSPy's own loader takes an LM and its settings."""
     predictors = dict(judge.program.named_predictors()) if judge.asks_lm else {}
-    try:
-        if export.program.keys() != predictors.keys():
-            raise ValueError(f"it has the predictors {sorted(export.program)}, expected {sorted(predictors)}")
-        for name, predictor in predictors.items():
-            prompt = _Prompt.model_validate(export.program[name])
-            fields = predictor.signature.fields
-            demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
-            for key, value in (pair for demo in demos for pair in demo.items()):
-                TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
-            predictor.signature = predictor.signature.with_instructions(prompt.signature.instructions)
-            predictor.demos = demos
-    except (TypeError, ValueError) as exc:
-        raise ArtifactError(f"{export.folder / 'program.json'}: does not fit this program ({_fault(exc)}).") from exc
+    if program.keys() != predictors.keys():
+        raise ValueError(f"program.json has the predictors {sorted(program)}, expected {sorted(predictors)}")
+    for name, predictor in predictors.items():
+        prompt = _Prompt.model_validate(program[name])
+        fields = predictor.signature.fields
+        demos = [{k: v for k, v in demo.items() if k in fields} for demo in prompt.demos]
+        for key, value in (pair for demo in demos for pair in demo.items()):
+            TypeAdapter(fields[key].annotation).validate_json(json.dumps(value), strict=True)
+        predictor.signature = predictor.signature.with_instructions(prompt.signature.instructions)
+        predictor.demos = demos
 
 
-def _reproduce(judge: Judge, export: _Export) -> None:
+def _reproduce(judge: Judge, stored: Sequence[Reference]) -> None:
     """Score the stored `RawJudgment`s again; the same numbers must come out."""
-    for i, r in enumerate(export.manifest.reference):
-        try:
-            now = judge.score_answer(r.raw_judgment, as_chunks(r.context), r.question)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
-            raise ArtifactError(
-                f"{export.folder / 'judge.json'}: reference {i} cannot be scored ({_fault(exc)})."
-            ) from exc
-        for name in _REPRODUCED:
-            before, after = getattr(r, name), getattr(now, name)
-            numbers = isinstance(before, float) and isinstance(after, float)
-            if before != after and not (numbers and math.isclose(before, after, abs_tol=_TOLERANCE)):
-                raise ArtifactError(
-                    f"{export.folder}: reference {i} had {name} {before!r} when it was exported and has {after!r} now. "
-                    f"Either judge.json was altered, or this faith_dspy ({metadata.version('faith_dspy')}) measures "
-                    f"features otherwise than {export.manifest.versions.get('faith_dspy')}, which exported it."
-                )
+    for i, before in enumerate(stored):
+        now = Reference.of(judge, before.question, before.context, before.answer, before.raw_judgment)
+        for name in ("score", "probability", "faithful"):
+            was, found = getattr(before, name), getattr(now, name)
+            near = isinstance(was, float) and isinstance(found, float) and math.isclose(was, found, abs_tol=1e-6)
+            if was != found and not near:
+                raise ValueError(f"reference {i} had {name} {was!r} when it was exported and has {found!r} now")
 
 
-def _check_embedded(judge: Judge, export: _Export) -> None:
-    from faith_dspy.lm import EMBEDDED_SHA256
+_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What a value that somebody changed may raise where it is used."""
 
-    wanted = export.manifest.lm.sha256
-    if judge.lm_name == "local" and wanted not in (None, EMBEDDED_SHA256):
-        raise ArtifactError(
-            f"{export.folder}: was tuned on the model file with SHA-256 {wanted[:12]}…, the embedded one has "
-            f"{EMBEDDED_SHA256[:12]}…. Give the file it was tuned on: load_judge(…, lm='local:FILE.gguf')."
-        )
+
+def _altered(folder: Path, how: str) -> ArtifactError:
+    return ArtifactError(
+        f"{folder}: was altered after the export, or written by a faith_dspy that measures otherwise ({how}). "
+        "Take the folder from where it was exported, or export the judge again."
+    )
 
 
 def _fault(exc: Exception) -> str:
@@ -333,8 +311,6 @@ def _fault(exc: Exception) -> str:
 
 def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM beside its name; if it was not made yet, what the export it was loaded from says."""
-    from faith_dspy.lm.make import identity
-
     if "lm" in vars(judge):
         known = identity(judge.lm).model_dump(mode="json")
     else:

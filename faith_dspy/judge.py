@@ -35,8 +35,8 @@ class Judge:
 
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
-    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given). Other
-    keywords are options of `JudgeConfig`.
+    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given). Other keywords are options
+    of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
     options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
@@ -67,17 +67,16 @@ class Judge:
         """What an export says of its making; empty for a judge that was not loaded from one."""
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
         if not self.asks_lm:
-            given, usual = self.config.program_options, JudgeConfig().program_options
-            if odd := [f"{k}={v!r}" for k, v in given.items() if v != usual[k]]:
-                raise ConfigError(
-                    f"lm={NO_LM!r} judges by lexical features only; {odd[0]} needs an LM. "
-                    "Leave out the option, or name an LM."
-                )
+            usual = JudgeConfig().program_options
+            odd = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v != usual[k]]
             if self._default and self.config.threshold is not None:
-                raise ConfigError(f"lm={NO_LM!r} decides by its default classifier's threshold; leave out threshold=.")
+                odd.append(f"threshold={self.config.threshold}")
             if fitted is None or "lm" in fitted.statement.names:
+                odd.append("a classifier of its own (--untuned)")
+            if odd:
                 raise ConfigError(
-                    f"lm={NO_LM!r} needs a classifier of lexical features alone: leave out classifier= (--untuned)."
+                    f"lm={NO_LM!r} judges by lexical features and the default classifier; {odd[0]} needs an LM. "
+                    "Leave it out, or name an LM."
                 )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
             escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", timeout=timeout)
@@ -143,13 +142,12 @@ class Judge:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that verdicts depend on: LM, options, prompts with their demos, classifier, and the same of the
-        judge it escalates to. The LM's address does not count."""
+        """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
         asked = self.program.predictors() if self.asks_lm else []
         predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in asked]
         classifier = self.classifier.model_dump(mode="json") if self.classifier else None
-        parts = [self.lm_name, self.config.model_dump(mode="json"), predictors, classifier]
-        return digest([*parts, self.escalate_to.fingerprint] if self.escalate_to else parts)
+        following = [self.escalate_to.fingerprint] if self.escalate_to else []
+        return digest([self.lm_name, self.config.model_dump(mode="json"), predictors, classifier, *following])
 
     def ready(self) -> list[MeteredLM]:
         """Make the programs and LMs of the whole chain, so that no two threads do; returns the LMs."""
@@ -178,8 +176,8 @@ class Judge:
         return self._judge(AnswerInput.make(question, context, answer, conversation))[1]
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
-        """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time; cancelled, it makes no
-        further LM call."""
+        """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
+        makes no further LM call."""
         from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self, *args, **kwargs))
@@ -209,7 +207,7 @@ class Judge:
         return with_judgments(records, ordered) if is_table(records) else ordered
 
     async def abatch(self, records: Any, num_threads: int | None = None) -> list[Judgment]:
-        """`batch`, without blocking the event loop. Once cancelled, it makes no further LM call."""
+        """`batch`, as `acall`."""
         from faith_dspy.lm.metered import awaited
 
         return await awaited(partial(self.batch, records, num_threads))
@@ -259,9 +257,9 @@ class Judge:
 
     def _judge(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
         """What the LMs say about one answer, and the judgment on it: every call, batch, run and study comes here."""
-        nothing = RawJudgment()
         if given.problem is not None:
-            return nothing, unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {given.problem}", nothing)
+            raw = RawJudgment()
+            return raw, unscored(Unscored.PARSE_FAILED, f"the record cannot be read: {given.problem}", raw)
         if early := judgment_without_lm(given.chunks, given.answer, self.config):
             return RawJudgment(sentences=early.sentences), early
         raw = self.ask(given)
@@ -298,13 +296,13 @@ class Judge:
         meter = Meter(max_failures=MAX_FAILURES)
 
         def judged(given: AnswerInput) -> tuple[RawJudgment, Judgment]:
+            raw = RawJudgment()
             try:
                 with metered(meter=meter):
                     raw, judgment = self._judge(given)
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
-                raw = RawJudgment()
                 judgment = unscored(Unscored.LM_FAILED, in_short(exc), raw)
             return raw, judgment.model_copy(update={"id": given.id})
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, counted, fault
 from faith_dspy.io.files import cannot_write, owned, sync
-from faith_dspy.io.records import AnswerInput, Record, open_records
+from faith_dspy.io.records import AnswerInput, Record, open_records, read_json
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment, Unscored, Usage
 
@@ -38,7 +38,7 @@ class Tally:
     unscored: Counter[str] = field(default_factory=Counter)
     """Rows by reason."""
     resumed: int = 0
-    """Rows written by an earlier run; the other counts include them."""
+    """Rows of an earlier run, among the others."""
     unreadable: int = 0
     """Lines that hold no record."""
     why: str = ""
@@ -80,7 +80,7 @@ class Tally:
             self.why = self.why or judgment.detail or ""
         self.unreadable += record.problem is not None
         if show and len(self.shown) < MAX_SHOWN:
-            self.shown.append(({"id": f"line {record.line}"} if record.problem else record.row, judgment))
+            self.shown.append(({"id": record.place} if record.problem else record.row, judgment))
 
 
 def run(
@@ -128,8 +128,10 @@ def run(
                 raise InputError(f"{source}: has no records. Expected one JSON object a line with context and answer.")
             return tally
         judge.preflight()
-        with _rows_of(out, end) as handle:
-            for record, given, judgment in _judged(judge, chain([first], records), threads):
+        pairs, ahead = tee((record, AnswerInput.of(record)) for record in chain([first], records))
+        handle = stack.enter_context(_rows_of(out, end))
+        with closing(judge.stream((given for _, given in ahead), threads)) as judgments:
+            for (record, given), judgment in zip(pairs, judgments, strict=True):
                 if judgment.unscored is Unscored.LM_FAILED:
                     judge.preflight()  # a dead endpoint ends the run before a row says so
                 tally.count(record, judgment, show)
@@ -141,21 +143,6 @@ def run(
                 at = record.line
     tally.seconds = time.monotonic() - started
     return tally
-
-
-def _judged(
-    judge: Judge, records: Iterable[Record], threads: int | None
-) -> Iterator[tuple[Record, AnswerInput, Judgment]]:
-    waiting: deque[tuple[Record, AnswerInput]] = deque()
-
-    def inputs() -> Iterator[AnswerInput]:
-        for record in records:
-            waiting.append((record, AnswerInput.of(record)))
-            yield waiting[-1][1]
-
-    with closing(judge.stream(inputs(), threads)) as judgments:
-        for judgment in judgments:
-            yield *waiting.popleft(), judgment
 
 
 def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[tuple[Record, Judgment, int]]:
@@ -174,7 +161,12 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
         for number, line in enumerate(handle, 1):
             if not line.endswith(b"\n"):
                 return
-            record, fields = next(records, None), _object(line)
+            record = next(records, None)
+            try:
+                fields = read_json(line)
+            except ValueError:
+                fields = None
+            fields = fields if isinstance(fields, dict) else {}
             if record is None or fields.get("record") != record.key:
                 raise InputError(f"{out}: line {number} is not the judgment of record {number} of the input, {advice}")
             if fields.get("judge") != fingerprint:
@@ -208,14 +200,6 @@ def _line(record: Record, given: AnswerInput, judgment: Judgment, fingerprint: s
     row |= {"line": record.line, "question": given.question, "answer": answer}
     text = json.dumps(row | {"record": record.key, "judge": fingerprint} | fields, ensure_ascii=False)
     return text.encode(errors="replace") + b"\n"  # an LM may write a lone surrogate
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @contextmanager

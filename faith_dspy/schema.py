@@ -108,8 +108,7 @@ class StatementVerdict(Statement):
 
 
 class Usage(_Frozen):
-    """What calls of an LM cost. A reply taken from the cache keeps the token counts of the call that paid for it, and
-    costs no seconds and no dollars."""
+    """What calls of an LM cost. A reply from the cache keeps its token counts, and costs no seconds and no dollars."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -149,18 +148,16 @@ class Judgment(_Frozen):
     probability: float | None = Field(default=None, ge=0, le=1)
     """Chance that a person would call the answer faithful; None for an untuned judge."""
     threshold: float | None = Field(default=None, ge=0, le=1)
-    """The probability, or without one the score, that the answer had to reach. None: every statement had to be fully
-    supported (an untuned judge without the option `threshold`)."""
+    """The probability, else the score, that the answer had to reach. None: every statement had to be supported."""
     statement_threshold: float | None = Field(default=None, ge=0, le=1)
     """The confidence from which a statement is supported; None where the verdicts are the LM's own."""
     fitted_to: Literal["labels", "default"] | None = None
     """What `probability` was fitted to: the user's ``labels``, or other sets' (``default``). None without one."""
     level: str | None = None
     """Not At All, Not Generally, Neutral/Mixed, Generally Yes or Completely Yes: where the probability (else the score)
-    lies on a scale whose middle is the threshold. From Neutral/Mixed up the answer is `faithful`, below it is not."""
+    lies on a scale whose middle is the threshold, from which up the answer is `faithful`."""
     needs_review: bool | None = None
-    """Whether the probability lies in the review range, too close to the threshold, or a statement that would decide
-    is unjudged; None if neither is known."""
+    """Whether the probability lies in the review range, too close to the threshold; None without a probability."""
     unscored: Unscored | None = None
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()
@@ -172,10 +169,9 @@ class Judgment(_Frozen):
     fallbacks: int = 0
     """Statements that a joint reply left out or garbled, asked one by one."""
     stand_ins: int = 0
-    """Sentences judged as written, where the LM's statements are missing, useless or leave something out; beside those
-    statements where there are several."""
+    """Sentences judged as written, as the LM's statements are missing, useless or leave something out."""
     escalated: int = 0
-    """How often the answer was escalated to the next judge (`escalate_to`)."""
+    """Whether (1) or not (0) the answer was escalated to the next judge (`escalate_to`)."""
     detail: str | None = None
     """Why the answer is unscored, or how many statements could not be judged."""
     usage: Usage = Usage()
@@ -310,7 +306,7 @@ class LabelledExample(_Frozen):
     annotators: Any = None
     group: str | None = None
     """Examples of one group are never split between train, dev and test. Default: the context. A study writes the
-    source here, which joins near-same contexts and copied answers, too."""
+    source here, which joins near-same contexts, too."""
     split: str | None = None
     """``train``, ``dev`` or ``test`` when the set fixes its parts."""
     tags: dict[str, str] = Field(default_factory=dict)

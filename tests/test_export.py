@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, load_judge
-from faith_dspy.errors import ArtifactError, ConfigError, InputError
+from faith_dspy.errors import ArtifactError, ConfigError
 from faith_dspy.export import FORMAT_VERSION, _sha256, save_judge
 from faith_dspy.io.records import AnswerInput, as_chunks
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
@@ -155,7 +155,7 @@ def test_loading_contacts_nobody(exported):
 def test_missing_file(exported, name):
     """A folder without one of its files is named, with what a judge is."""
     (exported / name).unlink()
-    with pytest.raises(ArtifactError, match=rf"{name}: cannot be read \(no such file.*A judge is a folder with judge"):
+    with pytest.raises(ArtifactError, match=rf"{name}: cannot be read .*No such file.*A judge is a folder with judge"):
         load_judge(exported)
     with pytest.raises(ArtifactError, match=r"A judge is a folder with judge\.json"):
         load_judge(exported / "nowhere")
@@ -167,7 +167,7 @@ def test_truncated_judge(exported, cut):
     path = exported / "judge.json"
     raw = path.read_bytes()
     path.write_bytes(raw[: cut if isinstance(cut, int) else int(len(raw) * cut)])
-    with pytest.raises(ArtifactError, match=r"judge\.json: not JSON .*Export it again"):
+    with pytest.raises(ArtifactError, match=r"judge\.json: cannot be read \(is no JSON.* export it again"):
         load_judge(exported)
 
 
@@ -179,7 +179,7 @@ def test_altered_program(exported):
         load_judge(exported)
 
 
-@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, "1", None, 1.0])
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, "1", None])
 def test_unknown_format_version(exported, version):
     """A version this code does not read is named with those it reads and what to do."""
     edit(exported, lambda d: d.update(format_version=version))
@@ -211,7 +211,9 @@ def test_a_judge_without_a_review_range_loads(exported):
 def test_changed_number(exported, change):
     """A classifier, weight or threshold that was changed does not reproduce the stored judgment, and is refused."""
     edit(exported, change)
-    with pytest.raises(ArtifactError, match=r"reference 0 had \w+ .* when it was exported and has .* now\. Either"):
+    with pytest.raises(
+        ArtifactError, match=r"was altered .*reference 0 had \w+ .* when it was exported and has .* now"
+    ):
         load_judge(exported)
 
 
@@ -234,14 +236,14 @@ def test_changed_number(exported, change):
 def test_damaged_fields(exported, change):
     """Fields that are missing, or hold what cannot be, end in the same error, never in a traceback of ours."""
     edit(exported, change)
-    with pytest.raises(ArtifactError, match=r"judge\.json"):
+    with pytest.raises(ArtifactError, match="was altered after the export"):
         load_judge(exported)
 
 
 def test_program_of_another_shape(exported, tmp_path):
     """A program that does not fit the options, here without its extraction prompt, is refused."""
     edit(exported, lambda d: (d["config"].update(granularity="statement"), d.update(reference=[])))
-    with pytest.raises(ArtifactError, match=r"program\.json: does not fit this program"):
+    with pytest.raises(ArtifactError, match=r"program\.json has the predictors \['verify"):
         load_judge(exported)
 
 
@@ -264,12 +266,8 @@ def test_no_lm_cannot_stand_in_for_one(exported):
         load_judge(exported, lm="openai/tiny")
 
 
-def test_nothing_is_no_judge_and_no_lm(exported):
-    """None says what is expected; an empty name, as an unset shell variable makes it, is not taken for the default."""
-    with pytest.raises(InputError, match="got None; expected the folder"):
-        load_judge(None)
-    with pytest.raises(InputError, match=r"'none' is a model.*Judge\('none'\)"):
-        load_judge("none")
+def test_nothing_is_no_lm(exported):
+    """An empty name, as an unset shell variable makes it, is not taken for the default."""
     with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
         Judge(None)
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):

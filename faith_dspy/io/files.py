@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from filelock import FileLock, Timeout
 
 from faith_dspy.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _TURN = 10.0
 """Seconds to wait for another process that writes the same file."""
@@ -32,7 +30,7 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
     """
     with ExitStack() as stack:
         for path, content in contents.items():
-            handle = stack.enter_context(replacing(path))
+            handle = stack.enter_context(_replacing(path))
             handle.write(content.encode(errors="replace") if isinstance(content, str) else content)
             sync(handle)
 
@@ -43,11 +41,9 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of ``path`` when the block ends, and never does if it raises.
-
-    A pipe or a device is written to as it is. Raises `InputError` when it cannot be written.
-    """
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of ``path`` when the block ends, and never does if it raises. A pipe or a
+    device is written to as it is."""
     place = path.resolve()  # a link stays one
     try:
         if place.exists() and not place.is_file():
@@ -60,7 +56,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             try:
                 with new.open("wb") as handle:
                     yield handle
-                    sync(handle)
                 if place.exists():
                     shutil.copymode(place, new)
                 new.replace(place)
@@ -95,9 +90,8 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 
 def check_writable(path: Path) -> None:
     """`InputError` when no file could be written there: better before the LM is paid than after."""
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which does not exist"
-        raise InputError(f"{path}: {what}; expected a file in an existing folder.")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected a file.")
     if not path.exists() or path.is_file():
         check_folder(path.resolve().parent)
 
@@ -110,13 +104,6 @@ def check_folder(folder: Path) -> None:
             probe.write(b"\n")
     except OSError as exc:
         raise cannot_write(folder, exc) from exc
-
-
-def remove(path: Path) -> None:
-    """Remove a file, and its folder once that is empty."""
-    path.unlink()
-    with suppress(OSError):
-        path.parent.rmdir()
 
 
 def sync(handle: IO[bytes]) -> None:

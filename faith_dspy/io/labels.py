@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,11 +18,10 @@ from faith_dspy.io.records import (
     as_chunks,
     columns,
     fields_of,
-    is_table_file,
     log_columns,
     missing,
+    name_of,
     open_records,
-    rows_of,
 )
 from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict, digest
 
@@ -47,16 +44,20 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     an error. So are rows with faults: the first ten are named together.
     """
     name = name_of(source)
-    rows = list(_rows(source, name))
-    first = [row for _, row in rows[:FIRST] if isinstance(row, Mapping)]
+    with open_records(source) as records:
+        rows = list(records)
+    first = [record.row for record in rows[:FIRST] if isinstance(record.row, Mapping)]
     known = {**COLUMNS, **_label_names(first[0] if first else {})}
     log_columns(first, name, known, (*NAMES, *LABELS, "score", "statements", "meta", *_TAGS))
     faults: list[str] = []
     out: list[LabelledExample] = []
     seen: dict[str, str] = {}
-    for where, row in rows:
+    for record in rows:
+        where = f"{name}, {record.place}"
         try:
-            example = parse_example(row, where=where, lenient=not require_label)
+            if record.problem:
+                raise LabelsError(f"{name}, {record.problem}.")
+            example = parse_example(record.row, where=where, lenient=not require_label)
             if example.id in seen:
                 raise LabelsError(
                     f"{where}: is the answer at {seen[example.id]} again, or has its id {example.id!r}. Keep one of "
@@ -78,26 +79,6 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
     return out
 
 
-def name_of(source: Any) -> str:
-    """The path of labels in a file; ``labels`` for those in memory."""
-    return str(source) if isinstance(source, str | PathLike) else "labels"
-
-
-def _rows(source: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Rows, or what is wrong with them, each with its place."""
-    if not isinstance(source, str | PathLike):
-        yield from ((f"{name}, row {number}", row) for number, row in enumerate(rows_of(source), 1))
-        return
-    path = Path(source)
-    place = f"{name}, row " if is_table_file(path) else f"{name}:"
-    try:
-        with open_records(path) as records:
-            for record in records:
-                yield f"{place}{record.line}", record.row if record.problem is None else record.problem
-    except InputError as exc:
-        raise LabelsError(str(exc)) from exc
-
-
 def parse_example(row: Any, *, where: str = "record", lenient: bool = False) -> LabelledExample:
     """One labels object as a `LabelledExample`, or an example as it is; `LabelsError` says what is wrong with it.
 
@@ -107,7 +88,7 @@ def parse_example(row: Any, *, where: str = "record", lenient: bool = False) -> 
         return row
     try:
         if not isinstance(row, Mapping):
-            raise InputError(row if isinstance(row, str) else f"got {type(row).__name__}, expected a mapping")
+            raise InputError(f"got {type(row).__name__}, expected a mapping")
         return _example(row, lenient)
     except InputError as exc:
         raise LabelsError(f"{where}: {str(exc).rstrip('.')}.") from exc

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, islice
 from os import PathLike
@@ -76,12 +76,25 @@ class Record:
 
     line: int
     """Number of the line, or of the row, counted from 1."""
-    key: str
-    """First 16 hex digits of the SHA-256 of the line, or of the row as JSON."""
-    row: dict[str, Any] = field(default_factory=dict)
-    """The object on the line."""
-    problem: str | None = None
-    """Why the line holds no object; None if it does."""
+    row: Any
+    """What stands there; an exception says why it is no object."""
+    key: str = ""
+    """First 16 hex digits of the SHA-256 of the line, or of the row as JSON; empty for what is in memory."""
+    kind: str = "line"
+
+    @property
+    def place(self) -> str:
+        """``line 3``, or ``row 3`` of a table."""
+        return f"{self.kind} {self.line}"
+
+    @property
+    def problem(self) -> str | None:
+        """Why a line or row of a file holds no object; None if it does."""
+        if isinstance(self.row, ValueError):
+            return f"{self.place}: {self.row}"
+        if isinstance(self.row, Mapping) or not self.key:
+            return None
+        return f"{self.place}: got {type(self.row).__name__}, expected an object"
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ class AnswerInput:
             return record
         if isinstance(record, Record):
             if record.problem is not None:
-                return cls(problem=f"line {record.line}: {record.problem}")
+                return cls(problem=record.problem)
             record = record.row
         fields = fields_of(record)
         found = fields.pop("id", None)
@@ -140,15 +153,11 @@ class AnswerInput:
 
 
 def read_inputs(records: Any) -> list[AnswerInput]:
-    """The inputs in an iterable of records, a table in memory, or a file. A mapping is one record."""
-    if isinstance(records, str | PathLike):
-        check_records(Path(records))
-        with open_records(Path(records)) as found:
-            return [AnswerInput.of(record) for record in found]
-    rows = list(rows_of(records))
-    if is_table(records):
-        check_columns(rows[:FIRST], "records")
-    return [AnswerInput.of(row) for row in rows]
+    """The inputs in a file, a table in memory, or an iterable of records. A mapping is one record."""
+    if isinstance(records, str | PathLike) or is_table(records):
+        check_records(records)
+    with open_records(records) as found:
+        return [AnswerInput.of(record) for record in found]
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:
@@ -261,49 +270,51 @@ def _log_once(sentence: str) -> None:
 
 
 @contextmanager
-def open_records(source: Path) -> Iterator[Iterator[Record]]:
-    """The records of a file, or of standard input (`STANDARD`). `InputError` if it cannot be opened.
+def open_records(source: Any) -> Iterator[Iterator[Record]]:
+    """The records of a file, of standard input (`STANDARD`), or of what is in memory: a table, or an iterable.
 
-    The file's ending says what it is: .csv, .tsv, .parquet, .json; anything else is JSON lines.
+    A file's ending says what it is: .csv, .tsv, .parquet, .json; anything else is JSON lines. `InputError` if it cannot
+    be opened.
     """
-    if source == STANDARD:
+    if not isinstance(source, str | PathLike):
+        yield (Record(number, row, kind="row") for number, row in enumerate(rows_of(source), 1))
+        return
+    path = Path(source)
+    if path == STANDARD:
         yield read_records(sys.stdin.buffer)
         return
     try:
-        handle = source.open("rb")
+        handle = path.open("rb")
     except OSError as exc:
-        raise _broken(source, (exc.strerror or str(exc)).lower()) from exc
+        raise _broken(path, (exc.strerror or str(exc)).lower()) from exc
     with handle:
-        match source.suffix.lower():
+        match path.suffix.lower():
             case ".csv" | ".tsv" as kind:
-                yield _rows(source, _read_csv(handle, tab=kind == ".tsv"))
+                yield _rows(path, _read_csv(handle, tab=kind == ".tsv"))
             case ".parquet":
-                yield _rows(source, _read_parquet(handle))
+                yield _rows(path, _read_parquet(handle))
             case ".json" if (found := _list_in(handle)) is not None:
-                yield _rows(source, found)
+                yield _rows(path, found)
             case _:
                 yield read_records(handle)
 
 
-def is_table_file(source: Path) -> bool:
-    """Whether the records of a file are rows, not lines."""
-    return source.suffix.lower() in (".csv", ".tsv", ".parquet", ".json")
+def name_of(source: Any, otherwise: str = "labels") -> str:
+    """The path of a file; ``otherwise`` for what is in memory."""
+    return str(source) if isinstance(source, str | PathLike) else otherwise
 
 
-def check_records(source: Path) -> None:
-    """`check_columns` of a file, before an LM is started. A pipe is not looked at, as it can be read only once."""
-    if source == STANDARD or (source.exists() and not source.is_file()):
+def check_records(source: Any) -> None:
+    """`log_columns` of the first records; `InputError` where none is an object, or they have no column for the answer
+    or none for the context: before an LM is started. A pipe is not looked at, as it can be read only once."""
+    if isinstance(source, str | PathLike) and not Path(source).is_file() and (Path(source).exists() or source == "-"):
         return
     with open_records(source) as records:
         first = list(islice(records, FIRST))
-    rows = [r.row for r in first if r.problem is None]
+    rows = [record.row for record in first if record.problem is None]
+    where = name_of(source, "records")
     if first and not rows:
-        raise _broken(source, f"{'row' if is_table_file(source) else 'line'} 1 {first[0].problem}")
-    check_columns(rows, str(source))
-
-
-def check_columns(rows: Sequence[Mapping[str, Any]], where: str) -> None:
-    """`log_columns` of the first rows; `InputError` when they have no column for the answer or none for the context."""
+        raise _broken(where, first[0].problem)
     log_columns(rows, where)
     found = {f for row in rows for f, present in _columns(tuple(row), tuple(COLUMNS.items())).items() if present}
     if not rows or "conversation" in found or any(row.get("error") for row in rows):
@@ -315,39 +326,35 @@ def check_columns(rows: Sequence[Mapping[str, Any]], where: str) -> None:
 
 def count_lines(source: Path) -> int | None:
     """Number of lines of a file; None for tables and for what is not a file, as a pipe can be read only once."""
-    if source == STANDARD or not source.is_file() or is_table_file(source):
+    if not source.is_file() or source.suffix.lower() in (".csv", ".tsv", ".parquet", ".json"):
         return None
     with source.open("rb") as handle:
         return sum(1 for _ in handle)
 
 
 def read_records(handle: IO[bytes]) -> Iterator[Record]:
-    """Each non-empty line as a `Record`, read as it is needed; a line without an object says what is wrong with it."""
+    """Each non-empty line, read as it is needed."""
     for number, line in enumerate(handle, 1):
         if text := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
             try:
                 value = read_json(text)
             except ValueError as exc:
                 value = exc
-            yield _record(number, text, value)
+            yield Record(number, value, _key(text))
 
 
 def _rows(source: Path, rows: Iterable[Any]) -> Iterator[Record]:
-    """Rows, or what is wrong with them, as records; `InputError` where the file turns out to be no table."""
+    """Rows, or what is wrong with them; `InputError` where the file turns out to be no table."""
     try:
         for number, row in enumerate(rows, 1):
             text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
-            yield _record(number, text.encode(errors="replace"), row)
+            yield Record(number, row, _key(text.encode(errors="replace")), "row")
     except ValueError as exc:
         raise _broken(source, exc) from exc
 
 
-def _record(number: int, text: bytes, value: Any) -> Record:
-    key = hashlib.sha256(text).hexdigest()[:16]
-    if isinstance(value, dict):
-        return Record(number, key, value)
-    wrong = str(value) if isinstance(value, ValueError) else f"got {type(value).__name__}, expected an object"
-    return Record(number, key, problem=wrong)
+def _key(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def _list_in(handle: IO[bytes]) -> list[Any] | None:
@@ -413,7 +420,7 @@ def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
         raise ValueError(in_short(exc)) from exc
 
 
-def _broken(source: Path, why: object) -> InputError:
+def _broken(source: object, why: object) -> InputError:
     return InputError(f"{source}: cannot be read ({why}); expected CSV, TSV, Parquet, JSON or JSON lines in UTF-8.")
 
 
@@ -434,7 +441,9 @@ def rows_of(data: Any) -> Iterable[Any]:
         return [{**row, "split": _PARTS.get(part, part)} for part, rows in data.items() for row in rows_of(rows)]
     if not is_table(data):
         return data  # type: ignore[no-any-return]
-    return map(clean, data.to_dict("records") if hasattr(data, "iloc") else data)
+    if hasattr(data, "iloc"):
+        data = (dict(zip(data.columns, cells, strict=True)) for cells in data.itertuples(index=False, name=None))
+    return map(clean, data)
 
 
 def clean(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import ConfigError, LMUnavailableError, in_short, redact
+from faith_dspy.errors import ConfigError, LMUnavailableError, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,6 +181,5 @@ def preflight(lm: "MeteredLM") -> None:
         base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
         where = f" at {shown_base(base)}" if base else ""
         raise LMUnavailableError(
-            f"{lm.model}{where} does not answer: {redact(in_short(exc), lm)}. Check the model's name, its key and the "
-            "address."
+            f"{lm.model}{where} does not answer: {in_short(exc, lm)}. Check the model's name, its key and the address."
         ) from exc

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import dspy
 from dspy.utils.exceptions import LMAuthError, LMBillingError, LMTimeoutError, is_retryable_lm_error
 
-from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short, redact
+from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short
 from faith_dspy.schema import Usage
 
 _Out = TypeVar("_Out")
@@ -140,7 +140,7 @@ class Meter:
                 self.failed += not isinstance(exc, FaithDspyError)
                 if is_retryable_lm_error(exc) or isinstance(exc, LMAuthError | LMBillingError):
                     self._failing += 1
-                    self._failure = redact(in_short(exc), call.lm)
+                    self._failure = in_short(exc, call.lm)
                 elif isinstance(exc, dspy.LMError):  # the endpoint is there and says what is wrong
                     self._failing = 0
             raise

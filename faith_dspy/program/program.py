@@ -12,7 +12,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.config import Granularity, JudgeConfig
-from faith_dspy.errors import ConfigError, FaithDspyError, in_short, redact
+from faith_dspy.errors import ConfigError, FaithDspyError, in_short
 from faith_dspy.lm.metered import used
 from faith_dspy.program.adapter import CompactAdapter, Tokens, as_data, label_offset, read_verdict, support, tokens_of
 from faith_dspy.program.extraction import Extracted, assign_statements
@@ -252,7 +252,7 @@ Samples = Sequence[RawVerdict | None]
 
 
 def _in_short(fault: Exception) -> str:
-    return redact(in_short(fault), dspy.settings.lm)
+    return in_short(fault, dspy.settings.lm)
 
 
 def _replayed() -> bool:

@@ -264,7 +264,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     except InputError as exc:
         raise LabelsError(str(exc)) from exc
     if bad := next((r for r in found if r.problem is not None), None):
-        raise LabelsError(f"{path}, row {bad.line}: {bad.problem}.")
+        raise LabelsError(f"{path}, {bad.problem}.")
     return [{k: None if v == "" else v for k, v in r.row.items()} for r in found]
 
 

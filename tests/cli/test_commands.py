@@ -514,7 +514,7 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
         (["--lm", "local:no.gguf"], "There is no GGUF file at"),
         (["--lm", "local:labels.jsonl"], "There is no GGUF file at"),
         (["--judge", "nowhere"], "judge.json: cannot be read .* A judge is a folder"),
-        (["--judge", "none"], "'none' is a model, not the folder of an exported judge: .* --lm none"),
+        (["--judge", "none"], "none/judge.json: cannot be read .*A judge is a folder with judge.json"),
     ],
 )
 def test_a_judge_or_lm_that_is_not_there(run, server, tmp_path, options, told):
@@ -537,10 +537,10 @@ def test_options_are_set(run, at, server, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        (["verdicts"], ["'verdicts' sets no option", "verdicts=graded", "abstention, ask_about, cite"]),
-        (["verdict=graded"], ["'verdict=graded' sets no option"]),
+        (["verdicts"], ["'verdicts': expected option=value, e.g. verdicts=graded"]),
+        (["verdict=graded"], ["verdict: there is no such field", "abstention, ask_about, cite"]),
         (["granularity=word"], ["'statement', 'sentence' or 'answer'", "got 'word'"]),
-        (["cite=true", "cite=false"], ["cite is set twice"]),
+        (["cite=true", "cite=false"], ["'cite=false': expected option=value, e.g. verdicts=graded, each option once"]),
         (["verdict_scores={1"], ["is no JSON"]),
     ],
 )
