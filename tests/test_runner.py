@@ -172,7 +172,7 @@ def test_other_options_are_noticed(judge_at, tmp_path):
 
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
-    """The file is cut there; a reply that cannot be read is a row like any other, and no reason to ask the endpoint."""
+    """The file is cut there; a reply that cannot be read is a row like any other."""
     records = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(6)]
     source = put(tmp_path / "in.jsonl", *records[:2], b"oops\n", *records[2:])
     out, fails = tmp_path / "out.jsonl", {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
@@ -193,6 +193,18 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
     assert [r["unscored"] for r in rows(out)] == [*reasons[:4], None, None, None]
     assert [row["id"] for row, _ in tally.shown] == [0, 1, "line 3", 2, 3, 4, 5]
     assert (tally.rows, tally.resumed, tally.scored, tally.unreadable) == (7, 4, 5, 1)
+
+
+@pytest.mark.parametrize(("reply", "checks"), [("Perhaps.", 1), ({"status": 400, "text": "no"}, 1 + 5)])
+def test_the_endpoint_is_checked_once_and_where_the_lm_fails(judge_at, tmp_path, monkeypatch, reply, checks):
+    """A reply that cannot be read is no reason to ask whether the endpoint is there; a call that fails is one."""
+    judge, _ = judge_at(says=reply)
+    checked = []
+    monkeypatch.setattr(type(judge), "preflight", checked.append)
+    records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(5)]
+    tally = run(judge, put(tmp_path / "in.jsonl", *records), tmp_path / "out.jsonl")
+    assert sum(tally.unscored.values()) == 5
+    assert len(checked) == checks
 
 
 def test_the_input_is_no_output(judge_at, tmp_path):

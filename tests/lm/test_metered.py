@@ -414,6 +414,17 @@ def test_a_call_ends_in_time_whatever_retry_after_says(on_sockets):
     assert time.monotonic() - started < 6
 
 
+def test_a_time_out_of_the_call_itself_is_told_as_it_is(lm):
+    """A `TimeoutError` that the call raises by itself is no reply that came too late."""
+
+    def give_up():
+        raise TimeoutError("the proxy gave up")
+
+    with pytest.raises(TimeoutError, match="the proxy gave up") as caught:
+        lm._within(60, give_up)
+    assert not isinstance(caught.value, dspy.LMError)
+
+
 @pytest.mark.parametrize("engine", ["auto", "litellm"])
 def test_a_trickle_is_no_sign_of_life(on_sockets, engine):
     """A byte every tenth of a second ends when the call has to."""
