@@ -90,8 +90,8 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
 
 def check_writable(path: Path) -> None:
     """`InputError` when no file could be written there: better before the LM is paid than after."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected a file.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written; expected a file in an existing folder.")
     if not path.exists() or path.is_file():
         check_folder(path.resolve().parent)
 

@@ -141,7 +141,7 @@ def test_judge_writes_a_line_per_record(run, at, tmp_path):
             1,
             "no answer could be scored; the first: there is no context",
         ),
-        ("It is blue.\n", 2, "line 1 not JSON"),
+        ("It is blue.\n", 2, "line 1: is no JSON"),
     ],
 )
 def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, told):
@@ -151,18 +151,18 @@ def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, to
     assert (found[0], told in found[2]) == (code, True)
 
 
-def test_judge_takes_tables(run, at, tmp_path):
+def test_judge_takes_tables(run, at, tmp_path, caplog):
     """CSV in, a judgment a line out: columns are guessed, those that are not used are named, ids come back."""
     (tmp_path / "in.csv").write_text(
         "id,Response,contexts,cost\nx,It is blue.,The kettle is blue.,1\ny,It is red.,The kettle is blue.,2\n"
     )
-    code, out, err = run("judge", tmp_path / "in.csv", *at)
+    code, out, _ = run("judge", tmp_path / "in.csv", *at)
     assert code == 0
     assert [(f["id"], f["answer"], f["faithful"]) for f in lines(out)] == [
         ("x", "It is blue.", True),
         ("y", "It is red.", False),
     ]
-    assert "Columns that are not used: 'cost'." in err
+    assert "answer is taken from 'Response', not used: 'cost'" in caplog.text
 
 
 def test_judge_one_answer(run, at, tmp_path):
@@ -493,13 +493,13 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
     """Missing, empty and broken files, and folders, are named, before anything is asked of the LM."""
     options = [] if command[0] == "labels" else at
     refused(run(*command, tmp_path / "nothing.jsonl", *options), "error: ", "nothing.jsonl: cannot be read (no such")
-    refused(run(*command, tmp_path, *options), "is a folder")
+    refused(run(*command, tmp_path, *options), "cannot be read (is a directory)")
     empty = jsonl(tmp_path / "empty.jsonl")
     refused(run(*command, empty, *options), empty, "One JSON object a line" if command != ["judge"] else "no records")
     if command != ["judge"]:
         broken = jsonl(tmp_path / "broken.jsonl", RECORDS[0] | {"faithful": True})
         broken.write_text(broken.read_text() + '{"context": [\n')
-        refused(run(*command, broken, *options), f"{broken}:2: not JSON")
+        refused(run(*command, broken, *options), f"{broken}, line 2: is no JSON")
     assert server.requests == []
 
 
@@ -574,7 +574,7 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
     (tmp_path / "taken").write_text("x")
     (tmp_path / "labels.jsonl").write_text("{oops\n")
     (tmp_path / "mine").mkdir()
-    unread = "labels.jsonl:1: not JSON"
+    unread = "labels.jsonl, line 1: is no JSON"
     for out, told in (("taken", "taken is a file"), ("taken/judge", "is a file"), ("a/b/c", unread), ("mine", unread)):
         code, _, err = run("tune", "labels.jsonl", "--out", out)
         assert code == 2

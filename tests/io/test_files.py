@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.files import check_folder, check_writable, owned, replacing, write_file, write_files
+from faith_dspy.io.files import _replacing, check_folder, check_writable, owned, write_file, write_files
 
 NOWHERE = "/proc/faith_dspy"
 """Where nobody can write, not even root."""
@@ -21,7 +21,7 @@ def test_what_fails_leaves_what_was_there(tmp_path):
     (tmp_path / ".three.tmp").mkdir()  # where the third one would be written
     with pytest.raises(InputError, match=r"cannot be written \(is a directory\)"):
         write_files({one: "new", two: "new", tmp_path / "three": "new"})
-    with suppress(KeyError), replacing(one) as handle:
+    with suppress(KeyError), _replacing(one) as handle:
         handle.write(b"half")
         raise KeyError
     assert (one.read_text(), two.read_text()) == ("1", "2")
@@ -77,8 +77,8 @@ def test_one_owner(tmp_path):
 
 def test_places_that_cannot_be_written(tmp_path):
     """Folders, missing folders and places that take no file are found before there is anything to write."""
-    for path, told in ((tmp_path, "is a folder"), (tmp_path / "no" / "f", "does not exist"), (NOWHERE, "cannot be wr")):
-        with pytest.raises(InputError, match=told):
+    for path in (tmp_path, tmp_path / "no" / "f", NOWHERE):
+        with pytest.raises(InputError, match="cannot be written"):
             check_writable(type(tmp_path)(path))
     with pytest.raises(InputError, match="cannot be written"):
         check_folder(type(tmp_path)(NOWHERE))

@@ -68,7 +68,7 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
     path = labels(GOOD, "", line)
     with pytest.raises(LabelsError, match=told) as caught:
         read_labels(path)
-    assert str(caught.value).startswith(f"{path}:3: ")
+    assert str(caught.value).startswith(f"{path}, line 3: ")
     assert "One JSON object a line" in str(caught.value)
     assert isinstance(caught.value, InputError)
 
@@ -78,13 +78,13 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
 def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep):
     """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand."""
     row = json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep)
-    with pytest.raises(LabelsError, match=r":1: is no JSON in UTF-8 \((more than 100 brackets|Out of range)"):
+    with pytest.raises(LabelsError, match=r", line 1: is no JSON in UTF-8 \((more than 100 brackets|Out of range)"):
         read_labels(labels(row))
 
 
 def test_the_same_example_twice(labels):
     """An id used twice, and two lines about the same answer, are reported with both lines."""
-    again = r":3: is the answer at .*labels\.jsonl:1 again, or has its id .*annotators"
+    again = r", line 3: is the answer at .*labels\.jsonl, line 1 again, or has its id .*annotators"
     with pytest.raises(LabelsError, match=again):
         read_labels(labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"}))
     with pytest.raises(LabelsError, match=again):
@@ -109,13 +109,13 @@ def test_files_without_a_usable_label(labels, lines, message):
 
 def test_missing_file_folder_and_other_encodings(tmp_path):
     """A path that is no file, a folder, and text that is not UTF-8 are each named as what they are."""
-    with pytest.raises(LabelsError, match=r"nothing\.jsonl: cannot be read \(no such file"):
+    with pytest.raises(InputError, match=r"nothing\.jsonl: cannot be read \(no such file"):
         read_labels(tmp_path / "nothing.jsonl")
-    with pytest.raises(LabelsError, match=r"cannot be read \(is a directory\); expected CSV, "):
+    with pytest.raises(InputError, match=r"cannot be read \(is a directory\); expected CSV, "):
         read_labels(tmp_path)
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
-    with pytest.raises(LabelsError, match=r"latin\.jsonl:2: is no JSON in UTF-8 .*can't decode byte 0xe9"):
+    with pytest.raises(LabelsError, match=r"latin\.jsonl, line 2: is no JSON in UTF-8 .*can't decode byte 0xe9"):
         read_labels(latin)
 
 
@@ -200,7 +200,7 @@ def test_the_first_ten_faults_are_named_together(labels):
     with pytest.raises(LabelsError) as caught:
         read_labels(path)
     told = str(caught.value).splitlines()
-    assert [line.removeprefix(f"{path}:")[:14] for line in told[:-1]] == [
+    assert [line.removeprefix(f"{path}, line ")[:14] for line in told[:-1]] == [
         "2: is no JSON ",
         "3: answer is 3",
         "5: is the answ",

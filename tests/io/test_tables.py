@@ -140,7 +140,7 @@ def test_csv_as_people_write_it(tmp_path):
     with open_records(path) as records:
         first, second = records
     assert first.row == {"answer": "a\r\nb", "context": long}
-    assert second.problem == "has more cells than the header"
+    assert second.problem == "row 2: has more cells than the header"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_csv_as_people_write_it(tmp_path):
         ("a.parquet", b"no", "cannot be read"),
         ("a.csv", b"\xff\xfe\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
         ("a.csv", b'answer,context\n"open,b\n', "cannot be read .unexpected end of data"),
-        ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1 is no JSON"),
+        ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1: is no JSON"),
         ("a.docx", b"It is blue.\n", "expected CSV, TSV, Parquet, JSON or JSON lines"),
         ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),
         ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context, expected answer"),
