@@ -82,8 +82,8 @@ def test_rows_that_are_left_out(tmp_path: Path) -> None:
     assert found.sentence == (
         "3 labelled answers, 2 faithful (rated 5, the highest rating; others with --value RATING=true); 1 left out "
         "without a label; 1 without answer or context, the first: row 3: it has no answer: got context, "
-        "answer (empty), label, expected answer, response, actual_output, generated_answer, output, reply, completion, generation, "
-        "summary, claim, text. --map answer=COLUMN names another column."
+        "answer (empty), label, expected answer, response, actual_output, generated_answer, output, reply, completion, "
+        "generation, summary, claim, text. --map answer=COLUMN names another column."
     )
 
 
