@@ -133,7 +133,8 @@ class Usage(_Frozen):
 
     def _with(self, other: Usage, sign: int) -> Usage:
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
-        return Usage(**{name: None if None in pair else pair[0] + sign * pair[1] for name, pair in pairs.items()})
+        added: dict[str, Any] = {k: None if None in pair else pair[0] + sign * pair[1] for k, pair in pairs.items()}
+        return Usage(**added)
 
 
 class Judgment(_Frozen):

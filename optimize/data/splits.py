@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from faith_dspy.errors import InputError, counted, need
-from faith_dspy.io.labels import label_set_hash, name_of, read_labels
+from faith_dspy.io.labels import label_set_hash, read_labels
+from faith_dspy.io.records import name_of
 from faith_dspy.schema import LabelledExample
 
 SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}
