@@ -216,7 +216,8 @@ class Judgment(_Frozen):
     def __repr__(self) -> str:
         from faith_dspy.report.judgment import supported, verdict_line
 
-        return f"Judgment({', '.join(dict.fromkeys(filter(None, [verdict_line(self), supported(self)])))})"
+        told, statements = verdict_line(self), supported(self)
+        return f"Judgment({told})" if statements in told else f"Judgment({told}, {statements})"
 
     __str__ = __repr__
 

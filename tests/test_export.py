@@ -175,7 +175,7 @@ def test_altered_program(exported):
     """A program.json with another prompt is refused, with where to take it from."""
     path = exported / "program.json"
     path.write_bytes(path.read_bytes().replace(b"Is it so?", b"Say yes."))
-    with pytest.raises(ArtifactError, match=r"altered after the export .*does not have the SHA-256.*Take the folder"):
+    with pytest.raises(ArtifactError, match=r"altered after the export.*does not have the SHA-256.*Take the folder"):
         load_judge(exported)
 
 

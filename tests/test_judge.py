@@ -326,6 +326,9 @@ def test_judge_and_judgment_in_a_line(judge_at):
     assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
     judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")
     assert repr(judgment) == str(judgment) == "Judgment(faithful: 1 of 1 statement supported)"
+    by_default = Judge("none")(context=CONTEXT, answer="The kettle is blue. It is a red teapot.")
+    assert repr(by_default).startswith("Judgment(not faithful: probability 0.")
+    assert repr(by_default).endswith("), 1 of 2 statements supported)")
     assert repr(judge(context=[], answer="x")) == "Judgment(unscored: no_context)"
     shown = judgment._repr_html_()
     assert shown.startswith("<pre")

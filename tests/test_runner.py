@@ -200,7 +200,7 @@ def test_the_endpoint_is_checked_once_and_where_the_lm_fails(judge_at, tmp_path,
     """A reply that cannot be read is no reason to ask whether the endpoint is there; a call that fails is one."""
     judge, _ = judge_at(says=reply)
     checked = []
-    monkeypatch.setattr(type(judge), "preflight", checked.append)
+    monkeypatch.setattr(type(judge), "preflight", lambda judge: checked.append(judge))
     records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(5)]
     tally = run(judge, put(tmp_path / "in.jsonl", *records), tmp_path / "out.jsonl")
     assert sum(tally.unscored.values()) == 5

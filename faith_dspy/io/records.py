@@ -307,7 +307,8 @@ def name_of(source: Any, otherwise: str = "labels") -> str:
 def check_records(source: Any) -> None:
     """`log_columns` of the first records; `InputError` where none is an object, or they have no column for the answer
     or none for the context: before an LM is started. A pipe is not looked at, as it can be read only once."""
-    if isinstance(source, str | PathLike) and not Path(source).is_file() and (Path(source).exists() or source == "-"):
+    path = Path(source) if isinstance(source, str | PathLike) else None
+    if path == STANDARD or (path is not None and path.exists() and not path.is_file()):
         return
     with open_records(source) as records:
         first = list(islice(records, FIRST))
@@ -441,9 +442,10 @@ def rows_of(data: Any) -> Iterable[Any]:
         return [{**row, "split": _PARTS.get(part, part)} for part, rows in data.items() for row in rows_of(rows)]
     if not is_table(data):
         return data  # type: ignore[no-any-return]
-    if hasattr(data, "iloc"):
-        data = (dict(zip(data.columns, cells, strict=True)) for cells in data.itertuples(index=False, name=None))
-    return map(clean, data)
+    if not hasattr(data, "iloc"):
+        return map(clean, data)
+    rows = data.itertuples(index=False, name=None)
+    return (clean(dict(zip(data.columns, cells, strict=True))) for cells in rows)
 
 
 def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
