@@ -239,7 +239,7 @@ class Judgment(_Frozen):
         write_html([self], path)
 
 
-class RawVerdict(Statement):
+class RawVerdict(Statement, extra="ignore"):
     """What the LM said about one statement, before evidence check and classifier."""
 
     label: str | None = None
@@ -256,8 +256,6 @@ class RawVerdict(Statement):
     """How much support its label stands for."""
     error: str | None = None
     lm_failed: bool = False
-    usage: Usage = Usage()
-    """Of the calls that asked about this statement alone."""
 
 
 class RawJudgment(_Frozen, extra="ignore"):
@@ -281,8 +279,7 @@ class RawJudgment(_Frozen, extra="ignore"):
     def without_usage(self) -> RawJudgment:
         """The same without its cost, which differs each time."""
         escalated = self.escalated and self.escalated.without_usage()
-        raw_verdicts = tuple(v.model_copy(update={"usage": Usage()}) for v in self.raw_verdicts)
-        return self.model_copy(update={"usage": Usage(), "raw_verdicts": raw_verdicts, "escalated": escalated})
+        return self.model_copy(update={"usage": Usage(), "escalated": escalated})
 
 
 class LabelledStatement(_Frozen):

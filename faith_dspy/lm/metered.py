@@ -177,12 +177,6 @@ def open_meters() -> tuple[Meter, ...]:
     return meters
 
 
-def used() -> Usage:
-    """What the innermost open meter has counted so far; an empty usage if none is open."""
-    meters = open_meters()
-    return meters[-1].usage if meters else Usage()
-
-
 async def awaited(work: Callable[[], _Out]) -> _Out:
     """The result of ``work``, without blocking the event loop. Once cancelled, it makes no further LM call."""
     with metered() as meter:

@@ -13,11 +13,10 @@ from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
-from faith_dspy.lm.metered import used
 from faith_dspy.program.adapter import CompactAdapter, Tokens, as_data, label_offset, read_verdict, support, tokens_of
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, extraction_of, signature_of
-from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Usage, Verdict
+from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict
 from faith_dspy.text.features import IndexedContext, index_context, is_covered, novelty
 from faith_dspy.text.sentences import carries_statement, sentence_texts, sentences
 
@@ -103,14 +102,12 @@ class FaithfulnessProgram(dspy.Module):
         return max(self.window - shown, self.window // 4)
 
     def _verdict(self, statement: Statement, question: str, window: Window, given: Samples) -> RawVerdict:
-        before = used()
         try:
-            verdict = self.verify.ask(statement, question, window, given)
+            return self.verify.ask(statement, question, window, given)
         except FaithDspyError:
             raise
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
-            verdict = RawVerdict(**statement.model_dump(), error=_in_short(exc), lm_failed=True)
-        return verdict.model_copy(update={"usage": used() - before})
+            return RawVerdict(**statement.model_dump(), error=_in_short(exc), lm_failed=True)
 
     def _ask_jointly(self, statements: Sequence[Statement], question: str, window: Window) -> list[Samples]:
         """Verdicts on all statements by one call for each sample; empty where they are asked one by one."""
@@ -337,12 +334,11 @@ def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
     full support is its reason's last word. A window that could not be read leaves the statement unjudged, because the
     support may be there.
     """
-    usage = sum((v.usage for v in verdicts), Usage())
     best = next((v for v in verdicts if v.error), None) or max(verdicts, key=_logit)
     against = [v for v in verdicts if v.verdict is Verdict.CONTRADICTORY]
     if best.error is None and against and best.verdict is not Verdict.FULLY_SUPPORTED:
         best = min(against, key=_logit)
-    changes: dict[str, Any] = {"usage": usage}
+    changes: dict[str, Any] = {}
     if best.verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED, Verdict.CONTRADICTORY):
         backing = [best, *(v for v in verdicts if v is not best and v.verdict is best.verdict)]
         for name in ("chunk_ids", "quotes"):

@@ -332,10 +332,6 @@ def test_extraction_end_to_end(judge_at):
         ("The kettle holds 2 litres.", 0, False),
     ]
     assert found.usage.calls == 3
-    seen, _ = judge._judge(
-        AnswerInput.make("What is the kettle like?", CONTEXT, "It is a blue kettle and holds 2 litres.")
-    )
-    assert [f.usage.calls for f in seen.raw_verdicts] == [1, 1]
 
 
 def test_failed_extraction_costs_no_statement(judge_at):
