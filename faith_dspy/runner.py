@@ -40,15 +40,12 @@ class Tally:
     resumed: int = 0
     """Rows of an earlier run, among the others."""
     unreadable: int = 0
-    """Lines that hold no record."""
     why: str = ""
     """Why the first unscored row is unscored."""
     usage: Usage = field(default_factory=Usage)
     """Paid in this run alone."""
     replayed: Usage = field(default_factory=Usage)
-    """Replies taken from the cache."""
     seconds: float = 0.0
-    """Wall time of this run."""
     shown: list[tuple[dict[str, Any], Judgment]] = field(default_factory=list)
     """The first records with their judgments, if the caller asked for them."""
 
@@ -148,11 +145,10 @@ def run(
 def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator[tuple[Record, Judgment, int]]:
     """The rows an output file already holds and where they end, in bytes; their records are taken from ``records``.
 
-    A last row without a line end was cut off: it is left out, and its record not taken. ``fingerprint`` is the
-    judge's. Raises `InputError` when a row belongs to another record or judge.
+    A last row without a line end was cut off: it is left out, and its record not taken. Raises `InputError` when a row
+    belongs to another record or judge, or is none of ours.
     """
     end = 0
-    advice = "so this run cannot be resumed from it. Give another --out, or remove the file."
     try:
         handle = out.open("rb")
     except OSError as exc:
@@ -164,20 +160,18 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
             record = next(records, None)
             try:
                 fields = read_json(line)
-            except ValueError:
-                fields = None
-            fields = fields if isinstance(fields, dict) else {}
-            if record is None or fields.get("record") != record.key:
-                raise InputError(f"{out}: line {number} is not the judgment of record {number} of the input, {advice}")
-            if fields.get("judge") != fingerprint:
-                raise InputError(f"{out}: line {number} was judged by another judge or with other options, {advice}")
-            end += len(line)
-            try:
+                if record is None or not isinstance(fields, dict) or fields.get("record") != record.key:
+                    raise ValueError(f"is not the judgment of record {number} of the input")
+                if fields.get("judge") != fingerprint:
+                    raise ValueError("was judged by another judge or with other options")
                 judgment = Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
-            except ValidationError as exc:
+            except ValueError as exc:
+                why = fault(exc.errors()[0]) if isinstance(exc, ValidationError) else str(exc)
                 raise InputError(
-                    f"{out}:{number}: is not a judgment of this version ({fault(exc.errors()[0])}). Give another --out."
+                    f"{out}: line {number} {why}, so this run cannot be resumed from it. Give another --out, or remove "
+                    "the file."
                 ) from exc
+            end += len(line)
             yield record, judgment, end
 
 
