@@ -3,10 +3,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from typing import get_args
 
-import dspy
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, Unscored
@@ -147,6 +145,7 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
         ({"conversation": [], "answer": "x"}, "give either conversation, or context and answer"),
         ({"conversation": "hello"}, "conversation must be a list of messages"),
         ({"conversation": [{"role": "user", "content": "x"}]}, "no assistant message among 1"),
+        ({"context": CONTEXT, "answer": "a \ud800 b is here."}, "unpaired surrogate"),
     ],
 )
 def test_input_of_a_wrong_type(judge_at, given, message):
@@ -180,7 +179,7 @@ def test_conversation(judge_at):
     assert "[2] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("threads", [-1, 2.5, "4"])
+@pytest.mark.parametrize("threads", [0, -1, 2.5, "4"])
 def test_a_number_of_threads_that_is_none(judge_at, threads):
     """An error, at once: with no thread a batch would wait for ever."""
     judge, _ = judge_at()
@@ -215,11 +214,9 @@ def test_instructions_are_those_of_the_bank():
 
 
 def test_a_mapping_is_one_record():
-    """`batch` judges it, not its keys; a number of threads starts at 1; an LM is named."""
+    """`batch` judges it, not its keys; an LM is named."""
     (found,) = Judge("none").batch({"id": 7, "context": ["The kettle is blue."], "answer": "It is blue."})
     assert (found.id, found.faithful) == (7, True)
-    with pytest.raises(ConfigError, match="num_threads is 0, expected a whole number from 1"):
-        Judge("none").batch([], num_threads=0)
     with pytest.raises(ConfigError, match="lm is 5; expected 'local'"):
         Judge(5)
 
@@ -241,29 +238,6 @@ def test_a_copy_with_other_dials_asks_by_them(judge_at):
     copy = judge.copy(config=JudgeConfig.make(reasoning="after"))
     assert copy(context=CONTEXT, answer="The kettle is blue.").statements[0].reason == "It says so."
     assert "Then say why" in server.requests[-1]["messages"][-1]["content"]
-
-
-def test_half_a_character_is_an_input_error():
-    """An unpaired surrogate, which no endpoint can be sent, is the caller's fault and told as such."""
-    with pytest.raises(InputError, match="unpaired surrogate"):
-        Judge("openai/tiny")(context=["x"], answer="a \ud800 b is here.")
-
-
-def test_who_looks_on_holds_nobody_up(judge_at):
-    """A callback that waits, as one does that posts what it saw, waits for its own judgment only."""
-
-    class Posts(dspy.utils.callback.BaseCallback):
-        def on_module_end(self, call_id, outputs, exception):
-            time.sleep(0.5)
-
-    judge, server = judge_at()
-    with dspy.context(callbacks=[Posts()]):
-        started = time.monotonic()
-        found = list(judge.stream(map(record, range(16)), num_threads=16))
-    # three modules each – program, verifier, predictor: 24 s one after the other
-    assert time.monotonic() - started < 15
-    assert [f.statements[0].text for f in found] == [record(i)["answer"] for i in range(16)]
-    assert len(server.requests) == 16
 
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
