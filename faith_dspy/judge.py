@@ -170,8 +170,7 @@ class Judge:
         ``context``: texts, `Chunk` objects or mappings with ``text``. Instead of context and answer, ``conversation``
         takes messages with ``role`` and ``content``: the last assistant message is judged against all before it.
 
-        Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why; call
-        `preflight` to find out beforehand whether the LM answers.
+        Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why.
         """
         return self._judge(AnswerInput.make(question, context, answer, conversation))[1]
 
@@ -187,7 +186,7 @@ class Judge:
         ``judge_score`` …. ``records`` may also be a file, or a single mapping.
 
         Like `stream`, but answers over the same context are judged one after the other, for the LM's prefix cache. If
-        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar, also in a notebook.
+        the endpoint dies, those not judged by then come back unscored. ``progress``: show a bar.
         """
         inputs = read_inputs(records)
         first: dict[tuple[Chunk, ...], int] = {}
@@ -216,10 +215,9 @@ class Judge:
         """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
         libraries' names and objects are understood (`AnswerInput.of`); a judgment has its record's ``id``.
 
-        At most twice ``num_threads`` records are read ahead, so their number is not limited by memory. A record that
-        cannot be judged comes back unscored, as does one that the LM failed on; the run goes on. Closing the stream, or
-        Ctrl-C, begins no further LM call and waits for those in flight, whose replies are in DSPy's cache. Raises
-        `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
+        At most twice ``num_threads`` records are read ahead. A record that cannot be judged comes back unscored, as
+        does one that the LM failed on. Closing the stream, or Ctrl-C, begins no further LM call and waits for those in
+        flight. Raises `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
         """
         return (judgment for _, judgment in self._judge_all(map(AnswerInput.of, records), num_threads))
 
@@ -240,7 +238,7 @@ class Judge:
         return self._judge_all(map(AnswerInput.of, examples), None)
 
     def score_answer(self, raw: RawJudgment, chunks: Sequence[Chunk], question: str | None) -> Judgment:
-        """The judgment on what the LMs said, by the last judge that was asked. No LM call."""
+        """The judgment on what the LMs said, by the last judge that was asked."""
         if raw.escalated is None or self.escalate_to is None:
             return score_answer(raw, chunks, question, self.config, self.classifier)
         judgment = self.escalate_to.score_answer(raw.escalated, chunks, question)

@@ -18,7 +18,7 @@ class Piece(NamedTuple):
 
     text: str
     tool: str | None = None
-    """Name of the tool that returned it (empty if unknown); None for what a person or a model wrote."""
+    """Name of the tool that returned it, empty if unknown; None for what a person or a model wrote."""
     failed: bool = False
 
 
@@ -27,9 +27,8 @@ def from_conversation(messages: Any) -> tuple[str | None, list[dict[str, str]], 
 
     Every message before it, and every tool result by itself, is a chunk whose ``source`` says where it came from, as
     in ``turn 3: tool search_docs``; turns count from 0. The question is the user's last message. Earlier messages of
-    the assistant are context too, as in Strands' evaluation of a trace; their ``source`` says so. The arguments of
-    tool calls and the model's own thinking are not evidence, as the model wrote them. An answer that is only a tool
-    call is empty.
+    the assistant are context, too. Arguments of tool calls and the model's own thinking are not, as the model wrote
+    them; an answer that is only a tool call is empty.
 
     Raises `InputError` for anything but a list of messages with an assistant message among them.
     """

@@ -120,13 +120,13 @@ class AnswerInput:
         fields = fields_of(record)
         found = fields.pop("id", None)
         key = found if isinstance(found, str | int) else None
+        if not fields and not isinstance(record, Mapping):
+            return cls(problem=f"record is {type(record).__name__}, expected a mapping with context and answer")
+        if not {"answer", "conversation"} & fields.keys():
+            error = value_of(record, "error")  # of a loader that could not read it
+            given = record if isinstance(record, Mapping) else fields
+            return cls(problem=error if isinstance(error, str) else missing(given, "answer"), id=key)
         try:
-            if not fields and not isinstance(record, Mapping):
-                raise InputError(f"record is {type(record).__name__}, expected a mapping with context and answer")
-            if not {"answer", "conversation"} & fields.keys():
-                error = value_of(record, "error")  # of a loader that could not read it
-                given = record if isinstance(record, Mapping) else fields
-                raise InputError(error if isinstance(error, str) else missing(given, "answer"))
             return cls.make(**fields, id=key)
         except InputError as exc:
             return cls(problem=str(exc), id=key)
@@ -183,18 +183,15 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
     Reads mappings and objects with ``text``, ``page_content`` (LangChain) or ``content``, also inside a ``node``
     (LlamaIndex) or ``document``, and the source that they or their ``metadata`` name.
     """
-    if isinstance(item, str) or item is None:
+    if item is None or isinstance(item, str):
         return None
-    for name in ("node", "document"):
-        if (inner := value_of(item, name)) is not None and (found := document_of(inner)):
-            return found
+    if found := document_of(value_of(item, "node")) or document_of(value_of(item, "document")):
+        return found
     texts = (value_of(item, name) for name in ("text", "page_content", "content"))
     text = next((t for t in texts if isinstance(t, str)), None)
     if text is None:
         return None
-    metadata = value_of(item, "metadata")
-    holders = (item, metadata if isinstance(metadata, Mapping) else {})
-    sources = (value_of(holder, name) for name in _SOURCES for holder in holders)
+    sources = (value_of(holder, name) for name in _SOURCES for holder in (item, value_of(item, "metadata")))
     source = next((s for s in sources if isinstance(s, str | int) and s != ""), None)
     return text, None if source is None else str(source)
 
@@ -371,10 +368,8 @@ def _list_in(handle: IO[bytes]) -> list[Any] | None:
 
 
 def read_json(text: bytes) -> Any:
-    """JSON that everything after can hold; `ValueError` says what is wrong with any other.
-
-    No NaN, no text that is not Unicode, no number beyond a float's range, no brackets nested without end: Python reads
-    all of these, and fails where they are used.
+    """JSON that everything after can hold; `ValueError` says what is wrong with any other: NaN, what is not Unicode, a
+    number beyond a float's range, brackets nested without end, all of which Python reads, and fails where it is used.
     """
     try:
         decoded = text.decode()
