@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from faith_dspy.errors import ConfigError, fault
+from faith_dspy.errors import ConfigError, faults
 from faith_dspy.schema import Verdict
 
 WEIGHTS = {
@@ -126,17 +126,12 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
         try:
             return cls.model_validate(options)
         except ValidationError as exc:
-            problems = "; ".join(
-                f"{fault(e)} (got {repr(e.get('input'))[:200]})"
-                for e in exc.errors()
-                if e["type"] != "default_factory_not_called"  # only follows from another error
-            )
             known = (
                 f" Options are: {', '.join(sorted(cls.model_fields))}."
                 if options.keys() - cls.model_fields.keys()
                 else ""
             )
-            raise ConfigError(f"{problems}.{known}") from exc
+            raise ConfigError(f"{faults(exc)}.{known}") from exc
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -100,11 +100,16 @@ def in_short(error: Exception, lm: Any = None) -> str:
     return " ".join(without_secrets(text).split())[:300].rstrip(". ")
 
 
-def fault(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in our words: ``seed.0: expected a valid integer``."""
-    said = {"missing": "is missing", "extra_forbidden": "there is no such field"}.get(error["type"], error["msg"])
-    said = said.removeprefix("Value error, ").replace("Input should be ", "expected ").replace("Input ", "the value ")
-    return ": ".join(filter(None, (".".join(map(str, error["loc"])), said)))
+def faults(invalid: Any) -> str:
+    """What a pydantic `ValidationError` says, in our words: ``seed.0: expected a valid integer (got 'x')``."""
+    told = []
+    for error in invalid.errors():
+        said = {"missing": "is missing", "extra_forbidden": "there is no such field"}.get(error["type"], error["msg"])
+        said = said.removeprefix("Value error, ").replace("Input should be ", "expected ")
+        got = "" if error["type"] == "missing" else f" (got {repr(error.get('input'))[:200]})"
+        if error["type"] != "default_factory_not_called":  # only follows from another error
+            told.append(": ".join(filter(None, (".".join(map(str, error["loc"])), said + got))))
+    return "; ".join(told)
 
 
 def without_secrets(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ArtifactError, ConfigError, fault, in_short, need, without_secrets
+from faith_dspy.errors import ArtifactError, ConfigError, faults, need, without_secrets
 from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.records import as_chunks, read_json
 from faith_dspy.judge import NO_LM, Judge
@@ -217,7 +217,7 @@ def load_judge(
             _load_prompts(judge, export.program)
             _reproduce(judge, export.manifest.reference)
         except _FAULTS as exc:
-            raise _altered(export.folder, _fault(exc)) from exc
+            raise _altered(export.folder, exc) from exc
         now = portable(judge.lm_name), EMBEDDED_SHA256 if judge.lm_name == "local" else stored.sha256
         fitted = judge.classifier and judge.classifier.statement
         if fitted and "lm" in fitted.names and now != (stored.model, stored.sha256 or now[1]):
@@ -237,11 +237,11 @@ def _read(folder: Path) -> _Export:
         )
     following = _read(folder / _NEXT) if (folder / _NEXT / "judge.json").is_file() else None
     if document.get("sha256") != _sha256(document, program, following and following.manifest.sha256):
-        raise _altered(folder, "its content does not have the SHA-256 in judge.json")
+        raise _altered(folder, ValueError("its content does not have the SHA-256 in judge.json"))
     try:
         return _Export(folder, document, Manifest.model_validate(document), program, following)
     except _FAULTS as exc:
-        raise _altered(folder, f"judge.json: {_fault(exc)}") from exc
+        raise _altered(folder, exc) from exc
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -298,15 +298,12 @@ _FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 """What a value that somebody changed may raise where it is used."""
 
 
-def _altered(folder: Path, how: str) -> ArtifactError:
+def _altered(folder: Path, exc: Exception) -> ArtifactError:
+    how = faults(exc) if isinstance(exc, ValidationError) else str(exc)
     return ArtifactError(
         f"{folder}: was altered after the export, or written by a faith_dspy that measures otherwise ({how}). "
         "Take the folder from where it was exported, or export the judge again."
     )
-
-
-def _fault(exc: Exception) -> str:
-    return fault(exc.errors()[0]) if isinstance(exc, ValidationError) else in_short(exc)
 
 
 def _identity(judge: Judge) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, counted, fault
+from faith_dspy.errors import InputError, counted, faults
 from faith_dspy.io.files import cannot_write, owned, sync
 from faith_dspy.io.records import AnswerInput, Record, open_records, read_json
 from faith_dspy.judge import Judge
@@ -166,7 +166,7 @@ def finished(out: Path, records: Iterator[Record], fingerprint: str) -> Iterator
                     raise ValueError("was judged by another judge or with other options")
                 judgment = Judgment.model_validate({k: v for k, v in fields.items() if k in Judgment.model_fields})
             except ValueError as exc:
-                why = fault(exc.errors()[0]) if isinstance(exc, ValidationError) else str(exc)
+                why = faults(exc) if isinstance(exc, ValidationError) else str(exc)
                 raise InputError(
                     f"{out}: line {number} {why}, so this run cannot be resumed from it. Give another --out, or remove "
                     "the file."

@@ -37,7 +37,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.errors import ConfigError, InputError, fault
+from faith_dspy.errors import ConfigError, InputError, faults
 from faith_dspy.lm.metered import Limits
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
@@ -284,8 +284,7 @@ def _read(path: Path, options: Options) -> Plan:
     except OSError as exc:
         raise InputError(f"{path}: cannot be read ({exc.strerror}); expected a TOML file of variants.") from exc
     except ValidationError as exc:
-        problems = "; ".join(f"{fault(e)} (got {e['input']!r})" for e in exc.errors())
-        raise InputError(f"{path}: {problems}. Sections are: {', '.join(_File.model_fields)}.") from exc
+        raise InputError(f"{path}: {faults(exc)}. Sections are: {', '.join(_File.model_fields)}.") from exc
     except ConfigError as exc:
         raise InputError(f"{path}: {exc}") from exc
     except ValueError as exc:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, fault
+from faith_dspy.errors import ConfigError, FaithDspyError, InputError, faults
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
@@ -91,7 +91,7 @@ def tune(
     try:
         options = Options(**given)
     except ValidationError as exc:
-        raise ConfigError("; ".join(f"{fault(e)} (got {e['input']!r})" for e in exc.errors())) from exc
+        raise ConfigError(faults(exc)) from exc
     return run(
         source_of(labels),
         options,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import InputError, LabelsError, counted, fault
+from faith_dspy.errors import InputError, LabelsError, counted, faults
 from faith_dspy.io.records import (
     COLUMNS,
     FIRST,
@@ -93,8 +93,7 @@ def parse_example(row: Any, *, where: str = "record", lenient: bool = False) -> 
     except InputError as exc:
         raise LabelsError(f"{where}: {str(exc).rstrip('.')}.") from exc
     except ValidationError as exc:
-        first = exc.errors()[0]
-        raise LabelsError(f"{where}: {fault(first)} (got {repr(first.get('input'))[:200]}).") from exc
+        raise LabelsError(f"{where}: {faults(exc)}.") from exc
 
 
 def _example(given: Mapping[str, Any], lenient: bool) -> LabelledExample:
