@@ -119,13 +119,6 @@ class Judge:
         return not (isinstance(self._given, str) and self._given == NO_LM)
 
     @property
-    def window(self) -> int | None:
-        """Bytes of context that fit one call; None if the LM's context window is unknown."""
-        from faith_dspy.program.program import bytes_of_context
-
-        return bytes_of_context(self.lm.endpoint.num_ctx)
-
-    @property
     def chain(self) -> tuple[Judge, ...]:
         """This judge and the one it escalates to."""
         return (self,) if self.escalate_to is None else (self, self.escalate_to)
@@ -275,8 +268,6 @@ class Judge:
             return unverified(given.answer)
         from faith_dspy.lm.metered import metered
 
-        if self.program.window is None:
-            self.program.window = self.window
         with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
             prediction = self.program(
                 context=given.chunks, answer=given.answer, question=given.question, ask_about=self.config.ask_about

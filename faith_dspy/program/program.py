@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 class FaithfulnessProgram(dspy.Module):
     """Extract statements, then verify them. Needs an LM in `dspy.settings`; brings its own adapters."""
 
-    def __init__(self, config: JudgeConfig, window: int | None = None) -> None:
+    def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
         self.config = config
-        self.window = window
-        """Bytes of context that fit one call; None: no limit. A longer context is read window by window."""
+        self.window: int | None = None
+        """Bytes of context that fit one call; None: as the LM says. A longer context is read window by window."""
         self.verify = Verifier(config)
         self.joint = dspy.Predict(signature_of(config, joint=True)) if config.verification == "joint" else None
         self.extract = dspy.Predict(extraction_of(config)) if config.granularity is Granularity.STATEMENT else None
@@ -95,11 +95,12 @@ class FaithfulnessProgram(dspy.Module):
 
     def _room(self) -> int | None:
         """Bytes of context that fit one call beside its demos, which hold contexts of their own."""
-        if self.window is None:
+        window = self.window or bytes_of_context(dspy.settings.lm)
+        if window is None:
             return None
         demos = self.verify.predict.demos
         shown = size_of(str([dict(d) for d in demos])) if demos else 0
-        return max(self.window - shown, self.window // 4)
+        return max(window - shown, window // 4)
 
     def _verdict(self, statement: Statement, question: str, window: Window, given: Samples) -> RawVerdict:
         try:
@@ -293,8 +294,9 @@ def windows(context: Sequence[Chunk], limit: int | None, overhead: int = 0) -> l
     return out
 
 
-def bytes_of_context(num_ctx: int | None) -> int | None:
-    """Bytes of context that fit one call of an LM with a window of ``num_ctx`` tokens; None if that is unknown."""
+def bytes_of_context(lm: Any) -> int | None:
+    """Bytes of context that fit one call of an LM; None if its window of tokens is unknown."""
+    num_ctx = getattr(getattr(lm, "endpoint", None), "num_ctx", None)
     return int(num_ctx * CONTEXT_SHARE * BYTES_PER_TOKEN) if num_ctx else None
 
 

@@ -16,7 +16,7 @@ from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import MIN_LABELS, Effort, Task, compile_stage
 from faith_dspy.program.adapter import CompactAdapter
-from faith_dspy.program.program import FaithfulnessProgram
+from faith_dspy.program.program import FaithfulnessProgram, bytes_of_context
 from faith_dspy.schema import LabelledExample
 
 
@@ -90,7 +90,7 @@ def compile_judge(
         task = Task(Stage(judge.program.verify), rows, effort, seed, metric, proposer, judge.default_threads)
         compiled = compile_stage(optimizer, task, advance)
     new = judge.copy()
-    new.program = FaithfulnessProgram(new.config, judge.window)
+    new.program = FaithfulnessProgram(new.config)
     compiled.stage.copy_prompts_to(new.program.verify)
     return CompiledJudge(new, note, compiled.asked, compiled.failed)
 
@@ -103,7 +103,7 @@ def _verification_rows(
     def rows(granularity: Granularity) -> tuple[list[dspy.Example], int, int]:
         """Those an optimizer can ask about, the whole context at once, and how many are supported and not."""
         found = statement_examples(train, granularity, judge.config.instruction)
-        window = judge.window
+        window = bytes_of_context(judge.lm)
         kept = [r for r in found if window is None or sum(len(c.encode()) for c in r.context) <= window]
         return kept, sum(r.supported for r in kept), sum(not r.supported for r in kept)
 

@@ -5,7 +5,7 @@ import pytest
 from faith_dspy import Chunk, Unscored, Verdict
 from faith_dspy.io.records import AnswerInput
 from faith_dspy.program.extraction import assign_statements
-from faith_dspy.program.program import windows
+from faith_dspy.program.program import bytes_of_context, windows
 from faith_dspy.schema import Sentence
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
@@ -458,7 +458,7 @@ def test_window_follows_the_lms(judge_at):
     _, server = judge_at()
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_ctx=100))
     judge(context=["x" * 100, "y" * 100], answer="It is blue.")
-    assert judge.program.window == 175
+    assert bytes_of_context(judge.lm) == 175
     assert len(server.requests) == 2
 
 
