@@ -48,7 +48,7 @@ class Granularity(StrEnum):
 
 
 class JudgeConfig(BaseModel, extra="forbid", frozen=True):
-    """Options of a judge. They combine freely unless a message says otherwise; ``OPTIONS.md`` says more of each."""
+    """Options of a judge. They combine freely unless a message says otherwise; this folder's README says more."""
 
     granularity: Granularity = Granularity.SENTENCE
     verification: Literal["each", "joint"] = "each"
