@@ -1,8 +1,9 @@
 """Whether a judge in use still agrees with people, on labels that it is measured on again and again.
 
-from faith_dspy.optimize.drift import measure_drift
-first = measure_drift(judge, labelled)
-later = measure_drift(judge, labelled, earlier=[first], minimum=0.75)
+from faith_dspy.optimize.drift import drift_report, ignore_cache
+ignore_cache(judge)
+first = drift_report(labelled, judge.batch(records), judge.fingerprint)
+later = drift_report(labelled, judge.batch(records), judge.fingerprint, earlier=[first], minimum=0.75)
 later.alarms, later.changes, later.flips, later.agreement.answers.balanced_accuracy
 
 `DriftRun` keeps the reports in MLflow: one run for each judge and label set. Each report is a step of the run's
@@ -17,23 +18,22 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, counted, need
 from faith_dspy.io.labels import label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison, Row
-from faith_dspy.optimize.select.comparison import compare_rows
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.optimize.tracking.store import DESCRIPTION, MAX_TAG, Store, log_batch, mlflow_errors
 from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metrics
 from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.statistics import Estimate, check_labels, wilson
+from faith_dspy.scoring.statistics import Estimate, wilson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
     from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment, LabelledExample
@@ -47,7 +47,11 @@ _MOST = 20  # flips that are shown
 _KEY = "faith_dspy.drift"
 
 
-class FaithfulShare(BaseModel, extra="forbid", frozen=True):
+class _Found(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FaithfulShare(_Found):
     """The share of faithful answers in traffic that is labelled only in part."""
 
     powered: Estimate
@@ -60,7 +64,7 @@ class FaithfulShare(BaseModel, extra="forbid", frozen=True):
     unlabelled: int
 
 
-class Flip(BaseModel, extra="forbid", frozen=True):
+class Flip(_Found):
     """An answer whose verdict is not the last report's."""
 
     id: str
@@ -71,7 +75,7 @@ class Flip(BaseModel, extra="forbid", frozen=True):
     answer: str
 
 
-class Change(BaseModel, extra="forbid", frozen=True):
+class Change(_Found):
     """The judge now against an earlier report, on the same answers."""
 
     since: Literal["last", "first"]
@@ -83,27 +87,16 @@ class Change(BaseModel, extra="forbid", frozen=True):
     """Share of scored answers now, minus the share then."""
 
     @property
-    def gain(self) -> str:
-        """The difference in balanced accuracy, in words."""
-        return f"balanced accuracy {points(self.comparison.balanced_accuracy)} points"
-
-    @property
     def sentence(self) -> str:
         """What changed."""
-        return f"Since the {self.since} report ({self.at}): {self.gain}; coverage {self.coverage:+.2f}."
-
-    def alarms(self, max_shift: float) -> list[str]:
-        """A sentence for each limit that was passed."""
-        out = []
-        if self.comparison.verdict == "worse":
-            out.append(f"worse than the {self.since} report ({self.at}): {self.gain}.")
-        if abs(self.coverage) > max_shift:
-            changed = f"the coverage has changed by {self.coverage:+.2f} since the {self.since} report"
-            out.append(f"{changed}, more than {max_shift:g}.")
-        return out
+        gain = points(self.comparison.balanced_accuracy)
+        return (
+            f"Since the {self.since} report ({self.at}): balanced accuracy {gain} points; coverage "
+            f"{self.coverage:+.2f}."
+        )
 
 
-class Prevalence(BaseModel, extra="forbid", frozen=True):
+class Prevalence(_Found):
     """The share of faithful answers among those that nobody labelled, and whether the labels still fit them."""
 
     share: FaithfulShare
@@ -113,7 +106,7 @@ class Prevalence(BaseModel, extra="forbid", frozen=True):
     sentence: str
 
 
-class DriftReport(BaseModel, extra="forbid", frozen=True):
+class DriftReport(_Found):
     """A judge measured on labels, and compared with earlier reports on the same labels."""
 
     at: str
@@ -140,34 +133,9 @@ class DriftReport(BaseModel, extra="forbid", frozen=True):
     """A sentence for each limit that was passed."""
 
 
-def measure_drift(
-    judge: Judge,
-    labelled: Sequence[LabelledExample],
-    *,
-    unlabelled: Iterable[Mapping[str, Any]] = (),
-    num_threads: int | None = None,
-    **options: Any,
-) -> DriftReport:
-    """Judge the same labels again, and compare with earlier reports on them.
-
-    Args:
-        judge: a hosted LM is asked anew, not the cache: another model may answer to its name by now.
-        labelled: the labels, always the same and never tuned on.
-        unlabelled: records of answers that nobody labelled, for their share of faithful answers (`faithful_share`;
-            the labels must then be a random sample of them).
-        num_threads: of `Judge.batch`.
-        options: ``earlier``, ``minimum`` and ``max_shift`` of `drift_report`.
-
-    Raises `InputError` as `drift_report`.
-    """
-    ignore_cache(judge)
-    records = [{"question": e.question, "context": e.context, "answer": e.answer} for e in labelled]
-    judged, others = judge.batch(records, num_threads), judge.batch(list(unlabelled), num_threads)
-    return drift_report(labelled, judged, judge.fingerprint, unlabelled=others, **options)
-
-
 def ignore_cache(judge: Judge) -> None:
-    """Make hosted LMs answer anew. The embedded LM may answer from the cache: its file's hash is in its name."""
+    """Make hosted LMs answer anew: another model may answer to their name by now. The embedded LM may answer from the
+    cache, since its file's hash is in its name."""
     for lm in judge.lms:
         lm.cache = lm.cache and bool(lm.endpoint.sha256)
 
@@ -182,27 +150,18 @@ def drift_report(
     minimum: float | None = None,
     max_shift: float = MAX_SHIFT,
 ) -> DriftReport:
-    """`measure_drift` for answers that are judged already.
+    """Agreement on the same labels, never tuned on, compared with earlier reports.
 
-    Args:
-        labelled, judgments: the labels, and a judgment of each.
-        judge: its fingerprint.
-        unlabelled: judgments of answers that nobody labelled.
-        earlier: reports on the same labels, the oldest first. The first and the last count.
-        minimum: balanced accuracy below which there is an alarm.
-        max_shift: change of coverage above which there is an alarm.
-
-    Further alarms are raised by a judge that is shown worse than the first or the last report says (95 %, paired).
-
-    Raises:
-        InputError: no answer is labelled, or an earlier report is about other labels.
+    ``judgments``: of ``labelled``, by the judge of the fingerprint ``judge``; ``unlabelled``: of other answers of the
+    same traffic, for the share of faithful ones (`faithful_share`). ``earlier``: reports on the same labels,
+    the oldest first; the first and the last count. There is an alarm where balanced accuracy is below ``minimum``,
+    where the coverage has changed by more than ``max_shift``, and where the judge is shown worse than the first or the
+    last report says (95 %, paired). `InputError` when an earlier report is about other labels.
     """
     agreement = measure_agreement(labelled, judgments)
     labels_hash = label_set_hash(labelled)
-    if agreement.answers is None:
-        raise InputError(f"none of the {len(labelled)} answers is labelled faithful or not; drift needs some.")
-    if any(report.label_set_hash != labels_hash for report in earlier):
-        raise InputError("an earlier report is about other labels; drift is measured on the same labels each time.")
+    if agreement.answers is None or any(report.label_set_hash != labels_hash for report in earlier):
+        raise InputError("an earlier report is about other labels, or these hold none; give the same ones each time.")
     found = (
         Row(id=e.id, source=e.group_key, label=e.label, predicted=j.faithful, probability=j.ranking)
         for e, j in zip(labelled, judgments, strict=True)
@@ -212,11 +171,16 @@ def drift_report(
     last = earlier[-1] if earlier else None
     changes = [_change(verdicts, last, "last")] if last else []
     changes += [_change(verdicts, earlier[0], "first")] if len(earlier) > 1 else []
-    accuracy, below = agreement.answers.balanced_accuracy, []
-    if minimum is not None and accuracy.value is None:
-        below = [f"balanced accuracy is unknown ({accuracy.why}); the minimum is {minimum:g}."]
-    elif minimum is not None and accuracy.value is not None and accuracy.value < minimum:
-        below = [f"balanced accuracy is {accuracy.value:.3f}, below the minimum of {minimum:g}."]
+    accuracy, alarms = agreement.answers.balanced_accuracy, []
+    if minimum is not None and (accuracy.value is None or accuracy.value < minimum):
+        known = f"unknown ({accuracy.why})" if accuracy.value is None else f"{accuracy.value:.3f}"
+        alarms.append(f"balanced accuracy is {known}, below the minimum of {minimum:g}.")
+    for c in changes:
+        since = f"the {c.since} report ({c.at})"
+        if c.comparison.verdict == "worse":
+            alarms.append(f"worse than {since}: balanced accuracy {points(c.comparison.balanced_accuracy)} points.")
+        if abs(c.coverage) > max_shift:
+            alarms.append(f"the coverage has changed by {c.coverage:+.2f} since {since}, more than {max_shift:g}.")
     scores = [j.ranking for j in unlabelled]
     return DriftReport(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -230,7 +194,7 @@ def drift_report(
         changes=tuple(changes),
         new_version=last is not None and last.judge != judge,
         flips=_flips(verdicts, last.verdicts, {(e.id, e.group_key): e.answer for e in labelled}) if last else (),
-        alarms=(*below, *(a for c in changes for a in c.alarms(max_shift))),
+        alarms=tuple(alarms),
     )
 
 
@@ -239,7 +203,7 @@ def _change(verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "f
     return Change(
         since=since,
         at=old.at,
-        comparison=compare_rows(verdicts, old.verdicts, ("the judge now", f"the {since} report")),
+        comparison=compare(verdicts, old.verdicts, ("the judge now", f"the {since} report")),
         coverage=(scored[0] - scored[1]) / len(verdicts),
     )
 
@@ -260,7 +224,8 @@ def faithful_share(labelled: Sequence[Row], unlabelled: Sequence[float | None]) 
     """
     labels, scores = [v.label for v in labelled], [v.probability for v in labelled]
     known = [[s for s in side if s is not None] for side in (scores, unlabelled)]
-    p = float(need("scipy.stats", "Comparing scores").ks_2samp(*known).pvalue) if all(known) else None
+    stats = need("scipy.stats", "The share of faithful answers")
+    p = float(stats.ks_2samp(*known).pvalue) if all(known) else None
     fit = p is None or p >= SIGNIFICANT
     return Prevalence(
         share=ppi_mean(scores, labels, unlabelled),
@@ -280,26 +245,18 @@ def ppi_mean(
 ) -> FaithfulShare:
     """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
 
-    ``labelled_scores`` are the judge's, in [0, 1], of n ≥ 2 answers with ``labels`` (True = faithful);
-    ``unlabelled_scores`` the same judge's of N ≥ 2 others. Intervals are 95 %.
-
-    Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
-    scores need no calibration, since the labels correct their bias. Unscored answers (None) enter with 0.5 on both
-    sides, which only widens the interval. The interval is normal: doubt it below 30 labels.
+    Scores are the judge's, in [0, 1], of n ≥ 2 labelled answers and N ≥ 2 others. Valid when the labelled answers are a
+    *random* sample of the same traffic and were not used to tune the judge; the scores need no calibration, since the
+    labels correct their bias. Unscored answers (None) enter with 0.5, which only widens the interval. The 95 % interval
+    is normal: doubt it below 30 labels.
 
     With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
     ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
     *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
-
-    `InputError` when lengths differ, with fewer than 2 answers on a side, or for a score outside [0, 1].
     """
-    need("scipy.stats", "The share of faithful answers")
-    check_labels(labels, scores=labelled_scores)
     n, n_more = len(labels), len(unlabelled_scores)
     if n < 2 or n_more < 2:
         raise InputError(f"got {n} labelled and {n_more} unlabelled answers, expected at least 2 of each")
-    if any(s is not None and not 0 <= s <= 1 for s in (*labelled_scores, *unlabelled_scores)):
-        raise InputError("got a score outside [0, 1], expected numbers in [0, 1], or None where unscored")
     f, f_more = (np.array([0.5 if s is None else s for s in scores]) for scores in (labelled_scores, unlabelled_scores))
     y = np.asarray(labels, dtype=np.float64)
     spread = float(np.var(np.concatenate([f, f_more]), ddof=1))
@@ -325,18 +282,17 @@ class DriftRun:
     def __init__(self, store: Store, judge: str, labels_file: str, label_set_hash: str) -> None:
         self._store, self._client = store, store.client
         key = digest([judge, label_set_hash])
+        tags = {
+            _KEY: key,
+            "faith_dspy.kind": "drift",
+            "judge": judge,
+            "labels_file": labels_file,
+            "label_set_hash": label_set_hash,
+            "mlflow.source.name": "faith-dspy agree --track",
+        }
         with mlflow_errors(store.uri, "give the run"):
             found = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
             if not found:
-                tags = {
-                    _KEY: key,
-                    "faith_dspy.kind": "drift",
-                    "judge": judge,
-                    "labels_file": labels_file,
-                    "label_set_hash": label_set_hash,
-                    "mlflow.source.name": "faith-dspy agree --track",
-                    "mlflow.source.type": "LOCAL",
-                }
                 name = f"drift · {judge} · {labels_file}"
                 found = [self._client.create_run(store.experiment_id, None, tags, name)]
             self.run_id = str(found[0].info.run_id)
@@ -347,13 +303,23 @@ class DriftRun:
 
     def log(self, report: DriftReport) -> None:
         """Record a report; `FaithDspyError` when the store does not take it."""
-        tags = {
-            DESCRIPTION: self._description(report)[:MAX_TAG],
-            "alarms": "; ".join(report.alarms)[:MAX_TAG] or "none",
+        a = report.agreement.answers
+        assert a is not None  # else there is no report
+        found = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
+        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
+        tables = [Table("Alarms", notes=report.alarms or ("None.",)), latest, *drift_tables(report)]
+        alarms = "; ".join(report.alarms)[:MAX_TAG] or "none"
+        tags = {DESCRIPTION: markdown(tables, level=3)[:MAX_TAG], "alarms": alarms}
+        metrics = {
+            **agreement_metrics("labelled", report.agreement),
+            "alarms": len(report.alarms),
+            "flips": len(report.flips) if report.changes else None,
+            "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
+            **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
         }
         with mlflow_errors(self._store.uri, "take this report"):
             self._client.log_text(self.run_id, csv_text(_flips_table(report.flips)), "flips.csv")
-            log_batch(self._client, self.run_id, _metrics(report), tags=tags, step=self.steps)
+            log_batch(self._client, self.run_id, metrics, tags=tags, step=self.steps)
             # Last: a report that is recorded by half is no step.
             self._client.log_text(self.run_id, report.model_dump_json(), f"history/{self.steps:06d}.json")
             self._client.set_terminated(self.run_id, "FINISHED")
@@ -367,26 +333,6 @@ class DriftRun:
                 f"{path} in MLflow run {self.run_id} is not a drift report that this version reads "
                 f"({str(exc).splitlines()[0]}). Delete the run to begin anew."
             ) from exc
-
-    def _description(self, report: DriftReport) -> str:
-        a = report.agreement.answers
-        assert a is not None  # else there is no report
-        found = (
-            f"Balanced accuracy {estimate(a.balanced_accuracy)} on {counted(a.n, 'answer')}, {a.coverage:.0%} scored."
-        )
-        alarms = Table("Alarms", notes=report.alarms or ("None.",))
-        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
-        return markdown([alarms, latest, *drift_tables(report)], level=3)
-
-
-def _metrics(report: DriftReport) -> dict[str, float | None]:
-    return {
-        **agreement_metrics("labelled", report.agreement),
-        "alarms": len(report.alarms),
-        "flips": len(report.flips) if report.changes else None,
-        "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
-        **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
-    }
 
 
 def drift_tables(report: DriftReport) -> list[Table]:

@@ -34,7 +34,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, InputError, faults
@@ -44,6 +44,11 @@ from faith_dspy.optimize.compile.optimizers import OPTIMIZERS, Effort
 
 UNTUNED = "answer"
 """The variant every study includes: the whole answer, one verdict, nothing tuned."""
+
+
+BudgetName = Literal["quick", "standard", "thorough"]
+_Count = Annotated[int, Field(ge=1)]
+_ALL = 10**9
 
 
 class _Model(BaseModel):
@@ -58,17 +63,14 @@ def _variant_names(variants: Any) -> Any:
     """A list of names, text with commas between them, or a TOML file."""
     if not isinstance(variants, str):
         return variants if isinstance(variants, Path) else tuple(variants or ())
-    names = tuple(n.strip() for n in variants.split(",") if n.strip())
-    if not names:
-        raise InputError(f"got variants {variants!r}, expected names with commas between, or NAME.toml.")
-    return Path(names[0]) if len(names) == 1 and names[0].endswith(".toml") else names
+    return Path(variants) if variants.endswith(".toml") else tuple(n.strip() for n in variants.split(","))
 
 
 class Spending(_Model):
     """What a study may spend. None: no limit."""
 
-    calls: int | None = Field(default=None, ge=1)
-    tokens: int | None = Field(default=None, ge=1)
+    calls: _Count | None = None
+    tokens: _Count | None = None
     """Read and written."""
     dollars: float | None = Field(default=None, gt=0)
     minutes: float | None = Field(default=None, gt=0)
@@ -91,7 +93,7 @@ class Options(Spending):
     operating_point: Annotated[
         OperatingPoint, BeforeValidator(lambda v: OperatingPoint.parse(v) if isinstance(v, str) else v)
     ] = BALANCED
-    budget: str = "quick"
+    budget: BudgetName = "quick"
     out: Path | None = None
     prefer: Literal["agreement", "cheapest"] = "agreement"
     max_flips: float | None = Field(default=None, ge=0, le=1)
@@ -118,22 +120,20 @@ class Variant(_Model):
     """Of the optimizer; None: the study's."""
 
 
-_ALL = 10**9
-
-
 class Budget(_Model):
     """How much a study spends."""
 
     variants: tuple[str, ...] = ()
     effort: Effort = Effort(demos=6, candidates=8, compare_on=120)
-    dev: int = Field(default=_ALL, ge=1)
+    dev: int = _ALL
     """At most so many answers of dev are judged by the variants; of train and test by the champion."""
-    train: int = Field(default=_ALL, ge=1)
-    test: int = Field(default=_ALL, ge=1)
-    words: int = Field(default=_ALL, ge=1)
+    train: int = _ALL
+    test: int = _ALL
+    words: int = _ALL
     """At most so many words of context and answers are read of each part, every context once."""
     minutes: float | None = None
-    """No variant is begun after so many minutes; champion, untuned and test are finished all the same."""
+    """No variant is begun after so many minutes, but for the first two: on a slow machine, too, a study tries the
+    untuned judge and the cheapest shape that can beat it."""
 
 
 class Plan(NamedTuple):
@@ -203,38 +203,32 @@ BUDGETS: dict[str, Budget] = {
 class _Declared(BaseModel, extra="allow"):
     """A variant of a file. Whatever is not a field here is an option of `JudgeConfig`."""
 
-    name: str = Field(min_length=1)
+    name: str
     optimizer: str | None = None
     description: str = ""
     lm: Annotated[list[str | None], BeforeValidator(_one_or_several)] = Field(default=[None], min_length=1)
     api_base: str | None = None
     seed: Annotated[list[int | None], BeforeValidator(_one_or_several)] = []
 
-    @field_validator("optimizer")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        if value not in (None, "none", *OPTIMIZERS):
-            raise ValueError(f"there is no such optimizer; choose one of {', '.join(OPTIMIZERS)}, or 'none'")
-        return None if value == "none" else value
-
     @model_validator(mode="after")
     def _declared_once(self) -> _Declared:
+        if self.optimizer not in (None, "none", *OPTIMIZERS):
+            raise ValueError(f"there is no optimizer {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
         declares = bool(self.model_extra) or "optimizer" in self.model_fields_set
-        if self.name in VARIANTS and declares:
-            raise ValueError(f"there is a variant {self.name!r} already; give one with options of its own another name")
-        if self.name not in VARIANTS and not declares:
+        if declares == (self.name in VARIANTS):
             raise ValueError(
-                f"there is no variant {self.name!r}, and it declares nothing; there are {', '.join(VARIANTS)}"
+                f"{self.name!r} is to be one of {', '.join(VARIANTS)}, or another name with options of its own"
             )
         return self
 
     def variants(self, seeds: Sequence[int | None]) -> list[Variant]:
         """One for each LM and seed; ``seeds`` where it has none of its own."""
         options, seeds = self.model_extra or {}, self.seed or seeds
-        told = {**options, **({"optimizer": self.optimizer} if self.optimizer else {})}
+        optimizer = None if self.optimizer == "none" else self.optimizer
+        told = {**options, **({"optimizer": optimizer} if optimizer else {})}
         description = self.description or ", ".join(f"{k} {v}" for k, v in told.items())
         base = VARIANTS.get(self.name) or Variant(
-            name=self.name, config=JudgeConfig.make(**options), optimizer=self.optimizer, description=description
+            name=self.name, config=JudgeConfig.make(**options), optimizer=optimizer, description=description
         )
         out = []
         for lm, seed in product(self.lm, seeds):
@@ -245,10 +239,10 @@ class _Declared(BaseModel, extra="allow"):
 
 
 class _File(BaseModel, extra="forbid"):
-    budget: str | None = None
+    budget: BudgetName | None = None
     seeds: list[int | None] = Field(default=[None], min_length=1)
-    sizes: dict[Literal["train", "dev", "test", "words"], Annotated[int, Field(ge=1)]] = {}
-    effort: dict[str, Annotated[int, Field(ge=1)]] = {}
+    sizes: dict[Literal["train", "dev", "test", "words"], _Count] = {}
+    effort: dict[str, _Count] = {}
     limits: Spending = Spending()
     variants: list[_Declared] = Field(min_length=1)
 
@@ -260,7 +254,7 @@ def plan(options: Options) -> Plan:
     """
     if isinstance(options.variants, Path):
         return _read(options.variants, options)
-    base = _budget(options.budget)
+    base = BUDGETS[options.budget]
     names = options.variants or base.variants
     if unknown := [n for n in names if n not in VARIANTS]:
         raise ConfigError(
@@ -269,26 +263,16 @@ def plan(options: Options) -> Plan:
     return Plan(base, _untuned_first(VARIANTS[n] for n in names), options.limits)
 
 
-def _budget(name: str) -> Budget:
-    if name not in BUDGETS:
-        raise ConfigError(f"there is no budget {name!r}; there are {', '.join(BUDGETS)}")
-    return BUDGETS[name]
-
-
 def _read(path: Path, options: Options) -> Plan:
     try:
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         made = [v for declared in file.variants for v in declared.variants(file.seeds)]
-        base = _budget(file.budget or options.budget)
+        base = BUDGETS[file.budget or options.budget]
         effort = Effort(**base.effort.model_dump() | file.effort)
-    except OSError as exc:
-        raise InputError(f"{path}: cannot be read ({exc.strerror}); expected a TOML file of variants.") from exc
     except ValidationError as exc:
         raise InputError(f"{path}: {faults(exc)}. Sections are: {', '.join(_File.model_fields)}.") from exc
-    except ConfigError as exc:
-        raise InputError(f"{path}: {exc}") from exc
-    except ValueError as exc:
-        raise InputError(f"{path}: is not TOML ({exc}).") from exc
+    except (OSError, ConfigError, ValueError) as exc:
+        raise InputError(f"{path}: cannot be read ({exc}); expected a TOML file of variants.") from exc
     names = [v.name for v in made]
     if double := [n for n in names if names.count(n) > 1]:
         raise InputError(f"{path}: two variants are called {double[0]!r}; give each a name of its own.")

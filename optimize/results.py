@@ -69,29 +69,25 @@ class JudgedAnswer(_Result):
         judgment = judge.score_answer(self.raw, self.example.context, self.example.question)
         return self.model_copy(update={"judgment": judgment})
 
+    # As in `Row`.
     @property
     def id(self) -> str:
-        """The example's."""
         return self.example.id
 
     @property
     def source(self) -> str:
-        """Answers of one source are never split, and are resampled together."""
         return self.example.group_key
 
     @property
     def label(self) -> bool:
-        """Whether people call it faithful."""
         return bool(self.example.label)
 
     @property
     def predicted(self) -> bool | None:
-        """Whether the judge passes it; None: unscored."""
         return self.judgment.faithful
 
     @property
     def probability(self) -> float | None:
-        """What answers are ranked by."""
         return self.judgment.ranking
 
     @property
@@ -203,8 +199,7 @@ class StudySetup(_Result):
     test_file: str | None = None
     """File name of the labels to test on; None: a part of ``labels_file``."""
     split: dict[str, Any]
-    """Report of the split: counts, share of faithful answers and groups per part; ``used``: answers judged, ``hashes``:
-    of these."""
+    """`Parts.report`."""
 
 
 class StudyResult(StudySetup):
@@ -235,16 +230,14 @@ class StudyResult(StudySetup):
     flip_rate: float | None = None
     """Share of the verdicts on dev that injections flipped, over all kinds; None where that was not tried."""
     held_back: tuple[str, ...] = ()
-    """Why it may not become champion in MLflow's registry, a sentence for each kind of injection that flips more
-    verdicts than allowed; empty where it may."""
+    """Why it may not become champion in MLflow's registry, a sentence each; empty where it may."""
     version: str = ""
     """Of faith_dspy."""
     date: str = ""
     """On which it was finished, ISO 8601."""
     judge_dir: str = ""
     registered: str = Field(default="", exclude=True)
-    """What became of it in MLflow's registry, a sentence; empty where it was not registered. Not exported: known only
-    after the export."""
+    """What became of it in MLflow's registry, a sentence. Not exported: known only after the export."""
     page: str = Field(default="", exclude=True)
     """Address of its run on MLflow's pages; not exported."""
     finished: bool = True

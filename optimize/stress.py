@@ -190,11 +190,9 @@ def _perturbed(name: str, p: Perturbation, pairs: Sequence[tuple[JudgedAnswer, J
 
 
 def _chosen(examples: Sequence[Example], answers: int, seed: int) -> list[Example]:
-    if len({e.context_key for e in examples}) < 2:
-        raise InputError("the labels have one context; expected at least two, to bring what is foreign to each.")
     sides = [[e for e in examples if e.label is label] for label in (True, False)]
-    if not sides[0]:
-        raise InputError("no answer is labelled faithful; expected some, to make them unfaithful.")
+    if len({e.context_key for e in examples}) < 2 or not sides[0]:
+        raise InputError("got one context, or no answer labelled faithful; expected two, and some to make unfaithful.")
     rng = random.Random(seed)
     for side in sides:
         rng.shuffle(side)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from faith_dspy.errors import ConfigError, FaithDspyError, InputError, faults
+from faith_dspy.errors import ConfigError, FaithDspyError, faults
 from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
@@ -19,11 +19,11 @@ from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.io.records import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
-from faith_dspy.optimize.classifier.operating_point import BALANCED, operating_point_sentence
+from faith_dspy.optimize.classifier.operating_point import operating_point_sentence
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
-from faith_dspy.optimize.plan import Options, Plan, View, plan
+from faith_dspy.optimize.plan import BudgetName, Options, Plan, View, plan
 from faith_dspy.optimize.report.pages import card
 from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import StudyResult, StudySetup
@@ -32,7 +32,6 @@ from faith_dspy.optimize.select.champion import Promotion, promote
 from faith_dspy.optimize.select.evaluate import usable
 from faith_dspy.optimize.select.trial import judge_of, try_variants
 from faith_dspy.optimize.stress import stress
-from faith_dspy.optimize.tracking.archive import study_json
 from faith_dspy.schema import LabelledExample, digest
 
 
@@ -46,7 +45,7 @@ def tune(
     timeout: float | None = None,
     reflection_lm: str | None = None,
     operating_point: str = "balanced",
-    budget: Literal["quick", "standard", "thorough"] = "quick",
+    budget: BudgetName = "quick",
     out: str | Path | None = None,
     prefer: Literal["agreement", "cheapest"] = "agreement",
     max_flips: float | None = None,
@@ -110,29 +109,28 @@ def run(
     Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes: a study that was stopped goes on where it stopped when it is run again. Ctrl-C ends it with the champion
     among the finished variants, if the untuned judge is one of them; so does a limit that is reached.
-    ``tracker`` makes what records the study, such as `MlflowTracker`.
+    ``tracker`` makes what records the study, such as `MlflowTracker`, a context that is left when the study ends.
     """
     started = time.monotonic()
     stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
     out = options.out or Path("judges") / (stem or "judge")
-    if there := next((p for p in (out, *out.parents) if p.is_file()), None):
-        raise InputError(f"--out {out}: {there} is a file; expected a folder, or a place where one can be made.")
     planned = plan(options)
-    sizes = (planned.budget.train, planned.budget.dev, planned.budget.test)
-    parts = read_parts(labels, test, sizes, planned.budget.words, options.seed)
+    budget = planned.budget
+    parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
     setup = _set_up(labels, test, options, planned, parts)
     check_folder(out)
     if parts.sentence:
         view.say(parts.sentence)
-    with owned(out), metered(planned.limits, max_failures=MAX_FAILURES) as meter:
-        track = tracker(setup)
+    with owned(out), metered(planned.limits, max_failures=MAX_FAILURES) as meter, tracker(setup) as track:
         tried = try_variants(planned, parts, options, str(setup.lm["name"]), view, track)
         promotion = promote(tried.trials, parts, options, meter, view)
-        names = {r.name for r in tried.results}
-        for found in (r for r in promotion.compared if r.name not in names):
-            track.variant(found)
+        compared = {r.name: r for r in tried.results}
+        for found in promotion.compared:
+            if found.name not in compared:
+                track.variant(found)
+            compared[found.name] = found
         flip_rate, held_back = _flips(promotion, parts, options, view)
-        compared = {r.name: r for r in (*tried.results, *promotion.compared)}
+        point = operating_point_sentence(options.operating_point, *(t.agreement for t in promotion.tested[:2]))
         used = setup.split["used"] | ({} if parts.cross_fitted else {"test": len(promotion.test)})
         result = StudyResult(
             **dict(setup) | {"split": setup.split | {"used": used}},
@@ -146,7 +144,7 @@ def run(
             learning_curve=promotion.learning,
             usage=meter.usage,
             replayed=meter.replayed,
-            notes=(*promotion.notes, *_point(promotion, options), *(f"Held back: {why}" for why in held_back)),
+            notes=(*promotion.notes, *point, *(f"Held back: {why}" for why in held_back)),
             flip_rate=flip_rate,
             held_back=held_back,
             finished=tried.finished,
@@ -175,13 +173,6 @@ def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> 
     return report.flip_rate, tuple(report.flipped(options.max_flips))
 
 
-def _point(promotion: Promotion, options: Options) -> tuple[str, ...]:
-    if options.operating_point == BALANCED:
-        return ()
-    champion, untuned = (t.agreement for t in promotion.tested[:2])
-    return (operating_point_sentence(options.operating_point, champion, untuned),)
-
-
 def _export(promotion: Promotion, result: StudyResult, options: Options, parts: Parts, out: Path) -> None:
     """Write the judge to ``out`` with what was measured of it, and with dev answers that loading it reproduces."""
     tested, judge = result.tested("champion"), promotion.judge
@@ -201,11 +192,9 @@ def _export(promotion: Promotion, result: StudyResult, options: Options, parts: 
     }
     judged = [as_asked(judge, a) for a in usable(promotion.trial.dev)]
     escalated, settled = ([a for a in judged if bool(a.raw.escalated) is side] for side in (True, False))
-    reference = [
-        (a.example.question, list(a.example.context), a.example.answer, a.raw)
-        for a in [*escalated[:1], *settled, *escalated[1:]][:3]
-    ]
-    save_judge(judge, out, card=card(result), reference=reference, study=study_json(result))
+    shown = [*escalated[:1], *settled, *escalated[1:]][:3]
+    reference = [(a.example.question, list(a.example.context), a.example.answer, a.raw) for a in shown]
+    save_judge(judge, out, card=card(result), reference=reference, study=result.model_dump_json(indent=1))
 
 
 def _set_up(labels: Any, test: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -106,7 +107,7 @@ def tune(
     and tries every variant. Where dev is large enough, variants that agree worse on a part of it are dropped.
 
     A limit (--minutes, --calls, --tokens, --dollars) ends the study with the best variant so far: what its test costs
-    is kept back. Without one, quick starts no variant after 4 minutes, standard after 60.
+    is kept back. Without one, quick starts no third variant after 4 minutes, standard after 60.
 
     --variants plan.toml declares variants of any options, optimizers, LMs and seeds, sizes and limits;
     `python -m pydoc faith_dspy.optimize.plan` shows one.
@@ -125,6 +126,7 @@ def tune(
     """
     from faith_dspy import optimize
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run in MLflow, too
     result = optimize.tune(labels, **{name: value for name, value in vars(options).items() if value is not None})
     print_study(result, details, as_json)
     if not as_json:

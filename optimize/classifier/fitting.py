@@ -17,13 +17,11 @@ from faith_dspy.optimize.data.splits import deal
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.scoring.classifier import (
     AGGREGATES,
-    LOGIT_LIMIT,
     AnswerClassifier,
     Classifier,
     StatementClassifier,
     aggregates,
     direction,
-    to_probability,
 )
 from faith_dspy.text.features import DIRECTIONS
 
@@ -47,7 +45,6 @@ class FittedClassifier(NamedTuple):
 
     classifier: Classifier
     probabilities: list[float]
-    learned_from: Source
 
 
 class ClassifierData:
@@ -97,7 +94,7 @@ class ClassifierData:
 
     def answer_features(self, logits: Floats) -> Floats:
         """The answer classifier's features, shape (answers, `AGGREGATES`), from log-odds of each row."""
-        probabilities = np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])
+        probabilities = probabilities_of(logits)
         made = [aggregates(probabilities[self.owner == i].tolist()) for i in range(len(self.y))]
         return np.array([[a.get(n, np.nan) for n in AGGREGATES] for a in made])
 
@@ -113,9 +110,8 @@ def fit_classifier(
     """Fit a classifier on labelled answers whose statements were all judged.
 
     ``names``: the statement features to use. Classes weigh the same while fitting; probabilities are chances at the
-    base rate of the labels. What yields an answer's cross-fitted probability was fitted without its source, but for
-    the calibration of all of them. ``operating_point`` decides the threshold, around which the review range lies.
-    Raises `InputError` when the labels cannot be split: both classes are needed, each over two sources.
+    base rate of the labels. ``operating_point`` decides the threshold, around which the review range lies. `InputError`
+    unless both classes occur, each over two sources.
     """
     data = ClassifierData(answers, names, prior)
     labels = [a.label for a in answers]
@@ -142,7 +138,7 @@ def fit_classifier(
         statement_threshold=float(known.mean()) if data.source == "statements" else 0.5,
         review_range=review_range_for(probabilities, labels, threshold),
     )
-    return FittedClassifier(classifier, probabilities, data.source)
+    return FittedClassifier(classifier, probabilities)
 
 
 def grouped_folds(labels: Sequence[bool], groups: Sequence[str], seed: int) -> list[Ints]:

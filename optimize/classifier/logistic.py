@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +60,8 @@ def fit(
         x: features, shape (rows, features); NaN where missing.
         y: labels, 1 or 0; one per row, or one per bag where ``bags`` is given.
         directions: per feature. A weight's sign is bound to its direction's; 0 leaves it free. The prior on a weight is
-            normal around ``direction · PRIOR_WEIGHT``, so that with few labels every feature has a say; 3 instead of 1
-            starts it at three times the weight.
-        bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'
-            (`soft_minimum`).
+            normal around ``direction · PRIOR_WEIGHT``, so that with few labels every feature has a say.
+        bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'.
         width: standard deviation of that prior.
         weights: of each label, 1 on average; by default both classes weigh the same.
         prior: what was fitted to other labels; its weights are then the prior's means.
@@ -97,10 +95,14 @@ def fit(
         return value / n, gradient / n
 
     bounds = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions] + [(None, None)]
-    start = np.append(expected, 0.0)
+    found = _lowest(loss, np.append(expected, 0.0), bounds, maxiter=500)
+    return Fit(means, scales, found[:-1], float(found[-1]))
+
+
+def _lowest(loss: Any, start: Floats, bounds: Any, **options: int) -> Floats:
     with _BLAS.limit(limits=1, user_api="blas"):
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})
-    return Fit(means, scales, found.x[:-1], float(found.x[-1]))
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(found.x, dtype=np.float64)
 
 
 def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
@@ -134,9 +136,8 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
         rest = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - target
         return float(value), np.array([np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()])
 
-    with _BLAS.limit(limits=1, user_api="blas"):
-        found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-np.log(4), np.log(4)), (None, None)])
-    return float(np.exp(found.x[0])), float(found.x[1])
+    log_slope, shift = _lowest(loss, np.zeros(2), [(-np.log(4), np.log(4)), (None, None)])
+    return float(np.exp(log_slope)), float(shift)
 
 
 def probabilities_of(logits: Floats) -> Floats:

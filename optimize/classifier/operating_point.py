@@ -1,10 +1,10 @@
-"""The operating point a user asks for, the threshold that reaches it, and the review range around that: probabilities
-so close to it that a person should look at the answer."""
+"""The operating point a user asks for, the threshold that reaches it, and the review range around that."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -31,32 +31,22 @@ class OperatingPoint(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> OperatingPoint:
         """Read ``balanced``, ``recall=R`` or ``cost=C``; `ConfigError` saying what each means."""
-        kind, equals, number = text.strip().lower().partition("=")
-        if kind == "balanced" and not equals:
+        kind, _, number = text.strip().lower().partition("=")
+        if text.strip().lower() == "balanced":
             return BALANCED
-        if kind not in _EXPECTED:
-            raise ConfigError(
-                f"got operating point {text!r}, expected one of balanced; recall=0.9 (stop nine in ten "
-                "of the unfaithful answers); cost=5 (passing an unfaithful answer is five times worse than stopping a "
-                "faithful one)."
-            )
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < (1 if kind == "recall" else math.inf):
-            raise ConfigError(f"got operating point {text!r}; {_EXPECTED[kind]}.")
-        return cls(kind, value)  # type: ignore[arg-type]  # checked above
+        with suppress(ValueError):
+            if 0 < float(number) < {"recall": 1.0, "cost": math.inf}.get(kind, 0.0):
+                return cls(kind, float(number))  # type: ignore[arg-type]  # checked
+        raise ConfigError(
+            f"got operating point {text!r}, expected one of balanced; recall=0.9, the share of unfaithful answers to "
+            "stop, above 0 and below 1; cost=5, how many times worse it is to pass an unfaithful answer than to stop a "
+            "faithful one."
+        )
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind}={self.value:g}"
 
 
-_EXPECTED = {
-    "recall": "recall takes the share of unfaithful answers to stop, above 0 and below 1, such as recall=0.9",
-    "cost": "cost takes how many times worse it is to pass an unfaithful answer than to stop a faithful one, such as "
-    "cost=5",
-}
 BALANCED = OperatingPoint()
 
 
@@ -82,11 +72,11 @@ def threshold_for(point: OperatingPoint, probabilities: Sequence[float], labels:
 
 
 def review_range_for(probabilities: Sequence[float], labels: Sequence[bool], threshold: float) -> tuple[float, float]:
-    """The narrowest range (low, high) around ``threshold`` outside of which the share `SURE` of verdicts is right.
+    """The narrowest range (low, high) around ``threshold`` outside of which, on each side, the share `SURE` of verdicts
+    is right, or else the one that comes closest.
 
-    Each side is chosen by itself: of the answers with at least ``high``, the share `SURE` is faithful; of those below
-    ``low``, unfaithful. Where no bound reaches that share, the one that comes closest is taken. At least 5 answers, and
-    a twentieth of all, stay outside on each side; a side with fewer answers is all inside (its bound is 0 or 1).
+    At least 5 answers, and a twentieth of all, stay outside on each side; a side with fewer is all inside (its bound is
+    0 or 1).
     """
     p, y = np.array(probabilities), np.array(labels, dtype=bool)
     passed, least = p >= threshold, max(5, len(p) // 20)
@@ -99,10 +89,8 @@ def review_range_for(probabilities: Sequence[float], labels: Sequence[bool], thr
 
 
 def _distance_to_be_sure(beyond: Floats, right: Bools, least: int) -> float | None:
-    """The least distance from the threshold from which on the share `SURE` of the verdicts is right, or the best one.
-
-    ``beyond``: distances from the threshold; ``right``: whether the verdict was. None with fewer than ``least``.
-    """
+    """The least distance from the threshold from which on the share `SURE` of the verdicts is ``right``, or the best
+    one; None with fewer than ``least``."""
     order = np.argsort(beyond, kind="stable")
     distance, ok = beyond[order], right[order]
     n = len(distance)
@@ -116,16 +104,18 @@ def _distance_to_be_sure(beyond: Floats, right: Bools, least: int) -> float | No
     return 0.0 if i == 0 else float(distance[i - 1] + distance[i]) / 2
 
 
-def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement) -> str:
+def operating_point_sentence(point: OperatingPoint, champion: Agreement, untuned: Agreement) -> list[str]:
     """What a threshold that is not for balanced accuracy reaches on test, beside the untuned judge."""
+    if point == BALANCED:
+        return []
     stops, passes = (
         [_percent(getattr(a, k)) for a in (champion, untuned)] for k in ("recall_unfaithful", "recall_faithful")
     )
-    return (
+    return [
         f"The threshold is for the operating point “{point}”, not for balanced accuracy: on test it stops {stops[0]} "
         f"of the unfaithful answers (untuned: {stops[1]}) and passes {passes[0]} of the faithful "
         f"(untuned: {passes[1]})."
-    )
+    ]
 
 
 def _percent(e: Estimate) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import dspy
 
 from faith_dspy.config import Granularity
-from faith_dspy.errors import ConfigError, FaithDspyError
+from faith_dspy.errors import ConfigError, FaithDspyError, counted
 from faith_dspy.judge import Judge
 from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
@@ -32,7 +32,6 @@ class Stage(dspy.Module):
         self.part = part
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The part's prediction."""
         try:
             with dspy.context(adapter=_AnswerableAdapter()):
                 return self.part(**inputs)
@@ -41,28 +40,12 @@ class Stage(dspy.Module):
         except Exception as exc:  # noqa: BLE001 - any LM fault: counted, never mistaken for a wrong verdict
             return dspy.Prediction(error=f"{type(exc).__name__}: {exc}"[:300])
 
-    def copy_prompts_to(self, part: dspy.Module) -> None:
-        """Give ``part``, of the same class as this stage's, the compiled instructions and demos.
-
-        Instructions are made `answerable`; of each demo only the fields of the prompt are copied.
-        """
-        for compiled, predictor in zip(self.part.predictors(), part.predictors(), strict=True):
-            predictor.signature = answerable(compiled.signature)
-            predictor.demos = [
-                dspy.Example(**{k: v for k, v in dict(demo).items() if k in predictor.signature.fields})
-                for demo in compiled.demos
-            ]
-
 
 class CompiledJudge(NamedTuple):
-    """A judge with compiled prompts, and how compiling went."""
+    """A judge with compiled prompts, and what is to be said of compiling it."""
 
     judge: Judge
-    note: str
-    """What was compiled on other than the judge's own granularity, or nothing."""
-    asked: int
-    failed: int
-    """As in `Compiled`."""
+    notes: list[str]
 
 
 def compile_judge(
@@ -85,39 +68,37 @@ def compile_judge(
     `LMUnavailableError` when an endpoint is down.
     """
     with dspy.context(lm=judge.lm):
-        rows, note = _verification_rows(judge, optimizer, train)
+        rows, notes = _verification_rows(judge, optimizer, train)
         metric = partial(agreement_metric, cite=judge.config.cite)
         task = Task(Stage(judge.program.verify), rows, effort, seed, metric, proposer, judge.default_threads)
         compiled = compile_stage(optimizer, task, advance)
     new = judge.copy()
     new.program = FaithfulnessProgram(new.config)
-    compiled.stage.copy_prompts_to(new.program.verify)
-    return CompiledJudge(new, note, compiled.asked, compiled.failed)
+    for made, predictor in zip(compiled.stage.part.predictors(), new.program.verify.predictors(), strict=True):
+        predictor.signature = answerable(made.signature)
+        predictor.demos = [dspy.Example(**_in_prompt(predictor, demo)) for demo in made.demos]
+    if compiled.failed:
+        notes.append(f"{compiled.failed} of {counted(compiled.asked, 'LM call')} failed while compiling")
+    return CompiledJudge(new, notes)
 
 
 def _verification_rows(
     judge: Judge, optimizer: str, train: Sequence[LabelledExample]
-) -> tuple[list[dspy.Example], str]:
-    """The examples that verification is compiled on, and a note; `ConfigError` if they are too few."""
-
-    def rows(granularity: Granularity) -> tuple[list[dspy.Example], int, int]:
-        """Those an optimizer can ask about, the whole context at once, and how many are supported and not."""
+) -> tuple[list[dspy.Example], list[str]]:
+    """The examples that verification is compiled on, the whole context at once, and notes; `ConfigError` if they are
+    too few."""
+    counts, window = [0, 0], bytes_of_context(judge.lm)
+    notes = ["verification: compiled on whole answers, too few of their parts are labelled"]
+    for granularity in dict.fromkeys((judge.config.granularity, Granularity.ANSWER)):
         found = statement_examples(train, granularity, judge.config.instruction)
-        window = bytes_of_context(judge.lm)
-        kept = [r for r in found if window is None or sum(len(c.encode()) for c in r.context) <= window]
-        return kept, sum(r.supported for r in kept), sum(not r.supported for r in kept)
-
-    granularity, note = judge.config.granularity, ""
-    found, *counts = rows(granularity)
-    if granularity is not Granularity.ANSWER and min(counts) < MIN_LABELS:
-        found, *counts = rows(Granularity.ANSWER)
-        note = "verification: compiled on whole answers, too few of their parts are labelled"
-    if min(counts) < MIN_LABELS:
-        raise ConfigError(
-            f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, "
-            f"or answers, in train; got {counts[0]} and {counts[1]}"
-        )
-    return found, note
+        found = [r for r in found if window is None or sum(len(c.encode()) for c in r.context) <= window]
+        counts = [sum(r.supported is label for r in found) for label in (True, False)]
+        if min(counts) >= MIN_LABELS:
+            return found, notes if granularity is not judge.config.granularity else []
+    raise ConfigError(
+        f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, or "
+        f"answers, in train; got {counts[0]} and {counts[1]}"
+    )
 
 
 def demo_ids(judge: Judge, examples: Sequence[LabelledExample]) -> set[str]:
@@ -138,10 +119,14 @@ def prompts_of(judge: Judge) -> dict[str, Any]:
     return {
         name: {
             "instructions": predictor.signature.instructions,
-            "demos": [{k: v for k, v in dict(d).items() if k in predictor.signature.fields} for d in predictor.demos],
+            "demos": [_in_prompt(predictor, demo) for demo in predictor.demos],
         }
         for name, predictor in judge.program.named_predictors()
     }
+
+
+def _in_prompt(predictor: Any, demo: Any) -> dict[str, Any]:
+    return {k: v for k, v in dict(demo).items() if k in predictor.signature.fields}
 
 
 class _AnswerableAdapter(CompactAdapter):

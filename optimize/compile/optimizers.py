@@ -201,11 +201,10 @@ class _RememberingProposer(InstructionProposer):
 
 def _proposer(task: Task) -> Any:
     """The proposing LM with room for a whole instruction, and at a temperature at which proposals differ."""
-    settings: dict[str, Any] = {}
-    if "temperature" in task.proposer.kwargs:
-        settings["temperature"] = 1.0
-    if (task.proposer.kwargs.get("max_tokens") or MIN_PROPOSER_TOKENS) < MIN_PROPOSER_TOKENS:
-        settings["max_tokens"] = MIN_PROPOSER_TOKENS
+    given = task.proposer.kwargs
+    settings: dict[str, Any] = {"temperature": 1.0} if "temperature" in given else {}
+    if given.get("max_tokens"):
+        settings["max_tokens"] = max(given["max_tokens"], MIN_PROPOSER_TOKENS)
     return task.proposer.copy(**settings)
 
 
@@ -233,11 +232,9 @@ class Compiled(NamedTuple):
 def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda _: None) -> Compiled:
     """Run the optimizer of that name on a copy of the task's student; ``advance`` is called for each prediction.
 
-    `ConfigError` when there is no such optimizer or it cannot run on this task. `LMUnavailableError` when the
-    proposer's endpoint is down – before any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
+    `ConfigError` when it cannot run on this task. `LMUnavailableError` when the proposer's endpoint is down – before
+    any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
-    if name not in OPTIMIZERS:
-        raise ConfigError(f"there is no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
     proposer = task.proposer or dspy.settings.lm
     if name in PROPOSING and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
@@ -248,8 +245,7 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
         nonlocal asked, without_verdict
         asked += 1
         advance(1)
-        error = "no prediction" if pred is None else pred.get("error")
-        if error:
+        if error := "no prediction" if pred is None else pred.get("error"):
             errors.append(error)
         without_verdict += failed(pred)
         return task.metric(gold, pred, *rest, **more)

@@ -28,10 +28,7 @@ FEW = 100
 
 def audit(path: Any) -> dict[str, Any]:
     """Whether there are enough labels, counts, contradictions inside the labels, the split they would get, and how far
-    their annotators agree.
-
-    Raises `InputError` when the file cannot be read or holds no label.
-    """
+    their annotators agree. `InputError` when the file cannot be read or holds no label."""
     everything = read_labels(path, require_label=False)
     examples = [e for e in everything if e.label is not None]
     if not examples:
@@ -112,16 +109,15 @@ def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None
     """
     people = [[*by_annotator(e.annotators).values()] for e in examples]
     top = max([1.0, *(r for labels in people for x in labels if (r := rating(x)) is not None)])
-    opinions: list[tuple[bool, bool, str]] = []
+    by_others, by_one, sources = [], [], []
     for example, labels in zip(examples, people, strict=True):
         votes = [v for x in labels if (v := vote(x, top)) is not None]
         for i, one in enumerate(votes):
-            others = majority(votes[:i] + votes[i + 1 :])
-            opinions += [] if others is None else [(others, one, example.group_key)]
-    if not opinions:
-        return None
-    by_others, by_one, sources = zip(*opinions, strict=True)
-    return measure(by_others, by_one, [None] * len(by_one), groups=sources)
+            if (others := majority(votes[:i] + votes[i + 1 :])) is not None:
+                by_others.append(others)
+                by_one.append(one)
+                sources.append(example.group_key)
+    return measure(by_others, by_one, [None] * len(by_one), groups=sources) if by_one else None
 
 
 def roughly(n: int) -> str:

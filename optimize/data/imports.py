@@ -26,7 +26,6 @@ from faith_dspy.text.sentences import carries_statement, sentences
 FIELDS = {**{k: v for k, v in COLUMNS.items() if k != "conversation"}, **LABELS}
 """Fields of a labels file, and the columns they are read from by default; the first that exists counts."""
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class ImportedLabels(BaseModel, extra="forbid", frozen=True):
@@ -49,20 +48,17 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     def sentence(self) -> str:
         """What was imported and what was left out."""
         faithful = sum(bool(r.get("faithful")) for r in self.rows)
-        text = f"{counted(len(self.rows), 'labelled answer')}, {faithful} faithful"
-        if self.top is not None:
-            text += f" (rated {self.top:g}, the highest rating; others with --value RATING=true)"
-        if self.unlabelled:
-            text += f"; {self.unlabelled} left out without a label"
-        if self.split:
-            text += f"; {len(self.split)} left out because people are split"
-        if self.unreadable:
-            first = next(iter(self.unreadable.values()))
-            text += f"; {len(self.unreadable)} without answer or context, the first: {first.rstrip('.')}"
-        if self.unknown:
-            named = ", ".join(f"{word!r} ({n})" for word, n in self.unknown.items())
-            text += f"; of unknown meaning: {named} – say it with --value WORD=true or WORD=false"
-        return f"{text}."
+        rated = f" (rated {self.top:g}, the highest rating; others with --value RATING=true)" if self.top else ""
+        first = next(iter(self.unreadable.values()), "").rstrip(".")
+        named = ", ".join(f"{word!r} ({n})" for word, n in self.unknown.items())
+        said = {
+            f"{counted(len(self.rows), 'labelled answer')}, {faithful} faithful{rated}": True,
+            f"{self.unlabelled} left out without a label": self.unlabelled,
+            f"{len(self.split)} left out because people are split": self.split,
+            f"{len(self.unreadable)} without answer or context, the first: {first}": self.unreadable,
+            f"of unknown meaning: {named} – say it with --value WORD=true or WORD=false": self.unknown,
+        }
+        return "; ".join(text for text, there_is in said.items() if there_is) + "."
 
 
 def write_labels(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -74,10 +70,10 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
     """Parse the meaning of label words, written as ``grounded=true``, ``made up=false``."""
     words = {}
     for setting in settings:
-        word, equals, truth = (part.strip() for part in setting.rpartition("="))
-        if not equals or not word or truth.lower() not in _TRUTH:
+        word, _, said = (part.strip() for part in setting.rpartition("="))
+        if not word or (faithful := truth(said)) is None:
             raise InputError(f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false.")
-        words[word.casefold()] = _TRUTH[truth.lower()]
+        words[word.casefold()] = faithful
     return words
 
 
@@ -117,8 +113,8 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     """Parse ``answer=response``: field of the labels file, then column; dots reach into objects."""
     columns = {}
     for setting in settings:
-        field, equals, column = (part.strip() for part in setting.partition("="))
-        if not equals or field not in FIELDS or not column:
+        field, _, column = (part.strip() for part in setting.partition("="))
+        if field not in FIELDS or not column:
             raise InputError(
                 f"{setting!r} maps no column; expected FIELD=COLUMN, e.g. answer=response. Fields are: "
                 f"{', '.join(FIELDS)}."
@@ -135,10 +131,8 @@ def import_labels(
     ``columns``: field → column. ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a
     rating. A label that is a list of spans (objects with ``start`` and ``end``, as in RAGTruth) marks unsupported
     text: an answer without a span is faithful, and a sentence that overlaps one is labelled not supported. Rows without
-    an answer, a context or a label are left out, and counted.
-
-    `InputError` names the row and what is wrong with it, or the labels of unknown meaning, as numbers beside words are,
-    and those that were understood.
+    an answer, a context or a label are left out, and counted. `InputError` names the row and what is wrong with it, or
+    the labels of unknown meaning, as numbers beside words are.
     """
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
@@ -159,15 +153,12 @@ def import_labels(
     spans = [_spans(label) for label in labels]
     single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
     top = best_rating([*single, *(v for votes in people for v in votes.values())])
-    understood: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
 
     def is_faithful(label: Any) -> bool | None:
         known = meaning(label, words or {}, top)
         if known is None:
             unknown[str(label)] += 1
-        else:
-            understood[f"{str(label)!r} as {str(known).lower()}"] += 1
         return known
 
     rows, split, unlabelled = [], [], 0
@@ -186,11 +177,7 @@ def import_labels(
             rows.append(row)
     if unknown:
         strange = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
-        known = ", ".join(f"{word} ({n})" for word, n in understood.most_common(8))
-        raise LabelsError(
-            f"{path}: labels of unknown meaning: {strange}. Say it with --value WORD=true or WORD=false."
-            + (f" Understood: {known}." if known else "")
-        )
+        raise LabelsError(f"{path}: labels of unknown meaning: {strange}. Say it with --value WORD=true or WORD=false.")
     return ImportedLabels(
         rows=rows,
         split=split,
@@ -258,11 +245,8 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix.lower() not in _ENDINGS:
         raise LabelsError(f"{path}: ends in {path.suffix or 'nothing'}; expected {', '.join(_ENDINGS)}.")
-    try:
-        with open_records(path) as records:
-            found = list(records)
-    except InputError as exc:
-        raise LabelsError(str(exc)) from exc
+    with open_records(path) as records:
+        found = list(records)
     if bad := next((r for r in found if r.problem is not None), None):
         raise LabelsError(f"{path}, {bad.problem}.")
     return [{k: None if v == "" else v for k, v in r.row.items()} for r in found]

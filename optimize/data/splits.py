@@ -56,10 +56,10 @@ class Parts(NamedTuple):
     @property
     def report(self) -> dict[str, Any]:
         """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
-        the test is ``cross_fitted``.
-        """
-        used = {name: len(part) for name, part in zip(PARTS, self[1:], strict=True)}
-        hashes = {name: label_set_hash(part) for name, part in zip(PARTS, self[1:], strict=True) if part}
+        the test is ``cross_fitted``."""
+        parts = dict(zip(PARTS, self[1:], strict=True))
+        used = {name: len(part) for name, part in parts.items()}
+        hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
         return self.splits.report | {"used": used, "hashes": hashes, "cross_fitted": self.cross_fitted}
 
     @property
@@ -85,9 +85,8 @@ class Parts(NamedTuple):
 
 
 def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int) -> Parts:
-    """Read and split labels, or take the test from labels of its own; `InputError` when they cannot be used.
+    """Read and split labels (`read_labels`), or take the test from labels of its own.
 
-    ``labels`` and ``test``: as `faith_dspy.io.labels.read_labels` takes them.
     ``sizes``: answers of train, dev and test that are used at most; ``words``: words of each part at most.
     """
     examples = read_labels(labels)
@@ -133,12 +132,9 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
     """Split into parts by source, and write each example's source into its ``group``.
 
     When train, dev and test all occur in `LabelledExample.split`, those parts are taken, after a check for leaks.
-    Otherwise `split` is ignored, and `deal` divides the sources (`with_sources`) by `SHARES`. ``parts``: train and dev
-    alone when the testset is a file of its own.
-
-    Each part has both labels, each in `PER_PART` sources. Where there are too few sources for that, or fewer than
-    `MIN_PER_CLASS` answers of a label, all examples are in ``dev``, to be cross-fitted. `InputError` with fewer than
-    `MIN_LABELS`, with a label in fewer than `MIN_SOURCES` sources, and when fixed parts leak or one has too few.
+    Otherwise `deal` divides the sources (`with_sources`) by `SHARES`. ``parts``: train and dev alone when the testset
+    is a file of its own. Each part has both labels, each in `PER_PART` sources; where there are too few sources for
+    that, or fewer than `MIN_PER_CLASS` answers of a label, all examples are in ``dev``, to be cross-fitted.
     """
     labelled = with_sources([e for e in examples if e.label is not None])
     labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
@@ -230,7 +226,7 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
 
 
 def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
-    """The part that the labels file says of each; `InputError` when one is left out, leaks, or has too few sources."""
+    """The part that the labels file says of each; `InputError` when one has none, leaks, or has too few sources."""
     if odd := [e for e in labelled if e.split not in PARTS]:
         got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
         raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by source")
@@ -266,24 +262,17 @@ def _counts(part: Sequence[LabelledExample]) -> dict[str, Any]:
     }
 
 
-def find_leaks(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> dict[str, tuple[str, Reason]]:
-    """By id, each test example that shares a group, a context (or nearly) or a long answer with `tuning`.
-
-    The value is the id of the first it shares it with, and what it shares.
-    """
+def check_leakage(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> None:
+    """`InputError` naming the first test examples that share a group, a context (or nearly) or a long answer with what
+    tunes a judge, if there are any."""
     both = [*tuning, *test]
-    leaks: dict[int, tuple[str, Reason]] = {}
+    leaks: dict[int, str] = {}
     for reason, members in _shared_sources(both):
         seen = [i for i in members if i < len(tuning)]
         for i in (i for i in members if seen and i >= len(tuning)):
-            leaks.setdefault(i, (both[seen[0]].id, reason))
-    return {both[i].id: leaks[i] for i in sorted(leaks)}
-
-
-def check_leakage(tuning: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> None:
-    """Raise `InputError` naming the first leaks between what tunes a judge and what tests it, if there are any."""
-    if leaks := find_leaks(tuning, test):
-        first = "; ".join(f"{new!r} and {old!r} ({reason})" for new, (old, reason) in [*leaks.items()][:5])
+            leaks.setdefault(i, f"{both[i].id!r} and {both[seen[0]].id!r} ({reason})")
+    if leaks:
+        first = "; ".join(leaks[i] for i in sorted(leaks)[:5])
         raise InputError(
             f"got {len(leaks)} of {len(test)} test examples that share a source with the ones tuned on, expected none: "
             f"{first}{'; …' * (len(leaks) > 5)}. Remove them from one side, or have one file split by group"
@@ -311,7 +300,7 @@ def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reaso
         if _has_context(e):  # answers without a context have none in common
             kinds["same context"].setdefault(e.context_key, []).append(i)
             texts.setdefault(e.context_key, "\n".join(c.text for c in e.context))
-        if len(answer := _normalised(e.answer)) > LONG_ANSWER:
+        if len(answer := " ".join(re.findall(r"\w+", e.answer.casefold()))) > LONG_ANSWER:
             kinds["same answer"].setdefault(answer, []).append(i)
     for reason, found in kinds.items():
         yield from ((reason, members) for members in found.values() if len(members) > 1)
@@ -322,7 +311,3 @@ def _shared_sources(examples: Sequence[LabelledExample]) -> Iterator[tuple[Reaso
 
 def _has_context(e: LabelledExample) -> bool:
     return any(c.text.strip() for c in e.context)
-
-
-def _normalised(answer: str) -> str:
-    return " ".join(re.findall(r"\w+", answer.casefold()))

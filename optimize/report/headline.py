@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.data.audit import few, roughly
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from faith_dspy.judge import Judge
     from faith_dspy.optimize.results import StudyResult
 
-_Model = TypeVar("_Model", bound=BaseModel)
 _CHANCE = 0.5
 OVER = {
     "untuned": "the untuned judge",
@@ -35,7 +32,7 @@ class Measured(NamedTuple):
 
     agreement: Agreement
     comparisons: Mapping[str, Comparison]
-    """The judge against the untuned judge and the lexical baseline, by name; empty for a judge that was not tuned."""
+    """The judge against the others of `OVER`, by name; empty for a judge that was not tuned."""
     judge: str
     """What ``--judge`` takes."""
     answers: str = "test answers"
@@ -72,10 +69,12 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
 
     ``source``: where it was loaded from. ``seen``: how many of these answers had a part in its study.
     """
+    # Exported objects without the fields that only other versions have.
     exported = judge.manifest.get("comparison", {})
-    made = {name: _known(Comparison, exported[name]) for name in OVER if name in exported}
+    made = {name: Comparison.model_validate(exported[name], extra="ignore") for name in OVER if name in exported}
     if agreement is None:
-        return three_lines(Measured(_known(Agreement, judge.manifest["agreement"]), made, source or ""))
+        tested = Agreement.model_validate(judge.manifest["agreement"], extra="ignore")
+        return three_lines(Measured(tested, made, source or ""))
     return three_lines(Measured(agreement, made, source or "", "labelled answers", "in its study ", seen=seen))
 
 
@@ -95,11 +94,6 @@ def better_than_chance(a: Agreement) -> bool:
 def few_sources(a: Agreement) -> bool:
     """Whether they are too few to show anything."""
     return a.sources is not None and a.sources < SHOWN_FROM
-
-
-def _known(kind: type[_Model], exported: Mapping[str, Any]) -> _Model:
-    """An exported object without the fields that only other versions have."""
-    return kind.model_validate(exported, extra="ignore")
 
 
 def _agrees(m: Measured) -> str:

@@ -27,6 +27,12 @@ _MOST = 100
 """Answers shown in each list; all of them are in the run's ``predictions.csv``."""
 _CHUNK, _CHUNKS = 2_000, 10
 """Characters of a chunk, and chunks, shown with an answer."""
+_NAMES = {
+    (True, True): "both right",
+    (False, True): "now right",
+    (True, False): "now wrong",
+    (False, False): "both wrong",
+}
 
 
 def card(result: StudyResult, links: str = "") -> str:
@@ -41,12 +47,9 @@ def card(result: StudyResult, links: str = "") -> str:
     )
     if lacks := headline.not_shown(result):
         about += f" It is {lacks}: if it is @champion all the same, `faith-dspy study rollback` takes the alias back."
-    limits = Table(
-        "What it is not",
-        notes=(
-            "It stands in for the people who labelled its set, on answers like those. On other traffic measure it "
-            "again: `faith-dspy agree LABELS --judge DIR`.",
-        ),
+    limits = (
+        "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
+        "`faith-dspy agree LABELS --judge DIR`."
     )
     sections = (
         tables.testset_table(result),
@@ -55,7 +58,7 @@ def card(result: StudyResult, links: str = "") -> str:
         tables.learning_table(result),
         tables.classifier_table(result, _WEIGHTS),
         tables.variants_table(result),
-        limits,
+        Table("What it is not", notes=(limits,)),
     )
     three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
     parts = ["# Faithfulness judge", three, links, about, markdown(t for t in sections if t)]
@@ -94,17 +97,16 @@ def prompt_markdown(prompt: Mapping[str, Any]) -> str:
     """Instructions and demos of a predictor."""
     lines = [str(prompt.get("instructions", "")), ""]
     for i, demo in enumerate(prompt.get("demos", ()), 1):
-        lines += [f"## Example {i}", "", *(f"- {key}: {as_text(value)}" for key, value in demo.items()), ""]
+        lines += [f"## Example {i}", "", *(f"- {key}: {_as_text(value)}" for key, value in demo.items()), ""]
     return "\n".join(lines)
 
 
-def as_text(value: Any) -> str:
-    """A demo's field as it is read."""
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def write_learned(result: StudyResult) -> str:
-    """The page. Needs predictions with their texts: a result as a study returns it, not one read from study.json."""
+    """The page, of a result as a study returns it: with the texts that study.json leaves out."""
     import jinja2  # comes with MLflow
 
     here = files("faith_dspy.report")
@@ -148,17 +150,13 @@ def diff(before: str, after: str) -> list[tuple[str, str]]:
 def flips(
     untuned: Sequence[JudgedAnswer], champion: Sequence[JudgedAnswer]
 ) -> dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]]:
-    """The answers that both judged as (untuned judge's row, champion's row), by who was right; the surest come first.
-
-    Keys are ``both right``, ``now right``, ``now wrong``, ``both wrong``; an unscored answer is wrong.
-    """
-    names = {(True, True): "both right", (False, True): "now right", (True, False): "now wrong"}
-    names[False, False] = "both wrong"
-    found: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {name: [] for name in names.values()}
+    """The answers as (untuned judge's, champion's), by who was right (`_NAMES`); the surest come first. An unscored one
+    is wrong."""
+    found: dict[str, list[tuple[JudgedAnswer, JudgedAnswer]]] = {name: [] for name in _NAMES.values()}
     before = {r.id: r for r in untuned}
     for new in sorted(champion, key=tables.sure, reverse=True):
         old = before[new.id]
-        found[names[old.predicted == old.label, new.predicted == new.label]].append((old, new))
+        found[_NAMES[old.predicted == old.label, new.predicted == new.label]].append((old, new))
     return found
 
 
@@ -168,6 +166,6 @@ def _prompts(variant: JudgeResult) -> list[tuple[str, list[tuple[str, str]], lis
     for name, prompt in variant.prompts.items():
         after = str(prompt.get("instructions", ""))
         before = str(variant.seed_prompts.get(name, {}).get("instructions", after))
-        demos = [{k: as_text(v) for k, v in demo.items()} for demo in prompt.get("demos", ())]
+        demos = [{k: _as_text(v) for k, v in demo.items()} for demo in prompt.get("demos", ())]
         out.append((name, diff(before, after), demos))
     return out

@@ -1,10 +1,8 @@
-"""Figures of a study, by scikit-learn's displays where there is one. No window, and no state of pyplot's.
-
-They are drawn for MLflow, which brings scikit-learn and matplotlib along.
-"""
+"""Figures of a study for MLflow, which brings scikit-learn and matplotlib along. No window, no state of pyplot's."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.report.tables import estimate
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 
     from faith_dspy.optimize.results import Row, StudyResult
     from faith_dspy.scoring.agreement import Agreement
-    from faith_dspy.scoring.statistics import Estimate
 
 BLUE, DARK = "#2563a8", "#22303c"
 _BINS = 10
@@ -31,38 +28,25 @@ def study_figures(result: StudyResult) -> dict[str, Any]:
 
 
 def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict[str, Any]:
-    """Matplotlib figures of one judge on one part, by file name."""
-    found = {"confusion.png": _confusion(agreement, title), "calibration.png": _calibration(rows, agreement.ece, title)}
-    return {name: figure for name, figure in found.items() if figure is not None}
-
-
-def _confusion(a: Agreement, title: str) -> Any:
+    """Matplotlib figures of one judge on one part, by file name; calibration where its scores are probabilities."""
     import numpy as np
+    from sklearn.calibration import CalibrationDisplay
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    fig, ax = _axes(4.6, 4.0, title)
-    counts = np.array(list(a.confusion.values())).reshape(2, 2)
-    display = ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"])
-    display.plot(ax=ax, cmap="Blues", colorbar=False)
-    ax.set(xlabel=f"the judge (scored {a.scored} of {a.n} answers)", ylabel="people")
-    return fig
-
-
-def _calibration(rows: Sequence[Row], ece: Estimate, title: str) -> Any | None:
-    """Share of faithful answers against the judge's probability, in the bins of `Agreement.ece`."""
-    known = [(r.label, r.probability) for r in rows if r.probability is not None and r.predicted is not None]
+    confusion, ax = _axes(4.6, 4.0, title)
+    counts = np.array(list(agreement.confusion.values())).reshape(2, 2)
+    ConfusionMatrixDisplay(counts, display_labels=["faithful", "unfaithful"]).plot(ax=ax, cmap="Blues", colorbar=False)
+    ax.set(xlabel=f"the judge (scored {agreement.scored} of {agreement.n} answers)", ylabel="people")
+    known = [(int(r.label), r.probability) for r in rows if r.probability is not None and r.predicted is not None]
     if not known or not all(0 <= p <= 1 for _, p in known):
-        return None
-    from sklearn.calibration import CalibrationDisplay
-
-    fig, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(ece)}")
-    labels, probabilities = zip(*known, strict=True)
+        return {"confusion.png": confusion}
+    calibration, ax = _axes(4.8, 4.6, f"{title}\nECE {estimate(agreement.ece)}")
     CalibrationDisplay.from_predictions(
-        [int(y) for y in labels], probabilities, n_bins=_BINS, strategy="quantile", ax=ax, name="the judge", color=BLUE
+        *zip(*known, strict=True), n_bins=_BINS, strategy="quantile", ax=ax, name="the judge", color=BLUE
     )
     ax.set(xlabel="probability of being faithful, by the judge", ylabel="share people call faithful", aspect="equal")
     ax.legend(loc="upper left", frameon=False, fontsize=8)
-    return fig
+    return {"confusion.png": confusion, "calibration.png": calibration}
 
 
 def _roc(judges: Mapping[str, Sequence[Row]]) -> Any | None:
@@ -91,16 +75,16 @@ def learning_curve(result: StudyResult) -> Any | None:
     if not points:
         return None
     fig, ax = _axes(6.4, 3.8, "Agreement on the testset by number of labels")
-    places = {"balanced_accuracy": (BLUE, "balanced accuracy"), "auroc": (DARK, "AUROC")}
-    for metric, (colour, name) in places.items():
-        known = [(p.labels, e) for p in points if (e := getattr(p, metric)).value is not None]
-        xs, values = [x for x, _ in known], [e.value for _, e in known]
-        ranges = [[e.value if end is None else end for end in (e.low, e.high)] for _, e in known]
-        errors = [[v - low for v, (low, _) in zip(values, ranges, strict=True)],
-                  [high - v for v, (_, high) in zip(values, ranges, strict=True)]]  # fmt: skip
-        ax.errorbar(xs, values, yerr=errors, fmt="o-", color=colour, markersize=4, capsize=3, linewidth=1, label=name)
+    labels = [p.labels for p in points]
+    for metric, colour, name in (("balanced_accuracy", BLUE, "balanced accuracy"), ("auroc", DARK, "AUROC")):
+        found = [getattr(p, metric) for p in points]
+        values, lows, highs = (
+            [math.nan if (v := getattr(e, end)) is None else v for e in found] for end in ("value", "low", "high")
+        )
+        ax.plot(labels, values, "o-", color=colour, markersize=4, linewidth=1, label=name)
+        ax.vlines(labels, lows, highs, color=colour, linewidth=1)
     ax.set_xscale("log", base=2)
-    ax.set_xticks([p.labels for p in points], [str(p.labels) for p in points])
+    ax.set_xticks(labels, [str(n) for n in labels])
     ax.minorticks_off()
     ax.set(xlabel="labels to fit on", ylabel="agreement; bars: 95 % of the draws")
     ax.legend(loc="lower right", frameon=False, fontsize=8)

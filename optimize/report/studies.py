@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import InputError, counted
 from faith_dspy.optimize.report.tables import capitalised
-from faith_dspy.optimize.select.comparison import compare_rows
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.report.tables import Table, estimate, number, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from faith_dspy.optimize.results import Comparison, Row, StudyResult
-    from faith_dspy.scoring.agreement import Agreement
 
 _METRICS = {"balanced_accuracy": "balanced accuracy", "auroc": "AUROC", "cohen_kappa": "Cohen's κ"}
 _SIDE_BY_SIDE = (
@@ -33,39 +32,27 @@ class StudiesCompared(NamedTuple):
 
 
 def compare_studies(studies: Sequence[StudyResult]) -> StudiesCompared:
-    """Compare studies.
-
-    Of the studies tested on the same answers (same ids, groups and labels), the first is compared with each of the
-    others, paired. Studies of the same labels, LM and budget with
-    different seeds give the mean and spread of their test figures.
-
-    Raises `InputError` for fewer than two studies, or the same one twice.
-    """
+    """Of the studies tested on the same answers (same ids, groups and labels), the first against each of the others,
+    paired; of those that differ by their seed alone, mean and spread. `InputError` for fewer than two studies."""
     if len(studies) < 2:
         raise InputError(f"expected at least two studies to compare, got {len(studies)}.")
-    ids = [s.study_id for s in studies]
-    if twice := next((i for i in ids if ids.count(i) > 1), None):
-        raise InputError(f"study {twice} is named twice; name each once.")
     tests: defaultdict[object, list[int]] = defaultdict(list)
     seeds: defaultdict[object, list[StudyResult]] = defaultdict(list)
     for i, s in enumerate(studies):
         tests[_answers(s)].append(i)
         seeds[s.label_set_hash, s.lm.get("name"), s.budget].append(s)
-    pairs: list[Comparison] = []
-    for first, *others in tests.values():
-        against = (
-            compare_champions(studies[first], studies[i], f"study {first + 1}", f"study {i + 1}") for i in others
-        )
-        pairs += [c for c in against if c is not None]
+    pairs = [
+        compare(_rows(studies[first]), _rows(studies[i]), (f"study {first + 1}", f"study {i + 1}"))
+        for first, *others in tests.values()
+        for i in others
+    ]
     spreads = [_spread(found) for found in seeds.values() if len({s.seed for s in found}) > 1]
     return StudiesCompared(pairs, spreads + [_SIDE_BY_SIDE] * (len(tests) > 1))
 
 
-def compare_champions(a: StudyResult, b: StudyResult, name_a: str = "A", name_b: str = "B") -> Comparison | None:
+def compare_champions(a: StudyResult, b: StudyResult) -> Comparison | None:
     """Study a's champion against study b's, paired; None where they were tested on different answers."""
-    if _answers(a) != _answers(b):
-        return None
-    return compare_rows(_rows(a), _rows(b), (name_a, name_b))
+    return compare(_rows(a), _rows(b)) if _answers(a) == _answers(b) else None
 
 
 def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) -> list[Table]:
@@ -75,9 +62,9 @@ def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) ->
         "study": lambda r: _end(r[1].judge_dir) or r[1].study_id[:8],
         "balanced\naccuracy": lambda r: estimate(r[1].tested("champion").agreement.balanced_accuracy),
         "AUROC": lambda r: estimate(r[1].tested("champion").agreement.auroc),
-        "untuned": lambda r: _accuracy(r[1].tested("untuned").agreement),
-        "lexical": lambda r: _accuracy(r[1].tested("lexical-baseline").agreement),
-        "people": lambda r: _accuracy(r[1].ceiling),
+        "untuned": lambda r: number(r[1].tested("untuned").agreement.balanced_accuracy.value),
+        "lexical": lambda r: number(r[1].tested("lexical-baseline").agreement.balanced_accuracy.value),
+        "people": lambda r: number(r[1].ceiling.balanced_accuracy.value if r[1].ceiling else None),
     }
     numbered = list(enumerate(studies, 1))
     sentences = [_verdict(i, s) for i, s in numbered] + [capitalised(c.sentence) for c in compared.pairs]
@@ -94,7 +81,6 @@ def studies_tables(studies: Sequence[StudyResult], compared: StudiesCompared) ->
 
 
 def _rows(study: StudyResult) -> list[Row]:
-    """The champion's test predictions, ordered by answer."""
     return sorted(study.tested("champion").rows, key=lambda r: (r.id, r.source))
 
 
@@ -126,10 +112,6 @@ def _verdict(i: int, s: StudyResult) -> str:
     made = f"{s.labels_file} ({s.label_set_hash[:6]}), {_end(str(s.lm.get('name')))}, {s.budget}, seed {s.seed}"
     took = f"{s.seconds / 60:.1f} minutes" + ("" if s.finished else ", stopped early")
     return f"Study {i}: {s.champion}, {verdict} than the untuned judge on {counted(n, 'test answer')}; {made}; {took}."
-
-
-def _accuracy(a: Agreement | None) -> str:
-    return number(a.balanced_accuracy.value if a else None)
 
 
 def _end(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from faith_dspy.errors import counted
 from faith_dspy.optimize.results import SAID, GroupResult, JudgedAnswer, JudgeResult
 from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
-from faith_dspy.scoring.agreement import Agreement, JudgeAgreement, measure_agreement
+from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.text.words import language_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def testset_table(result: StudyResult) -> Table:
     """The champion, the untuned judge, the baselines and people, on the testset."""
     rows = list(result.test)
     if result.ceiling is not None:
-        rows.append(JudgeResult(name="people", kind="baseline", levels=_only_answers(result.ceiling)))
+        people = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
+        rows.append(JudgeResult(name="people", kind="baseline", levels=people))
     columns = {
         "judge": lambda t: _judge_name(t.name),
         "scored": lambda t: f"{t.agreement.coverage:.0%}",
@@ -88,20 +89,16 @@ def testset_table(result: StudyResult) -> Table:
         "s": lambda t: each(t.usage.seconds, t.judged) if t.lm_share else NONE,
     }
     tested = ", cross-fitted: there is no testset" if result.split.get("cross_fitted") else " of the testset"
-    people = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
+    ceiling = "; people: one annotator against the majority of the others" if result.ceiling is not None else ""
     return table_of(
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
         caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default-judge: "
         "fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
-        f"the same labels{people}. {INTERVALS}",
+        f"the same labels{ceiling}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
-
-
-def _only_answers(agreement: Agreement) -> JudgeAgreement:
-    return JudgeAgreement(answers=agreement, statements=None, evidence=None)
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
@@ -140,11 +137,11 @@ def learning_table(result: StudyResult) -> Table | None:
 
 
 def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
-    """Agreement of one judge by kind of test answer: each value of each tag of the labels file, and each language.
+    """Agreement of one judge by kind of test answer: each value of each tag of the labels file, and each language,
+    guessed where the file does not say.
 
-    The language is guessed from answer and context where the labels file does not say. In each facet the largest group
-    comes first; those with too few answers to be measured are counted in one row. Facets with fewer than two groups, or
-    none to measure, are left out. Intervals are those of `measure`: the lowest of many groups is low by chance, too.
+    In each facet the largest group comes first; those with too few answers to be measured are counted in one row.
+    Facets with fewer than two groups, or none to measure, are left out.
     """
     facets: defaultdict[str, defaultdict[str, list[JudgedAnswer]]] = defaultdict(lambda: defaultdict(list))
     for a in answers:
@@ -154,21 +151,16 @@ def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
             facets[facet][" ".join(name.split())].append(a)  # a name is one line of a table
     found = []
     for facet, groups in facets.items():
-        measured = {name: part for name, part in groups.items() if _enough(part)}
         small = [part for part in groups.values() if not _enough(part)]
-        if not measured or len(groups) < 2:
+        if len(small) == len(groups) or len(groups) < 2:
             continue
-        found += [
-            GroupResult(facet=facet, name=name, n=len(part), agreement=_agreement(part))
-            for name, part in sorted(measured.items(), key=lambda i: -len(i[1]))
-        ]
+        for name, part in sorted(groups.items(), key=lambda i: -len(i[1])):
+            if _enough(part):
+                levels = measure_agreement([a.example for a in part], [a.judgment for a in part])
+                found.append(GroupResult(facet=facet, name=name, n=len(part), agreement=levels.answers))
         if small:
             found.append(GroupResult(facet=facet, name=f"({len(small)} too small)", n=sum(map(len, small))))
     return tuple(found)
-
-
-def _agreement(part: Sequence[JudgedAnswer]) -> Agreement | None:
-    return measure_agreement([a.example for a in part], [a.judgment for a in part]).answers
 
 
 def _enough(part: Sequence[JudgedAnswer]) -> bool:
@@ -288,5 +280,5 @@ def stress_tables(report: StressReport) -> list[Table]:
 
 
 def capitalised(sentence: str) -> str:
-    """The sentence with a capital at its beginning, the rest as it is."""
+    """With a capital at its beginning, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]

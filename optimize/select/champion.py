@@ -10,23 +10,25 @@ import numpy as np
 from faith_dspy.errors import InputError, counted
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm.metered import Meter
+from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
 from faith_dspy.optimize.compile.judge import demo_ids
 from faith_dspy.optimize.data.splits import Parts
 from faith_dspy.optimize.plan import UNTUNED, Options, View
 from faith_dspy.optimize.results import Comparison, CurvePoint, Difference, JudgedAnswer, JudgeResult, Row
 from faith_dspy.optimize.select.cascade import as_asked, build_cascade, cascaded
-from faith_dspy.optimize.select.comparison import Metrics, compare_rows, paired
+from faith_dspy.optimize.select.comparison import Metrics, compare, paired
 from faith_dspy.optimize.select.evaluate import (
+    DRAWS,
+    SHARES,
     by_length,
-    default_judged,
     fit,
     held_out_folds,
+    learning_curve,
     measure,
     usable,
     verify,
     without_lm,
 )
-from faith_dspy.optimize.select.learning import DRAWS, SHARES, learning_curve
 from faith_dspy.optimize.select.trial import LEXICAL, Trial, score
 from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.statistics import Floats, metric_values
@@ -83,57 +85,51 @@ def candidates(trials: Mapping[str, Trial], options: Options) -> list[Candidate]
     seed, point = options.seed, options.operating_point
 
     def fitted(trial: Trial) -> Candidate:
-        def build(known: Sequence[JudgedAnswer]) -> Judge:
-            return trial.judge.copy(classifier=fit(trial.judge, known, seed, point).classifier)
-
-        return Candidate(trial.result, trial, build)
+        return Candidate(trial.result, trial, lambda known: _fitted(trial.judge, known, seed, point))
 
     lexical, whole = trials[LEXICAL], trials[UNTUNED]
     done = [t for t in trials.values() if t.result.status == "done"]
     found = [fitted(t) for t in done]
-    untuned = measure(
-        "untuned", "untuned", whole.dev, description="the LM's verdict on the whole answer, nothing fitted"
-    )
+    text = "the LM's verdict on the whole answer, nothing fitted"
+    untuned = measure("untuned", "untuned", whole.dev, description=text)
     found.append(Candidate(untuned, whole, lambda known: whole.judge))
     # The default judge is that of the LM where a variant has its replies, else that without an LM.
     asked = next((t for t in done if default_of(t) is not None and t is not lexical), lexical)
     default = default_of(asked) or lexical.judge
-    by_default = measure(
-        "default-judge",
-        "baseline",
-        [a.by(default) for a in asked.dev],
-        description="as shipped, fitted to other sets and none of these labels",
-    )
+    text = "as shipped, fitted to other sets and none of these labels"
+    by_default = measure("default-judge", "baseline", [a.by(default) for a in asked.dev], description=text)
     found.append(Candidate(by_default, asked, lambda known: default))
     best = max((t for t in done if t is not lexical), key=lambda t: t.result.score or 0.0)
-    if best.fitted is not None and lexical.fitted is not None:
-        name = f"lexical, then {best.result.name}"
-        answers = cascaded(best.result.answers, lexical.dev, lexical.fitted)
+    if lexical.fitted is not None:
 
         def build(known: Sequence[JudgedAnswer]) -> Judge:
-            lm = fitted(best).build(known)
+            lm = _fitted(best.judge, known, seed, point)
             return build_cascade(lm, fit(lexical.judge, without_lm(a.example for a in known), seed, point))
 
         text = f"lexical features first, {best.result.name} for the half of the answers they are least sure of"
-        result = measure(name, "lm", answers, description=text, params=best.result.params)
-        found.append(Candidate(result.model_copy(update={"prompts": best.result.prompts}), best, build))
+        answers = cascaded(best.result.answers, lexical.dev, lexical.fitted)
+        made_of = {"params": best.result.params, "prompts": best.result.prompts}
+        result = measure(f"lexical, then {best.result.name}", "lm", answers, description=text, **made_of)
+        found.append(Candidate(result, best, build))
     return [c._replace(result=c.result.model_copy(update={"score": score(c.result)})) for c in found]
+
+
+def _fitted(judge: Judge, known: Sequence[JudgedAnswer], seed: int, point: OperatingPoint) -> Judge:
+    return judge.copy(classifier=fit(judge, known, seed, point).classifier)
 
 
 def default_of(trial: Trial) -> Judge | None:
     """The default judge that has the trial's replies; None where there is none, or its prompts were compiled."""
-    config = trial.judge.config
-    if trial.result.params.get("optimizer", "none") != "none":
-        return None
     default = trial.judge.copy(classifier="default")
-    return default if default.classifier is not None and config.ask_about == "all" else None
+    seed_prompts = trial.result.params.get("optimizer", "none") == "none" and default.config.ask_about == "all"
+    return default if seed_prompts and default.classifier is not None else None
 
 
 def choose(found: Sequence[Candidate], prefer: str) -> tuple[Candidate, list[JudgeResult]]:
-    """The cheapest candidate within one standard error of the best (Breiman et al. 1984, *CART*, §3.4.3).
+    """The cheapest candidate within one standard error of the best (Breiman et al. 1984, *CART*, §3.4.3), or within two
+    (``prefer="cheapest"``); and all of them, each with how far it is behind the best.
 
-    With ``prefer="cheapest"``: within two. Of those that cost the same, a fitted one goes before one that is not, then
-    the better one. Beside it, all of them with how far each is behind the best.
+    Of those that cost the same, a fitted one goes before one that is not, then the better one.
     """
     scored = [c for c in found if c.result.score is not None]
     if not scored:
@@ -160,7 +156,7 @@ def difference(rows: Sequence[Row], others: Sequence[Row]) -> Difference:
     one, other = (sorted((r for r in side if r.id in both), key=lambda r: r.id) for side in (rows, others))
     if not both:
         return Difference(why="no answer was judged by both")
-    return paired(_score_of(one), _score_of(other), len(one), [r.source for r in one])[0]
+    return paired(_score_of(one), _score_of(other), [r.source for r in one])[0]
 
 
 def _score_of(rows: Sequence[Row]) -> Metrics:
@@ -201,7 +197,7 @@ def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: 
     else:
         test, by_untuned, cut = _open_test(champion, judge, untuned.judge, tested, view)
         folds, notes = [_Fold(judge, known, test)], notes + cut
-    found = _test(folds, by_untuned, untuned.judge if parts.cross_fitted else judge, seed)
+    found = _test(folds, by_untuned, default_of(trial) if judge.asks_lm and not parts.cross_fitted else None, seed)
     learning: tuple[CurvePoint, ...] = ()
     if fits and not parts.cross_fitted:
         with view.task("learning curve", DRAWS * len(SHARES)) as advance:
@@ -214,7 +210,7 @@ def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: 
         test=list(found[0].answers),
         tested=found,
         comparisons={
-            t.name: compare_rows(found[0].rows, t.rows, ("the champion", t.name), tested=not parts.cross_fitted)
+            t.name: compare(found[0].rows, t.rows, ("the champion", t.name), tested=not parts.cross_fitted)
             for t in found[1:]
         },
         learning=learning,
@@ -284,24 +280,23 @@ def _open_test(
         test, by_untuned = ([a for a in side if a.id in both] for side in (test, by_untuned))
         notes = (f"A limit was reached in the test: it was cut to {counted(len(both), 'answer')} judged by both.",)
     if not test:
-        raise InputError("The limits left nothing to test the champion with. Raise them; every reply so far is kept.")
+        raise InputError("The limits left nothing to test the champion with: raise them.")
     return test, by_untuned, notes
 
 
 def _test(
-    folds: Sequence[_Fold], by_untuned: Sequence[JudgedAnswer], replied: Judge, seed: int
+    folds: Sequence[_Fold], by_untuned: Sequence[JudgedAnswer], default: Judge | None, seed: int
 ) -> tuple[JudgeResult, ...]:
     """Champion, untuned and default judge, and the baselines, fitted on the labels that the champion was fitted on.
 
-    ``replied``: the judge whose replies the default judge may use.
+    ``default``: the default judge that has the champion's replies; None: the one without an LM.
     """
     test = [a for fold in folds for a in fold.held]
-    default = default_judged(replied, by_untuned if len(folds) > 1 else test)
+    by_default = [a.by(default) for a in test] if default else without_lm(a.example for a in test)
     lexical, length = [], []
     for fold in folds:
         known, held = (without_lm(a.example for a in side) for side in (fold.known, fold.held))
-        bare = Judge(NO_LM)
-        fitted = bare.copy(classifier=fit(bare, known, seed).classifier)
+        fitted = _fitted(Judge(NO_LM), known, seed, BALANCED)
         lexical += [a.by(fitted) for a in held]
         length += by_length(known, held)
     order = {a.id: i for i, a in enumerate(test)}
@@ -312,7 +307,7 @@ def _test(
     return (
         of("champion", "lm", test),
         of("untuned", "untuned", by_untuned),
-        of("default-judge", "baseline", default),
+        of("default-judge", "baseline", by_default),
         of(LEXICAL, "baseline", lexical),
         of("length-baseline", "baseline", length),
     )

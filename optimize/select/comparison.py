@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -20,47 +20,25 @@ NO_DIFFERENCE = 0.005
 """Half a percentage point of balanced accuracy: below it no number of labels is worth asking for."""
 
 
-class Side(NamedTuple):
-    """What one judge found on n labelled answers."""
-
-    predictions: Sequence[bool | None]
-    """n verdicts, True = faithful; None where it left the answer unscored."""
-    scores: Sequence[float | None]
-    """n probabilities or raw scores, higher = more faithful; None where there is none."""
-
-
-def compare_rows(
-    rows: Sequence[Row], others: Sequence[Row], names: tuple[str, str], *, tested: bool = True
-) -> Comparison:
-    """`compare` for predictions of the same answers, in the same order."""
-    a, b = (Side([r.predicted for r in side], [r.probability for r in side]) for side in (rows, others))
-    return compare([r.label for r in rows], a, b, [r.source for r in rows], names=names, tested=tested)
-
-
 def compare(
-    labels: Sequence[bool],
-    a: Side,
-    b: Side,
-    sources: Sequence[str] | None = None,
-    *,
-    names: tuple[str, str] = ("A", "B"),
-    tested: bool = True,
+    a: Sequence[Row], b: Sequence[Row], names: tuple[str, str] = ("A", "B"), *, tested: bool = True
 ) -> Comparison:
-    """Judge ``a`` against judge ``b`` by balanced accuracy and AUROC; ``names`` are for the sentence.
+    """Judge A against judge B on the same answers in the same order; ``names`` are for the sentence.
 
-    Intervals are 95 %, over ``sources`` (`by_source`). With fewer than `SHOWN_FROM` of them nothing is called shown,
-    nor where the judges were chosen on these answers (not ``tested``).
+    Intervals are 95 %, over sources (`by_source`). With fewer than `SHOWN_FROM` of them nothing is called shown, nor
+    where the judges were chosen on these answers (not ``tested``).
     An answer a judge left unscored counts as wrong *for that judge*: in balanced accuracy as the wrong verdict, in
     AUROC as a score on the wrong side of all others, so that no judge gains by skipping hard answers.
     """
-    balanced, auroc = paired(_all_answers(labels, a), _all_answers(labels, b), len(labels), sources)
+    sources = [r.source for r in a]
+    balanced, auroc = paired(_all_answers(a), _all_answers(b), sources)
     for name, side in zip(names, (a, b), strict=True):
-        if all(s is None for s in side.scores):
+        if all(r.probability is None for r in side):
             auroc = Difference(why=f"{name} gives no scores")
-    g = len(set(sources)) if sources is not None else len(labels)
-    verdict, more, sentence = _verdict(balanced, len(labels), g if tested else 0, names)
+    g = len(set(sources))
+    verdict, more, sentence = _verdict(balanced, len(a), g if tested else 0, names)
     return Comparison(
-        n=len(labels),
+        n=len(a),
         sources=g,
         balanced_accuracy=balanced,
         auroc=auroc,
@@ -70,23 +48,22 @@ def compare(
     )
 
 
-def paired(a: Metrics, b: Metrics, n: int, sources: Sequence[str] | None) -> list[Difference]:
-    """Each metric of A minus the same of B on the same ``n`` answers, with its interval over ``sources``."""
+def paired(a: Metrics, b: Metrics, sources: Sequence[str]) -> list[Difference]:
+    """Each metric of A minus the same of B on the same answers, with its interval over their ``sources``."""
 
     def differences(w: Floats) -> dict[str, Floats]:
         return {str(i): one - other for i, (one, other) in enumerate(zip(a(w), b(w), strict=True))}
 
-    return [_difference(d) for d in by_source(differences, n, sources).values()]
+    return [_difference(d) for d in by_source(differences, len(sources), sources).values()]
 
 
-def _all_answers(labels: Sequence[bool], side: Side) -> Metrics:
+def _all_answers(rows: Sequence[Row]) -> Metrics:
     """Balanced accuracy and AUROC of one judge over all answers, those it left unscored as wrong."""
-    y = np.array(labels, dtype=bool)
-    passed = np.array([not y if p is None else p for y, p in zip(labels, side.predictions, strict=True)], dtype=bool)
-    rows = zip(labels, side.predictions, side.scores, strict=True)
-    ranks = np.array(
-        [(-math.inf if y else math.inf) if p is None or s is None else s for y, p, s in rows], dtype=np.float64
-    )
+    y = np.array([r.label for r in rows], dtype=bool)
+    passed = np.array([(not r.label) if r.predicted is None else r.predicted for r in rows], dtype=bool)
+    worst = [-math.inf if r.label else math.inf for r in rows]
+    found = [None if r.predicted is None else r.probability for r in rows]
+    ranks = np.array([w if p is None else p for w, p in zip(worst, found, strict=True)], dtype=np.float64)
 
     def metrics(w: Floats) -> Sequence[Floats]:
         found = metric_values(w, y, passed, ranks)

@@ -5,22 +5,30 @@ Classifiers are cross-fitted by source: no answer is judged by a classifier that
 
 from __future__ import annotations
 
-import math
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from faith_dspy.errors import LimitReachedError
+from faith_dspy.errors import InputError, LimitReachedError
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.classifier.fitting import FittedClassifier, fit_classifier, grouped_folds
 from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPoint
-from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
+from faith_dspy.optimize.results import CurvePoint, JudgedAnswer, JudgeResult
 from faith_dspy.schema import LabelledExample, Unscored, Usage
+from faith_dspy.scoring.agreement import measure as agreement_of
 from faith_dspy.scoring.agreement import measure_agreement
 from faith_dspy.scoring.classifier import Classifier, default_classifier
 from faith_dspy.scoring.score import failure
+from faith_dspy.scoring.statistics import Estimate, from_draws
 from faith_dspy.text.features import CLASSIFIER_FEATURES
+
+SHARES = (0.25, 0.5)
+DRAWS = 10
+ENOUGH = 30
+"""With fewer labels to fit on there is no curve: a quarter of them can hardly be fitted."""
+_METRICS = ("balanced_accuracy", "auroc")
 
 
 def verify(
@@ -65,7 +73,7 @@ def fit(
 ) -> FittedClassifier:
     """Fit a classifier for the judge on its replies: lexical features, and the LM's log-odds where it gives any.
 
-    ``prior``: the classifier to start from; by default the judge's default classifier, if it has one.
+    ``prior``: the classifier to start from; by default the judge's default one, if it has one.
     """
     known = usable(answers)
     lm = ["lm"] if any(f and "lm" in f for a in known for f in a.features) else []
@@ -119,35 +127,60 @@ def measure(
     )
 
 
-def default_judged(judge: Judge, answers: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
-    """The answers by the default judge, without another LM call.
-
-    By the replies of ``judge`` if it asks an LM that has a default classifier, with the default prompts; else without
-    an LM.
-    """
-    classifier = default_classifier(judge.lm_name, judge.config) if judge.asks_lm else None
-    compiled = judge.asks_lm and any(p.demos for p in judge.program.predictors())
-    if classifier is None or compiled or judge.config.ask_about != "all":
-        return without_lm(a.example for a in answers)
-    default = judge.copy(classifier=classifier, escalate_to=None)
-    return [a.by(default) for a in answers]
-
-
 def by_length(known: Sequence[JudgedAnswer], held: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
     """The length baseline, fitted on ``known``: by an answer's words and sentences, which are not evidence."""
     from sklearn.linear_model import LogisticRegression
 
     def lengths(answers: Sequence[JudgedAnswer]) -> Any:
-        return np.array(
-            [[math.log1p(len(a.example.answer.split())), math.log1p(len(a.raw.sentences))] for a in answers]
-        )
+        return np.log1p([[len(a.example.answer.split()), len(a.raw.sentences)] for a in answers])
 
     model = LogisticRegression(class_weight="balanced").fit(lengths(known), [a.label for a in known])
-    judged = without_lm(a.example for a in held)
-    chances = model.predict_proba(lengths(judged))[:, list(model.classes_).index(True)].tolist()
+    chances = model.predict_proba(lengths(held))[:, list(model.classes_).index(True)].tolist()
     return [
         a.model_copy(
             update={"judgment": a.judgment.model_copy(update={"probability": p, "faithful": p >= 0.5, "score": p})}
         )
-        for a, p in zip(judged, chances, strict=True)
+        for a, p in zip(held, chances, strict=True)
     ]
+
+
+def learning_curve(
+    known: Sequence[JudgedAnswer],
+    build: Callable[[Sequence[JudgedAnswer]], Judge],
+    champion: JudgeResult,
+    seed: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[CurvePoint, ...]:
+    """Agreement on the champion's test answers when ``build`` fits it on a quarter, half, and last on all of ``known``.
+
+    It costs no LM call: classifier and threshold are fitted anew on random draws of whole sources; variant, prompts and
+    which answers the LM is asked about stay the champion's. Nothing is chosen by these figures. Draws on which nothing
+    can be fitted are left out. Empty with fewer labels than `ENOUGH`.
+    """
+    if len(known) < ENOUGH:
+        return ()
+    by_source: dict[str, list[JudgedAnswer]] = {}
+    for a in sorted(known, key=lambda a: a.id):
+        by_source.setdefault(a.source, []).append(a)
+    rng = random.Random(seed)
+    points = []
+    for share in SHARES:
+        n, draws = round(share * len(known)), []
+        for _ in range(DRAWS):
+            advance(1)
+            order = rng.sample(list(by_source.values()), len(by_source))
+            try:
+                judge = build([a for source in order for a in source][:n])
+            except InputError:
+                continue
+            found = [a.by(judge) for a in champion.answers]
+            said = ([a.label for a in found], [a.predicted for a in found], [a.probability for a in found])
+            agreement = agreement_of(*said)
+            draws.append([getattr(agreement, m).value for m in _METRICS])
+        why = "the scored test answers have one label only"
+        columns = zip(_METRICS, np.array(draws, dtype=np.float64).T, strict=True) if draws else ()
+        if spread := {m: from_draws(float(values.mean()), values, why) for m, values in columns}:
+            points.append(CurvePoint(labels=n, draws=len(draws), **spread))
+    whole = {m: getattr(champion.agreement, m) for m in _METRICS}
+    last = {m: Estimate(value=e.value, why=e.why or "there is one draw only") for m, e in whole.items()}
+    return (*points, CurvePoint(labels=len(known), draws=1, **last))

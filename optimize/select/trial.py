@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, LimitReachedError, counted
@@ -18,7 +17,7 @@ from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.splits import Parts, sample
 from faith_dspy.optimize.plan import UNTUNED, Options, Plan, Variant, View
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult
-from faith_dspy.optimize.select.evaluate import cross_fitted, fit, measure, usable, verify
+from faith_dspy.optimize.select.evaluate import cross_fitted, fit, measure, usable, verify, without_lm
 from faith_dspy.schema import LabelledExample
 
 LEXICAL = "lexical-baseline"
@@ -54,36 +53,37 @@ class Tried(NamedTuple):
 def try_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, view: View, track: Any) -> Tried:
     """Try the lexical baseline, then all variants on dev; of three or more, half are dropped after half of dev.
 
-    A variant that cannot be compiled or fitted is skipped, as are those that a limit leaves nothing for. Where the
-    second half of dev is stopped or reaches a limit, the first one counts.
+    A variant that cannot be compiled or fitted is skipped, as are those that a limit leaves nothing for, and from the
+    third on those that would begin after the budget's minutes. Where the second half of dev is stopped or reaches a
+    limit, the first one counts.
     """
     seed, variants = options.seed, planned.variants
-    trials = {LEXICAL: _lexical(parts.dev, seed)}
+    text = "lexical features alone, no LM, fitted on the same labels"
+    lexical = JudgeResult(name=LEXICAL, kind="baseline", description=text)
+    trials = {LEXICAL: _measured(Trial(lexical, Judge(NO_LM), without_lm(parts.dev)), seed)}
     results = {LEXICAL: trials[LEXICAL].result}
     track.variant(results[LEXICAL])
     finished = True
     race = len(variants) > 2 and not parts.cross_fitted and len(parts.dev) >= 2 * FIRST
     first = sample(parts.dev, len(parts.dev) // 2, 10**9, seed) if race else parts.dev
-    limits = _part_of(planned.limits)
+    share = {k: type(v)(SHARE * v) for k, v in vars(planned.limits).items() if v is not None}
     try:
-        with metered(limits) as meter:
-
-            def spent() -> str:
-                limit = planned.limits.describe(meter.reached or "calls")
-                return f"{SHARE:.0%} of the limit of {limit} are spent, the rest is for the test"
-
+        with metered(Limits(**share)) as meter:
             for variant in variants:
                 try:
                     late = planned.budget.minutes
-                    if late is not None and variant.name != UNTUNED and meter.seconds > 60 * late:
+                    if late is not None and meter.seconds > 60 * late and variant not in variants[:2]:
                         raise LimitReachedError(f"the {late:g} minutes for trying variants were over")
                     trial = _begin(variant, parts, planned, options, lm_name, view)
                     if meter.refused:  # an optimizer takes a refused call for one that failed
-                        raise LimitReachedError(spent())
+                        raise LimitReachedError
                     trials[variant.name] = _judge(trial, first, seed, view)
                     results[variant.name] = trials[variant.name].result
                 except (InputError, LimitReachedError) as exc:
-                    why = spent() if meter.refused else str(exc)
+                    why = str(exc)
+                    if meter.refused:
+                        limit = planned.limits.describe(meter.reached or "calls")
+                        why = f"{SHARE:.0%} of the limit of {limit} are spent, the rest is for the test"
                     if isinstance(exc, LimitReachedError) and UNTUNED not in trials:
                         raise InputError(
                             f"{why}, before the untuned judge was measured on the {len(first)} answers of dev; "
@@ -91,8 +91,10 @@ def try_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, vi
                         ) from exc
                     if variant.name == UNTUNED:
                         raise
-                    results[variant.name] = _skipped(variant, why, options, lm_name)
-                    view.say(f"{variant.name}: skipped, {results[variant.name].note}")
+                    note = " ".join(why.split()).rstrip(".")
+                    described = _described(variant, options, lm_name)
+                    results[variant.name] = JudgeResult(**described, status="skipped", note=note)
+                    view.say(f"{variant.name}: skipped, {note}")
                 if not race:
                     track.variant(results[variant.name])
             if race:
@@ -125,57 +127,29 @@ def _second_half(trials: dict[str, Trial], dev: Sequence[LabelledExample], seed:
     return out
 
 
-def _part_of(limits: Limits) -> Limits:
-    parts: dict[str, Any] = {k: SHARE * v for k, v in vars(limits).items() if v is not None}
-    return replace(limits, **parts | {k: int(parts[k]) for k in ("calls", "tokens") if k in parts})
-
-
-def _lexical(dev: Sequence[LabelledExample], seed: int) -> Trial:
-    """The lexical baseline: no LM is asked, and the classifier learns from the same labels."""
-    judge = Judge(NO_LM)
-    text = "lexical features alone, no LM, fitted on the same labels"
-    result = JudgeResult(name=LEXICAL, kind="baseline", description=text)
-    return _measured(Trial(result, judge, verify(judge, dev)), seed)
-
-
 def _begin(variant: Variant, parts: Parts, planned: Plan, options: Options, lm_name: str, view: View) -> Trial:
     """Compile the variant; `ConfigError` when it cannot be compiled on these labels."""
     judge = judge_of(variant, options)
     compiled: dict[str, Any] = {}
     if variant.optimizer:
         effort, before = planned.budget.effort, prompts_of(judge)
-        proposer = (
-            make_lm(options.reflection_lm, **options.times)
-            if options.reflection_lm is not None and variant.optimizer in PROPOSING
-            else None
-        )
-        total = (effort.candidates + 3) * effort.compare_on
+        writer = options.reflection_lm if variant.optimizer in PROPOSING else None
+        proposer = None if writer is None else make_lm(writer, **options.times)
+        total, seed = (effort.candidates + 3) * effort.compare_on, _seed(variant, options)
         with metered() as meter, view.task(f"{variant.name}: compiling", total) as advance:
             found = compile_judge(
-                judge,
-                variant.optimizer,
-                parts.train,
-                effort,
-                _seed(variant, options),
-                proposer=proposer,
-                advance=advance,
+                judge, variant.optimizer, parts.train, effort, seed, proposer=proposer, advance=advance
             )
-        if found.note:
-            view.say(f"{variant.name}: {found.note}")
-        if found.failed:
-            asked = counted(found.asked, "LM call")
-            view.say(f"{variant.name}: {found.failed} of {asked} failed while compiling")
+        for note in found.notes:
+            view.say(f"{variant.name}: {note}")
         judge, compiled = found.judge, {"seed_prompts": before, "compile_usage": meter.usage}
-    described = _described(variant, options, lm_name)
-    return Trial(JudgeResult(**described, **compiled, prompts=prompts_of(judge)), judge, [])
+    result = JudgeResult(**_described(variant, options, lm_name), **compiled, prompts=prompts_of(judge))
+    return Trial(result, judge, [])
 
 
 def _judge(trial: Trial, dev: Sequence[LabelledExample], seed: int, view: View) -> Trial:
-    """The same variant measured on ``dev``; what it has judged is not judged again.
-
-    Raises `LimitReachedError` when a limit is reached, and `InputError` when no classifier can be fitted on its
-    replies.
-    """
+    """The same variant measured on ``dev``; what it has judged is not judged again. `InputError` when no classifier can
+    be fitted on its replies."""
     known = {a.id for a in trial.dev}
     left = [e for e in dev if e.id not in known]
     with view.task(f"{trial.result.name}: judging dev", len(left)) as advance:
@@ -202,11 +176,6 @@ def score(found: JudgeResult) -> float | None:
     """AUROC times coverage: what the champion is chosen by."""
     auroc = found.agreement.auroc.value
     return None if auroc is None or math.isnan(auroc) else auroc * found.agreement.coverage
-
-
-def _skipped(variant: Variant, why: str, options: Options, lm_name: str) -> JudgeResult:
-    described = _described(variant, options, lm_name)
-    return JudgeResult(**described, status="skipped", note=" ".join(why.split()).rstrip("."))
 
 
 def judge_of(variant: Variant, options: Options) -> Judge:

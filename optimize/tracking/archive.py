@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,31 +16,13 @@ STUDY_FILE = "study.json"
 _MOST = 200  # studies of a store that are searched, the newest first
 
 
-def study_json(result: StudyResult) -> str:
-    """A study as JSON, without the texts that were judged."""
-    return json.dumps(result.model_dump(mode="json"), indent=1, ensure_ascii=False)
-
-
 def read_study(source: str, tracking_uri: str | None = None) -> StudyResult:
-    """A finished study, as `study_json` keeps it.
+    """A finished study, without the texts that were judged.
 
-    Args:
-        source: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
-            more characters of one.
-        tracking_uri: default MLFLOW_TRACKING_URI, else the nearest ``mlflow.db`` (`nearest_store`).
-
-    Raises:
-        InputError: there is no such study; the message names those there are. Or it is not finished.
-        FaithDspyError: the store does not answer.
+    ``source``: folder of an exported judge; a ``study.json``; or a study id or run id in MLflow, or the first six or
+    more characters of one. ``tracking_uri``: default the `nearest_store`. `InputError` names the studies there are.
     """
-    path = Path(source)
-    if path.is_dir():
-        path /= STUDY_FILE
-        if not path.is_file():
-            raise InputError(
-                f"{source}: this judge holds no study ({STUDY_FILE}); it was not made by `faith-dspy tune`, or by "
-                "another version. Tune again, or name the study's run in MLflow."
-            )
+    path = Path(source, STUDY_FILE) if Path(source).is_dir() else Path(source)
     if path.is_file():
         return _parse(path, source)
     neither = f"{source}: neither a folder of an exported judge nor a {STUDY_FILE}"
@@ -95,9 +76,8 @@ def _study_runs(client: Any, experiment_ids: Sequence[str]) -> list[Any]:
 
 def _find(runs: Sequence[Any], key: str) -> str | None:
     """The run with this run id or study id, or the only one with an id that begins with it."""
-    ids = {str(r.info.run_id): {r.info.run_id, r.data.tags["faith_dspy.study_id"]} for r in runs}
-    exact = [run_id for run_id, names in ids.items() if key in names]
-    begins = [run_id for run_id, names in ids.items() if any(n.startswith(key) for n in names)]
-    if exact:
+    ids = {str(r.info.run_id): (r.info.run_id, r.data.tags["faith_dspy.study_id"]) for r in runs}
+    if exact := [run_id for run_id, names in ids.items() if key in names]:
         return exact[0]
+    begins = [run_id for run_id, names in ids.items() if any(n.startswith(key) for n in names)]
     return begins[0] if len(begins) == 1 and len(key) >= 6 else None

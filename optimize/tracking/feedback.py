@@ -36,10 +36,7 @@ _FIELDS = "faith_dspy.label"
 
 
 def pull(store: Store, name: str = NAME, words: Mapping[str, bool] | None = None) -> ImportedLabels:
-    """`labels_of` all traces of the store's experiment, the oldest first.
-
-    Raises `FaithDspyError` when the store does not answer.
-    """
+    """`labels_of` all traces of the store's experiment, the oldest first."""
     import mlflow
 
     with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
@@ -53,8 +50,7 @@ def pull(store: Store, name: str = NAME, words: Mapping[str, bool] | None = None
 def labels_of(traces: Iterable[Trace], name: str = NAME, words: Mapping[str, bool] | None = None) -> ImportedLabels:
     """The labels that people gave traces, in assessments called ``name``; the newest of each person counts.
 
-    ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a rating. Traces without a human
-    label are skipped.
+    ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a rating.
     """
     labelled = [(trace, people) for trace in traces if (people := _human(trace.info.assessments, name))]
     top = best_rating(a.value for _, people in labelled for a in people.values())
@@ -117,10 +113,10 @@ def _labels(trace: Trace, people: Mapping[str, Any], label: bool, answer: str) -
 
 
 def push(store: Store, examples: Sequence[LabelledExample], name: str = NAME) -> tuple[int, int]:
-    """Write each labelled answer as a trace, with its labels as human assessments called ``name``.
+    """Write each labelled answer as a trace, with its labels as human assessments called ``name``; the number of new
+    traces and of new assessments.
 
-    Pushing the same answers again adds only assessments that are missing; what people changed stays. Returns the number
-    of new traces and of new assessments. Raises `FaithDspyError` when the store does not answer.
+    Pushing the same answers again adds only assessments that are missing; what people changed stays.
     """
     import mlflow
 

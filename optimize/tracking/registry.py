@@ -29,7 +29,7 @@ CHAMPION, PREVIOUS = "champion", "previous"
 _JUDGE = "faith_dspy.judge"
 
 
-class Promotion(NamedTuple):
+class Decision(NamedTuple):
     """Whether a judge takes the alias, and why."""
 
     promoted: bool
@@ -57,14 +57,14 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             names = ", ".join(f"@{alias}" for alias, v in aliases.items() if v == str(version.version))
             return f"Registered before as {name} version {version.version}{names and f' ({names})'}."
     present = client.get_model_version(name, aliases[CHAMPION]) if CHAMPION in aliases else None
-    promotion = decide_promotion(result, present and _study_of(client, present.run_id), first=present is None)
+    decision = decide_promotion(result, present and _study_of(client, present.run_id), first=present is None)
     tags = {
         _JUDGE: judge,
         "study_id": result.study_id,
         "variant": result.champion,
         "labels_file": result.labels_file,
         "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
-        "promoted": f"{'yes' if promotion.promoted else 'no'}: {promotion.reason}",
+        "promoted": f"{'yes' if decision.promoted else 'no'}: {decision.reason}",
     }
     card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")[:MAX_DESCRIPTION]
     with global_store(store.uri):
@@ -73,13 +73,13 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
             name, f"models:/{model_id}", run_id, tags, description=card, model_id=model_id
         )
     registered = f"Registered as {name} version {version.version}"
-    if not promotion.promoted:
+    if not decision.promoted:
         stays = f"stays version {present.version}" if present else "is given to none"
-        return f"{registered}, but @{CHAMPION} {stays}: {promotion.reason}."
+        return f"{registered}, but @{CHAMPION} {stays}: {decision.reason}."
     if present is not None:
         client.set_registered_model_alias(name, PREVIOUS, present.version)
     client.set_registered_model_alias(name, CHAMPION, version.version)
-    return f"{registered} and @{CHAMPION}: {promotion.reason}."
+    return f"{registered} and @{CHAMPION}: {decision.reason}."
 
 
 def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) -> None:
@@ -98,36 +98,36 @@ def register_prompts(store: Store, run_id: str, result: StudyResult, name: str) 
             client.link_prompt_version_to_run(run_id, version)
 
 
-def decide_promotion(result: StudyResult, present: StudyResult | None, *, first: bool = False) -> Promotion:
+def decide_promotion(result: StudyResult, present: StudyResult | None, *, first: bool = False) -> Decision:
     """Whether a study's champion takes the alias: from the champion whose study is ``present`` (None: unknown), or as
     the ``first``.
 
-    It must be shown better than chance, and not worse than the untuned judge, the default judge or the lexical
-    baseline, which cost no labels or no LM. One that was only cross-fitted replaces none that was tested, or may have
-    been. If both were tested on the same answers, one shown better replaces the present champion, and one shown worse
-    does not. In every other case it must be shown better than its own untuned judge.
+    It must be shown better than chance, and not worse than what costs no labels or no LM. One that was only
+    cross-fitted replaces none that was tested, or may have been. If both were tested on the same answers, one shown
+    better replaces the present champion, and one shown worse does not. Otherwise it must be shown better than its own
+    untuned judge.
     """
     if result.held_back:
-        return Promotion(False, "it was held back under stress")
+        return Decision(False, "it was held back under stress")
     if not better_than_chance(result.tested("champion").agreement):
-        return Promotion(False, "it is not shown better than chance")
+        return Decision(False, "it is not shown better than chance")
     if worse := [OVER[name] for name, c in result.comparisons.items() if name in OVER and c.verdict == "worse"]:
-        return Promotion(False, f"it is worse than {worse[0]}")
+        return Decision(False, f"it is worse than {worse[0]}")
     if first:
-        return Promotion(True, "there was no champion")
+        return Decision(True, "there was no champion")
     if result.split.get("cross_fitted") and not (present and present.split.get("cross_fitted")):
-        return Promotion(False, "it was only cross-fitted, for want of labels, and replaces none that was tested")
+        return Decision(False, "it was only cross-fitted, for want of labels, and replaces none that was tested")
     context = "; the present champion was not tested on the same answers"
     if present is not None and (compared := compare_champions(result, present)):
         facts = (
             f"the present champion on the same {compared.n} test answers ({points(compared.balanced_accuracy)} points)"
         )
         if compared.verdict != "not shown better":
-            return Promotion(compared.verdict == "better", f"it is {compared.verdict} than {facts}")
+            return Decision(compared.verdict == "better", f"it is {compared.verdict} than {facts}")
         context = f", and not shown worse than {facts}"
     if result.comparisons["untuned"].verdict != "better":
-        return Promotion(False, "it is not shown better than its own untuned judge")
-    return Promotion(True, f"it is better than its own untuned judge{context}")
+        return Decision(False, "it is not shown better than its own untuned judge")
+    return Decision(True, f"it is better than its own untuned judge{context}")
 
 
 def rollback(name: str = MODEL, tracking_uri: str | None = None) -> str:
@@ -179,17 +179,13 @@ def _log_model(run_id: str, result: StudyResult, name: str) -> str:
             copy = Path(folder, file.relative_to(result.judge_dir))
             copy.parent.mkdir(exist_ok=True)
             shutil.copy(file, copy)
-        return str(
-            mlflow.pyfunc.log_model(
-                name=name,
-                python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
-                artifacts={"judge": folder},
-                input_example=(EXAMPLE, PARAMS),
-                pip_requirements=[
-                    f"faith_dspy{extra}=={metadata.version('faith_dspy')}",
-                    f"mlflow=={mlflow.__version__}",
-                ],
-                params={"variant": result.champion},
-                model_type="judge",
-            ).model_id
+        logged = mlflow.pyfunc.log_model(
+            name=name,
+            python_model=str(files("faith_dspy.integrations") / "mlflow_model.py"),
+            artifacts={"judge": folder},
+            input_example=(EXAMPLE, PARAMS),
+            pip_requirements=[f"faith_dspy{extra}=={metadata.version('faith_dspy')}", f"mlflow=={mlflow.__version__}"],
+            params={"variant": result.champion},
+            model_type="judge",
         )
+    return str(logged.model_id)

@@ -50,15 +50,9 @@ class Store(NamedTuple):
 def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: bool = True) -> Store:
     """Connect to a tracking store, before anything costs LM calls.
 
-    Args:
-        uri: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, or to read the `nearest_store`.
-        experiment: name of the experiment.
-        create: whether to create a SQLite file or an experiment that does not exist.
-
-    Raises:
-        FaithDspyError: the store does not answer, or the experiment was deleted.
-        InputError: there is no such store or experiment and ``create`` is False; the message names those that exist.
-        MissingExtraError: MLflow is not installed.
+    ``uri``: default MLFLOW_TRACKING_URI, else ``mlflow.db`` in the working folder, or to read (``create=False``) the
+    `nearest_store`. `FaithDspyError` where the store does not answer, or the experiment was deleted; `InputError` where
+    there is none to read.
     """
     client = client_of(uri, create=create)
     uri = str(client.tracking_uri)
@@ -76,7 +70,7 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
 
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
-    """An `mlflow.MlflowClient` of a tracking store. Arguments and errors as `connect`."""
+    """An `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT if create else nearest_store(uri)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
@@ -94,21 +88,19 @@ def _alone(uri: str) -> AbstractContextManager[None]:
 
 def nearest_store(uri: str | None = None) -> str:
     """The store that studies are read from: ``uri``, else MLFLOW_TRACKING_URI, else the ``mlflow.db`` of this folder or
-    of the nearest one above. `InputError` where there is none.
-    """
+    of the nearest one above. `InputError` where there is none."""
     if uri := uri or os.environ.get("MLFLOW_TRACKING_URI"):
         if is_missing(uri):
             raise InputError(f"there is no MLflow store at {redacted(uri)}; name another with --tracking-uri.")
         return uri
     here = Path.cwd()
-    name = DEFAULT.rpartition("/")[2]
-    found = next((file for folder in (here, *here.parents) if (file := folder / name).is_file()), None)
-    if found is None:
-        raise InputError(
-            f"there is no {name} in {here} or above it: go to a folder where `faith-dspy tune` ran, or name the store "
-            "with --tracking-uri."
-        )
-    return f"sqlite:///{found}"
+    for folder in (here, *here.parents):
+        if (file := folder / "mlflow.db").is_file():
+            return f"sqlite:///{file}"
+    raise InputError(
+        f"there is no mlflow.db in {here} or above it: go to a folder where `faith-dspy tune` ran, or name the store "
+        "with --tracking-uri."
+    )
 
 
 def page_of(store: Store, run_id: str) -> str:
@@ -166,15 +158,15 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence MLflow's log messages and warnings, on which a user of a study cannot act."""
-    levels = {name: logging.getLogger(name).level for name in ("mlflow", "alembic", "opentelemetry")}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("mlflow", "alembic", "opentelemetry"))}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from faith_dspy.optimize.report.pages import card, links, variant_markdown, writ
 from faith_dspy.optimize.report.plots import judge_figures, study_figures
 from faith_dspy.optimize.report.tables import OUTCOME, predictions_table, study_tables, worst_first
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult, StudySetup
-from faith_dspy.optimize.tracking.archive import STUDY_FILE, study_json
+from faith_dspy.optimize.tracking.archive import STUDY_FILE
 from faith_dspy.optimize.tracking.registry import MODEL, register, register_prompts
 from faith_dspy.optimize.tracking.store import (
     DESCRIPTION,
@@ -51,7 +52,7 @@ Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
 
 
-class MlflowTracker:
+class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     """Records a study in MLflow as it goes: a study that is killed keeps the variants that were finished.
 
     A failing store never ends a study: there is one warning, and what could not be recorded is missing.
@@ -66,8 +67,23 @@ class MlflowTracker:
         self._title = " · ".join([*parts, *([f"seed {setup.seed}"] if setup.seed else [])])
         self._runs: dict[str, str] = {}
         """Of the variants, by name."""
+        tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
+        params = {
+            **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
+            **{f"answers_{part}": n for part, n in setup.split["used"].items()},
+            **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
+        }
         with mlflow_errors(store.uri, "take a run"):
-            self.run_id = self._open(setup)
+            self.run_id = self._create(tags, self._title, "Not finished. Its variants appear below as they finish.")
+            log_batch(self.client, self.run_id, params=params)
+            self.client.log_inputs(self.run_id, datasets=_datasets(setup))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the run of a study that ended before it was finished."""
+        if kind is not None:
+            status = "FAILED" if issubclass(kind, Exception) else "KILLED"
+            self._try(lambda: self.client.set_tag(self.run_id, "status", status.lower()))
+            self._try(lambda: self.client.set_terminated(self.run_id, status))
 
     @property
     def page(self) -> str:
@@ -106,31 +122,14 @@ class MlflowTracker:
                 log.warning("MLflow at %s failed (%s); the study goes on.", where, reason(exc))
             self._complete = False
 
-    def _open(self, setup: StudySetup) -> str:
-        tags = {_STUDY: setup.study_id, _KIND: "study", "status": "running"}
-        run_id = self._create(tags, self._title, "Not finished. Its variants appear below as they finish.")
-        params = {
-            **setup.model_dump(include={"labels_file", "label_set_hash", "budget", "seed"}),
-            **{f"answers_{part}": n for part, n in setup.split["used"].items()},
-            **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
-        }
-        log_batch(self.client, run_id, params=params)
-        self.client.log_inputs(run_id, datasets=_datasets(setup))
-        return run_id
-
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
-        source = {"mlflow.source.name": "faith-dspy tune", "mlflow.source.type": "LOCAL"}
-        tags = {**tags, **source, DESCRIPTION: text[:MAX_TAG]}
+        tags = {**tags, "mlflow.source.name": "faith-dspy tune", DESCRIPTION: text[:MAX_TAG]}
         return str(self.client.create_run(self._store.experiment_id, None, tags, name).info.run_id)
 
     def _log_variant(self, v: JudgeResult) -> None:
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}
         run_id = self._runs[v.name] = self._create(tags, f"{v.name} · {self._id}", variant_markdown(v))
-        metrics = {
-            **agreement_metrics("dev", v.levels),
-            "dev/score": v.score,
-            **cost_metrics(v.usage, v.judged),
-        }
+        metrics = {**agreement_metrics("dev", v.levels), "dev/score": v.score, **cost_metrics(v.usage, v.judged)}
         log_batch(self.client, run_id, metrics, v.params)
         self._log_result(run_id, v, "", f"{v.name}, on dev")
         self.client.set_terminated(run_id, _STATUS[v.status])
@@ -155,7 +154,7 @@ class MlflowTracker:
         log_batch(self.client, self.run_id, metrics, tags=tags)
         for name, figure in study_figures(result).items():
             self.client.log_figure(self.run_id, figure, name)
-        self.client.log_text(self.run_id, study_json(result), STUDY_FILE)
+        self.client.log_text(self.run_id, result.model_dump_json(indent=1), STUDY_FILE)
         self.client.log_text(self.run_id, write_learned(result), "learned.html")
         self.client.log_text(self.run_id, markdown(study_tables(result)), "details.md")
         folder = Path(result.judge_dir)
@@ -171,9 +170,9 @@ class MlflowTracker:
             return
         self.client.log_text(run_id, found.model_dump_json(indent=1), f"{to}result.json")
         self.client.log_text(run_id, csv_text(predictions_table(found.answers)), f"{to}predictions.csv")
-        figures = {} if found.kind == "baseline" else judge_figures(found.rows, found.agreement, title)
-        for name, figure in figures.items():
-            self.client.log_figure(run_id, figure, f"{to}plots/{name}")
+        if found.kind != "baseline":
+            for name, figure in judge_figures(found.rows, found.agreement, title).items():
+                self.client.log_figure(run_id, figure, f"{to}plots/{name}")
 
 
 def _datasets(setup: StudySetup) -> list[DatasetInput]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from faith_dspy.errors import InputError
 from faith_dspy.optimize.data.splits import split
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.results import Row
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.schema import Chunk, LabelledExample
 
 DESIGNS = ((6, 4), (10, 4), (20, 4), (50, 3))
@@ -40,8 +41,8 @@ def shares(sources: int, answers: int, draws: int, through_split: bool = False) 
         tested += len({*source})
         if not labels:
             continue
-        champion, *others = (_judge(rng, source) for _ in JUDGES)
-        by_name = {n: compare(labels, champion, o, source) for n, o in zip(JUDGES[1:], others, strict=True)}
+        champion, *others = (_judge(rng, labels, source) for _ in JUDGES)
+        by_name = {n: compare(champion, o) for n, o in zip(JUDGES[1:], others, strict=True)}
         better = {name for name, c in by_name.items() if c.verdict == "better"}
         d = by_name["untuned"].balanced_accuracy
         found["better"] += "untuned" in better
@@ -68,11 +69,12 @@ def _tested(labels: list[bool], source: list[str]) -> list[int]:
         return []
 
 
-def _judge(rng: np.random.Generator, source: list[str]) -> Side:
+def _judge(rng: np.random.Generator, labels: list[bool], source: list[str]) -> list[Row]:
     """Passes an answer with a chance that its source has for this judge (beta, intraclass correlation .2)."""
     chance = rng.beta(2, 2, size=int(max(map(int, source))) + 1)
     scores = [float(chance[int(s)] - rng.random()) for s in source]
-    return Side([s > 0 for s in scores], scores)
+    rows = enumerate(zip(source, labels, scores, strict=True))
+    return [Row(id=str(i), source=s, label=y, predicted=p > 0, probability=p) for i, (s, y, p) in rows]
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 from sklearn.metrics import roc_curve
 
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.results import Row as Judged
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.schema import Usage
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import Estimate
@@ -100,19 +101,21 @@ def _set(name: str, book: Book) -> SetResult | None:
 
 def _system(name: str, rows: list[Row], reference: list[Row] | None) -> SystemResult:
     labels, groups, n = [r.label for r in rows], [r.group for r in rows], len(rows)
-    side = Side([r.passes for r in rows], [r.score for r in rows])
+    side, ours = (
+        [Judged(id=r.answer, source=r.group, label=r.label, predicted=r.passes, probability=r.score) for r in found]
+        for found in (rows, reference or ())
+    )
     strict = [(not r.label) if r.passes is None else r.passes for r in rows]
     # Addresses and counts would make every fault look different.
     faults = [re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", r.why or "no reason given") for r in rows if r.passes is None]
     difference = None
     if reference and name != REFERENCE:
-        ours = Side([r.passes for r in reference], [r.score for r in reference])
         titles = (SYSTEMS[REFERENCE].title, SYSTEMS[name].title)
-        difference = compare(labels, ours, side, groups, names=titles).sentence
+        difference = compare(ours, side, titles).sentence
     total = sum((r.usage for r in rows), Usage())
     return SystemResult(
         system=name,
-        agreement=measure(labels, *side, groups=groups),
+        agreement=measure(labels, [r.passes for r in rows], [r.score for r in rows], groups=groups),
         all_answers=measure(labels, strict, [None] * n, groups=groups).balanced_accuracy,
         best_cut=_best_cut(rows),
         faults=dict(Counter(faults).most_common()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
-from faith_dspy.optimize.select.comparison import compare_rows
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.optimize.select.evaluate import measure
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, StatementVerdict, Unscored
 
@@ -80,5 +80,5 @@ def study(champion: Answers, untuned: Answers = (), /, **more: Any) -> StudyResu
         "test": (judge("champion", champion), judge("untuned", others), judge("lexical-baseline", others)),
     } | more
     first, *rest = fields["test"]
-    made = {t.name: compare_rows(first.rows, t.rows, ("the champion", t.name)) for t in rest}
+    made = {t.name: compare(first.rows, t.rows, ("the champion", t.name)) for t in rest}
     return StudyResult(**{"comparisons": made} | fields)

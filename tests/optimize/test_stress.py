@@ -144,13 +144,11 @@ def test_half_of_the_answers_are_faithful(judge_at: Any) -> None:
     assert {p.name: p.n for p in report.perturbed}["chunk order"] == 2
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"), [([MILL], "have one context"), ([LAKE, {**MILL, "faithful": False}], "is labelled faithful")]
-)
-def test_labels_that_cannot_be_used(judge_at: Any, rows: list[dict[str, Any]], message: str) -> None:
+@pytest.mark.parametrize("rows", [[MILL], [LAKE, {**MILL, "faithful": False}]])
+def test_labels_that_cannot_be_used(judge_at: Any, rows: list[dict[str, Any]]) -> None:
     """The error says what is missing, before anything is asked."""
     judge, server = judge_at()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="got one context, or no answer labelled faithful"):
         stress(judge, _examples(*rows))
     assert server.requests == []
 

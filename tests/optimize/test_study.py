@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from faith_dspy.optimize.data.splits import read_parts, sample
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run
+from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Chunk, LabelledExample
 from faith_dspy.scoring.statistics import wilson
 
@@ -93,10 +95,12 @@ class Quiet:
         return nullcontext(lambda n: None)
 
 
-class Record:
+class Record(AbstractContextManager["Record"]):
     """A tracker that keeps what it was given."""
 
     page = ""
+
+    def __exit__(self, *_: object) -> None: ...
 
     def __init__(self, result: Any) -> None:
         self.variants: list[str] = []
@@ -240,8 +244,8 @@ def test_unknown_variants_and_budgets_are_named(tmp_path, chat_server):
     """The message lists what there is."""
     with pytest.raises(ConfigError, match="sentence-few-shot"):
         studied(tmp_path, chat_server(), "nope")
-    with pytest.raises(ConfigError, match="thorough"):
-        studied(tmp_path, chat_server(), budget="nope")
+    with pytest.raises(ConfigError, match=r"budget: expected 'quick', 'standard' or 'thorough' \(got 'nope'\)"):
+        study.tune(labels(tmp_path / "l.jsonl"), budget="nope")
 
 
 def test_a_limit_ends_the_study_with_the_best_so_far_and_is_not_exceeded(tmp_path, chat_server):
@@ -380,18 +384,22 @@ def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
 
 
 @pytest.mark.timeout(240)
-def test_ctrl_c_ends_with_a_message_and_no_traceback(tmp_path, chat_server):
-    """Before the untuned judge is finished there is nothing to export: exit code 130, and how to go on."""
+@pytest.mark.parametrize(("sent", "code", "told"), [(signal.SIGINT, 130, "to continue"), (signal.SIGTERM, 143, "")])
+def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server, sent, code, told):
+    """Before the untuned judge is finished there is nothing to export; its run in MLflow ends, too."""
     server = chat_server(says=knowing)
     server.delay = 0.3
     labels(tmp_path / "l.jsonl")
     process = tune(tmp_path, server)
     wait_for(server, 5)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, sent)
     _, err = process.communicate(timeout=400)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert "Traceback" not in err
-    assert "to continue" in err
+    assert told in err
+    store = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
+    (kept,) = store.client.search_runs([store.experiment_id], "tags.`faith_dspy.kind` = 'study'")
+    assert kept.info.status == "KILLED"
 
 
 @pytest.mark.lm

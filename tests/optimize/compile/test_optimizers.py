@@ -17,7 +17,6 @@ from faith_dspy.optimize.compile.judge import Stage, answerable, compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import (
     FORM,
-    OPTIMIZERS,
     Effort,
     Task,
     compile_stage,
@@ -134,7 +133,7 @@ def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(
 
     train = answers("ABCDEFGHIJ")
     _, compiled, judged, _ = compiling("sentence-mistakes", train=train)
-    assert "whole answers" in compiled.note
+    assert "whole answers" in compiled.notes[0]
     assert judged.statements
     assert set(judged.statements) <= {e.answer for e in train}
 
@@ -164,8 +163,7 @@ def test_an_instruction_that_is_proposed_and_works_ends_in_the_judge(variant, co
     assert not any("[[ ##" in m["content"] for r in judged.requests for m in r["messages"])
     assert all("[[ ##" in r["messages"][0]["content"] for r in proposing.requests)
     assert not any("logprob" in m["content"] for r in proposing.requests for m in r["messages"])
-    assert compiled.failed == 0
-    assert compiled.asked > 0
+    assert compiled.notes == []
     judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge", lm=judge.lm)
     for statement in ("Z won a medal.", "Z has 9 bridges."):
@@ -299,13 +297,6 @@ def test_an_endpoint_that_fails_is_no_disagreement(name, chat_server):
     server = chat_server(says=lambda asked: {"status": 500, "text": "out of order"})
     with pytest.raises(LMUnavailableError, match="answers of the LM failed"):
         compile_stage(name, task(server, proposer=make_lm("openai/tiny", api_base=chat_server(says="x").base)))
-
-
-def test_an_unknown_optimizer_is_named_with_those_there_are(chat_server):
-    """The message lists them."""
-    with pytest.raises(ConfigError, match="gepa"):
-        compile_stage("magic", task(chat_server()))
-    assert set(OPTIMIZERS) == {"labelled", "mistakes", "bootstrap", "mipro", "gepa"}
 
 
 @pytest.mark.parametrize(

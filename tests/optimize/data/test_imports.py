@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from faith_dspy.cli import main
-from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words
 
@@ -132,7 +132,7 @@ def test_argilla(tmp_path: Path) -> None:
         (
             [{**row, "label": word} for row, word in zip([*BENCH, *BENCH], ("yes", "no", "2", 1), strict=True)],
             {},
-            r"unknown meaning: '2' \(1\)\. .* Understood: 'yes' as true \(1\), 'no' as false \(1\), '1' as true \(1\)",
+            r"unknown meaning: '2' \(1\)\.",
         ),
         (BENCH, {"answer": "reply"}, "row 1: it has no answer: got id, .*, expected 'reply', as --map"),
         (
@@ -159,7 +159,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("t.parquet", "cannot be read"),
         ("no.csv", "cannot be read"),
     ):
-        with pytest.raises(LabelsError, match=message):
+        with pytest.raises(InputError, match=message):
             import_labels(tmp_path / name)
     with pytest.raises(InputError, match="'prodigy' is no format; expected one of table, label-studio, argilla"):
         import_labels(tmp_path / "t.json", "prodigy")

@@ -64,7 +64,7 @@ def test_a_cascade_judges_as_it_was_measured(judge_at: Any) -> None:
     """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
     seen = verify(judge, [example(CLEAR), example(OPEN)])
-    first = build_cascade(judge.copy(classifier=WORDS), FittedClassifier(WORDS, [0.9, 0.5], "answers"))
+    first = build_cascade(judge.copy(classifier=WORDS), FittedClassifier(WORDS, [0.9, 0.5]))
     assert first.config.abstention == 0.0
     low, high = first.classifier.review_range
     assert low < 0.5 < high < 0.9

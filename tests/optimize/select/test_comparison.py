@@ -1,11 +1,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from faith_dspy.optimize.select.comparison import Side, compare
+from faith_dspy.optimize.results import Comparison, Row
+from faith_dspy.optimize.select import comparison
+
+
+class Side(NamedTuple):
+    """What one judge found."""
+
+    predictions: Sequence[bool | None]
+    scores: Sequence[float | None]
+
+
+def compare(labels: Sequence[bool], a: Side, b: Side, sources: Sequence[str] | None = None, **more: Any) -> Comparison:
+    """The judges' rows compared; without sources every answer is its own."""
+    sources = sources or [str(i) for i in range(len(labels))]
+
+    def rows(side: Side) -> list[Row]:
+        found = zip(sources, labels, side.predictions, side.scores, strict=True)
+        return [Row(id="", source=s, label=y, predicted=p, probability=score) for s, y, p, score in found]
+
+    return comparison.compare(rows(a), rows(b), **more)
+
 
 # Eight answers, four faithful. A is right on seven, B on four.
 LABELS = [True] * 4 + [False] * 4

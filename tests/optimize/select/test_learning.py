@@ -4,8 +4,7 @@ from typing import Any
 
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.select.evaluate import fit, measure, without_lm
-from faith_dspy.optimize.select.learning import DRAWS, ENOUGH, learning_curve
+from faith_dspy.optimize.select.evaluate import DRAWS, ENOUGH, fit, learning_curve, measure, without_lm
 
 
 def answers(n: int, prefix: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from test_study import Quiet, Record, knowing, studied
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.plan import BUDGETS, Options
 from faith_dspy.optimize.report.tables import variants_table
 from faith_dspy.optimize.study import run
 
@@ -53,3 +53,11 @@ def test_a_variant_whose_replies_cannot_be_scored_is_skipped(chat_server, tmp_pa
     assert "none scored" in result.variant("sentence").note
     with pytest.raises(InputError, match="none scored"):
         studied(tmp_path, chat_server(says="?"), "sentence")
+
+
+def test_a_slow_machine_tries_the_cheapest_shape_all_the_same(chat_server, tmp_path, monkeypatch):
+    """The minutes are over at once: the untuned judge and sentences are tried, and nothing else."""
+    monkeypatch.setitem(BUDGETS, "quick", BUDGETS["quick"].model_copy(update={"minutes": 0}))
+    result = studied(tmp_path, chat_server(says=knowing), *VARIANTS)
+    assert [result.variant(name).status for name in VARIANTS] == ["done", "done", "skipped"]
+    assert "minutes for trying variants were over" in result.variant(VARIANTS[2]).note

@@ -79,7 +79,7 @@ def test_a_server_that_is_down_is_named(monkeypatch):
 def test_a_folder_or_a_file_holds_its_study(tmp_path):
     """`study.json` in an exported judge, or as it was downloaded; a folder without one and a broken one are refused."""
     path = tmp_path / "study.json"
-    with pytest.raises(InputError, match="holds no study"):
+    with pytest.raises(InputError, match="neither a folder"):
         read_study(str(tmp_path))
     path.write_text(RESULT.model_dump_json())
     found = read_study(str(path))

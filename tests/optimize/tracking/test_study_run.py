@@ -12,7 +12,7 @@ from made import judge as made
 from made import rows, study
 
 from faith_dspy import Judge, load_judge
-from faith_dspy.errors import FaithDspyError, MissingExtraError
+from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
 from faith_dspy.optimize.results import JudgeResult, StudyResult, StudySetup
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
@@ -245,6 +245,16 @@ def test_a_store_that_stays_away_does_not_end_the_study(own_store: Path, caplog:
         f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
     ]
     assert "record of this study is incomplete" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize(("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_a_study_that_is_not_finished_does_not_stay_running(own_store: Path, fault: BaseException, status: str) -> None:
+    """Its run ends with the process that made it; the variants that were finished stay."""
+    with pytest.raises(type(fault)), _track("sentence") as tracker:
+        raise fault
+    run = tracker.client.get_run(tracker.run_id)
+    assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
+    assert list(_children(tracker)) == ["sentence"]
 
 
 def _down(*_: object, **__: object) -> None:
