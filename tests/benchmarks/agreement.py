@@ -46,6 +46,7 @@ PARTS = ("LM calibrated", "lexical baseline", "default judge")
 """What a champion is made of, and should never be worse than."""
 SHOWN = ("untuned judge", "LM by sentence", "LM calibrated", "lexical baseline", "default judge", "champion")
 FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
+RECALLS = {"share of the unfaithful stopped": "recall_unfaithful", "share of the faithful passed": "recall_faithful"}
 EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion")
 
 
@@ -111,7 +112,7 @@ def systems(family: Family) -> Judged:
 
 
 def answer_draws(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) -> dict[str, Draws]:
-    """Each of `METRICS` on all answers, then on 1,000 resamples of contexts, the same ones for every judge.
+    """Each of `METRICS` and `RECALLS`, then on 1,000 resamples of contexts, the same ones for every judge.
 
     AUROC compares answers of one fold (``fold_of``, by id), for every judge: classifiers of different folds have
     different zeros, which would count against those that are fitted here.
@@ -120,7 +121,8 @@ def answer_draws(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) ->
     labels, passed = np.array([r.label for r in rows]), np.array([bool(r.predicted) for r in rows])
     ranks = np.array([np.nan if r.probability is None else r.probability for r in rows], dtype=np.float64)
     weights = np.vstack([np.ones(len(rows)), *_resampled([r.source for r in rows])])
-    found = {"balanced_accuracy": metric_values(weights, labels, passed, ranks)["balanced_accuracy"]}
+    values = metric_values(weights, labels, passed, ranks)
+    found = {m: values[m] for m in ("balanced_accuracy", *RECALLS.values())}
     above = pairs = np.zeros(len(weights))
     for at in (np.array([fold_of[r.id] == k for r in rows]) for k in {*fold_of.values()}):
         w, y = weights[:, at], labels[at]
@@ -169,7 +171,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def answer_tables(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]) -> list[str]:
     """The front page's table and one of each metric, from draws by family, judge and metric; the mean last."""
     counted = [f for f in draws if n[f] >= ENOUGH]
-    averages = {s: {m: np.mean([draws[f][s][m] for f in counted], axis=0) for m in METRICS.values()} for s in SHOWN}
+    tables = METRICS | RECALLS
+    averages = {s: {m: np.mean([draws[f][s][m] for f in counted], axis=0) for m in tables.values()} for s in SHOWN}
     rows = {f"{f}": (str(n[f]), draws[f]) for f in draws} | {
         f"**mean of {len(counted)}**": (str(sum(n[f] for f in counted)), averages)
     }
@@ -192,7 +195,7 @@ def answer_tables(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Map
                     for name, (count, found) in rows.items()
                 ],
             )
-            for title, m in METRICS.items()
+            for title, m in tables.items()
         ),
     ]
 
