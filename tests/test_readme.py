@@ -117,3 +117,5 @@ def test_the_figures_of_agreement_are_those_kept():
         of = figures[family]
         assert row[1:] == [of["untuned judge"], of["lexical baseline"], of["champion"]], shown
         assert of["n"] in row[0]
+    opening = README.partition("## Install")[0]
+    assert all(figures["mean of 8"][judge] in opening for judge in ("untuned judge", "lexical baseline", "champion"))
