@@ -8,13 +8,11 @@ from typing import Any
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.io.records import fields_of, value_of
+from faith_dspy.io.records import value_of
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.report.judgment import decided_by, supported
 from faith_dspy.schema import Judgment, StatementVerdict
 
-_WEIGHTS = {"strict_mode", "verdict_scores"}
-"""Options that change a score, and neither a verdict nor a probability."""
 _PROVIDERS = {
     r"bedrock|^(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|openai|deepseek)\.": "bedrock",
     "azure": "azure",
@@ -34,8 +32,8 @@ def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Jud
 
     ``model``: nothing (the embedded model), a model's name, ``none`` (no LM, and our defaults), the folder or MLflow
     address of a tuned judge, a `dspy.LM`, or an LM or client of the system's own, whose model, address and key are
-    taken. ``options`` of `JudgeConfig` come first unless they are None. A judge has its own: `ConfigError` for any
-    other that changes its verdicts or probabilities, as they were fitted without it.
+    taken. ``options`` of `JudgeConfig` come first unless they are None. A judge has its own: any other but
+    ``verdict_scores`` is a `ConfigError`, as its verdicts and probabilities were fitted without it.
     """
     from faith_dspy.export import load_judge
 
@@ -53,17 +51,15 @@ def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Jud
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
     """The judge, and the one it escalates to, with other weights of verdicts."""
     for name, value in options.items():
-        if name not in _WEIGHTS and getattr(judge.config, name, None) != value:
+        if name != "verdict_scores" and getattr(judge.config, name, None) != value:
             raise ConfigError(
                 f"{judge!r} was made without {name}={value!r}, so its verdicts and probabilities do not hold for it. "
                 f"Leave it out, make the judge with it (Judge(…, {name}=…)), or give the LM in place of the judge."
             )
     if not options:
         return judge
-    replaced = {"verdict_scores"} if "strict_mode" in options else set()
-    config = JudgeConfig.make(**judge.config.model_dump(exclude_unset=True, exclude=replaced) | options)
-    following = judge.escalate_to and _weighted(judge.escalate_to, options)
-    return judge.copy(config=config, escalate_to=following)
+    config = JudgeConfig.make(**judge.config.model_dump(exclude_unset=True) | options)
+    return judge.copy(config=config, escalate_to=judge.escalate_to and _weighted(judge.escalate_to, options))
 
 
 def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -104,18 +100,12 @@ def prompt_of(defaults: dict[str, Any]) -> str:
     return str(signature_of(JudgeConfig.make(**defaults)).instructions)
 
 
-def asked(datum: Any) -> dict[str, Any]:
-    """What a judge is called with, of one datum of any of these libraries."""
-    return {field: value for field, value in fields_of(datum).items() if field != "id"}
-
-
 def explain(judgment: Judgment) -> str:
     """Each statement's verdict, chunk ids and reason; or why there is no score, beginning with ``unscored``."""
     if judgment.unscored is not None:
         return f"unscored ({judgment.unscored.value}): {judgment.detail or 'no more is known'}"
     by = supported(judgment) if judgment.probability is None else decided_by(judgment)
-    found = [by, *map(line_of, judgment.statements)] if judgment.statements else []
-    return "\n".join(filter(None, [*found, judgment.detail]))
+    return "\n".join(filter(None, [by, *map(line_of, judgment.statements), judgment.detail]))
 
 
 def line_of(s: StatementVerdict) -> str:

@@ -65,16 +65,16 @@ class MetricResult(BaseModel):
 
     def pretty(self) -> str:
         """The result as text for a terminal."""
-        head = [] if self.score is None else [f"{'passed' if self.passed else 'failed'} · score {self.score:.2f}"]
-        claims = [f"{c.verdict}: {c.text}{f' – {c.reason}' if c.reason else ''}" for c in self.signals.judged_claims]
-        return "\n".join([*head, *(claims if head else [self.explanation])])
+        if self.score is None:
+            return self.explanation
+        return f"{'passed' if self.passed else 'failed'} · score {self.score:.2f}\n{self.explanation}"
 
 
 class Faithfulness:
     """axion's metric. ``llm`` and ``options``: what `judge_of` takes.
 
-    ``verdict_scores``, in axion's spelling or ours, comes before ``strict_mode``, in which a claim without evidence
-    counts −1. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a tuned judge decides as
+    In ``strict_mode`` a claim without evidence counts −1, unless ``verdict_scores``, in axion's spelling or ours, say
+    otherwise. An answer passes from the score ``threshold`` on, 0.5 unless given; without it a tuned judge decides as
     it was tuned.
     """
 
@@ -90,14 +90,13 @@ class Faithfulness:
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
             options["granularity"] = "answer"
-        if verdict_scores:  # what we call not supported is its No Evidence
-            verdict_scores = {str(getattr(k, "value", k)).lower(): v for k, v in verdict_scores.items()}
-            if "no_evidence" in verdict_scores:
-                verdict_scores = {"not_supported": verdict_scores["no_evidence"], **verdict_scores}
+        weights = {"no_evidence": -1.0} if strict_mode else {}
+        weights |= {str(getattr(k, "value", k)).lower(): v for k, v in (verdict_scores or {}).items()}
+        if "no_evidence" in weights:  # what we call not supported is its No Evidence
+            weights = {"not_supported": weights["no_evidence"], **weights}
         self.threshold = threshold
         defaults = DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
-        weights = {"strict_mode": strict_mode or None, "verdict_scores": verdict_scores}
-        self.judge = judge_of(defaults, llm, **weights, **options)
+        self.judge = judge_of(defaults, llm, verdict_scores=weights or None, **options)
 
     async def execute(self, item: Any) -> MetricResult:
         """Judge one `DatasetItem`, or whatever else has its fields."""
@@ -108,15 +107,12 @@ class Faithfulness:
         return [self._result(judgment) for judgment in await self.judge.abatch(items)]
 
     def _result(self, judgment: Judgment) -> MetricResult:
-        claims = []
-        counts = dict.fromkeys(("fully_supported", "partially_supported", "no_evidence", "contradictory"), 0)
+        counts, claims = judgment.verdict_counts, []
+        counts["no_evidence"] += counts.pop("not_supported")  # a binary judge does not tell it from contradictory
+        del counts["unjudged"]
         for s in judgment.statements:
-            # A binary judge does not tell no evidence from contradictory.
-            verdict = "not_judged" if s.verdict is None else s.verdict.value.replace("not_supported", "no_evidence")
-            if verdict in counts:
-                counts[verdict] += 1
-            word = verdict.replace("_", " ").title()
-            claims.append(JudgedClaim(claim_text=s.text, faithfulness_verdict=word, reason=s.reason or s.error))
+            verdict = (s.verdict or "not_judged").replace("not_supported", "no_evidence").replace("_", " ").title()
+            claims.append(JudgedClaim(claim_text=s.text, faithfulness_verdict=verdict, reason=s.reason or s.error))
         score, passed, why, n = judgment.score, judgment.faithful, explain(judgment), len(claims)
         if score is not None and self.threshold is not None:
             passed = score >= self.threshold

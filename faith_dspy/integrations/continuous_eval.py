@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from faith_dspy.integrations.adapters import asked, explain, judge_of
+from faith_dspy.integrations.adapters import explain, judge_of
+from faith_dspy.schema import Judgment
 
 _NAME = "LLM_based_faithfulness"
 
@@ -35,7 +36,7 @@ class LLMBasedFaithfulness:
         ``datum``: ``question``, ``retrieved_contexts`` (or ``retrieved_context``) and ``answer``; whatever else it has
         is not used. An answer that could not be scored has None, and the reason.
         """
-        judgment = self.judge(**asked(datum))
+        judgment: Judgment = self.judge.batch([datum], 1)[0]
         reasons = [s.reason or s.error for s in judgment.statements]
         found: bool | float | None = judgment.faithful
         reasoning = explain(judgment) if judgment.unscored else (reasons and reasons[0]) or explain(judgment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from faith_dspy.errors import needs
-from faith_dspy.integrations.adapters import asked, explain, value
+from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 
@@ -42,21 +42,15 @@ class FaithfulnessMetric(BaseMetric):
 
     def measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
         """Judge a test case; sets ``score``, ``reason``, ``success``, ``error`` and the tokens used."""
-        return self._found(self.judge(**_record(test_case)))
+        return self._found(self.judge.batch([test_case], 1)[0])
 
     async def a_measure(self, test_case: LLMTestCase, *args: Any, **kwargs: Any) -> float | None:
         """As `measure`, without blocking the event loop."""
-        return self._found(await self.judge.acall(**_record(test_case)))
+        return self._found((await self.judge.abatch([test_case], 1))[0])
 
     def is_successful(self) -> bool:
         """Whether the last test case passed; False when it could not be scored."""
-        if self.score is None or self.error is not None or self.judgment is None:
-            self.success = False
-        elif self.threshold == _threshold_of(self.judge):
-            self.success = bool(self.judgment.faithful)
-        else:
-            self.success = self.score >= self.threshold
-        return self.success
+        return bool(self.success)
 
     @property
     def __name__(self) -> str:
@@ -68,12 +62,9 @@ class FaithfulnessMetric(BaseMetric):
         self.error = None if judgment.unscored is None else explain(judgment)
         self.reason = explain(judgment) if self.include_reason else None
         self.input_tokens, self.output_tokens = judgment.usage.prompt_tokens, judgment.usage.output_tokens
-        self.is_successful()
+        own = self.threshold == _threshold_of(self.judge)
+        self.success = bool(judgment.faithful) if own or self.score is None else self.score >= self.threshold
         return self.score
-
-
-def _record(test_case: LLMTestCase) -> dict[str, Any]:
-    return asked({**vars(test_case), "actual_output": test_case.actual_output or ""})
 
 
 def _threshold_of(judge: Judge) -> float:

@@ -13,10 +13,10 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
-from faith_dspy.errors import InputError, needs
-from faith_dspy.integrations.adapters import asked, explain, judge_of, value
+from faith_dspy.errors import needs
+from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.io.records import as_chunks
+from faith_dspy.io.records import AnswerInput
 from faith_dspy.schema import Judgment, Unscored
 from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -71,18 +71,17 @@ class FaithfulnessEvaluator(Evaluator):
 
     def evaluate(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """One output."""
-        fields = _asked(evaluation_case)
-        return [self._output(self._judge(**fields), fields)]
+        given = _input(evaluation_case)
+        return [self._output(self._judge.batch([given], 1)[0], given)]
 
     async def evaluate_async(self, evaluation_case: Any) -> list[EvaluationOutput]:
         """As `evaluate`, without blocking the event loop."""
-        fields = _asked(evaluation_case)
-        return [self._output(await self._judge.acall(**fields), fields)]
+        given = _input(evaluation_case)
+        return [self._output((await self._judge.abatch([given], 1))[0], given)]
 
-    def _output(self, judgment: Judgment, fields: dict[str, Any]) -> EvaluationOutput:
+    def _output(self, judgment: Judgment, given: AnswerInput) -> EvaluationOutput:
         reason = explain(judgment)
-        before = (s.text for chunk in as_chunks(fields.get("context")) for s in sentences(chunk.text))
-        if not any(map(carries_statement, before)):
+        if not any(carries_statement(s.text) for chunk in given.chunks for s in sentences(chunk.text)):
             reason += "\nNobody stated anything before it, and no tool was used."
         if judgment.level is None:
             nothing = judgment.unscored in (Unscored.ABSTAINED, Unscored.NO_STATEMENTS)
@@ -95,18 +94,15 @@ class FaithfulnessEvaluator(Evaluator):
         return EvaluationOutput(score=LEVELS.index(label) / 4, test_pass=passed, label=label, reason=reason)
 
 
-def _asked(case: Any) -> dict[str, Any]:
+def _input(case: Any) -> AnswerInput:
     trajectory = case.actual_trajectory
     if isinstance(trajectory, Session):
-        turns = records(trajectory)
-        if not turns:
-            raise InputError("the Session has no agent's answer; expected at least one AgentInvocationSpan")
-        return asked(turns[-1])
+        return AnswerInput.of([{"error": "the Session has no agent's answer"}, *records(trajectory)][-1])
     if trajectory and all(isinstance(m, Mapping) and "role" in m for m in trajectory):
-        return dict(zip(("question", "context", "answer"), from_conversation(trajectory), strict=True))
-    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+        return AnswerInput.of({"conversation": trajectory})
     texts = {"question": case.input, "answer": case.actual_output}
-    return asked({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
+    context = {k: v for k, v in (case.metadata or {}).items() if k in ("context", "retrieved_contexts")}
+    return AnswerInput.of({**context, **{k: v if v is None else str(v) for k, v in texts.items()}})
 
 
 class _Engine:

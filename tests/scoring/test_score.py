@@ -62,7 +62,7 @@ def test_score_by_hand(verdicts, expected):
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "strict", "plain"),
+    ("verdicts", "harsh", "plain"),
     [
         ([FULL, PART, NONE, CONTRA], 0.0, 0.125),  # (1 + .5 − 1 − 1) / 4 = −.125, clamped; (1 + .5 + 0 − 1) / 4
         ([FULL, FULL, FULL, NONE], 0.5, 0.75),  # (3 − 1) / 4; 3 / 4
@@ -70,21 +70,12 @@ def test_score_by_hand(verdicts, expected):
         ([FULL, Verdict.NOT_SUPPORTED], 0.0, 0.5),  # (1 − 1) / 2; 1 / 2
     ],
 )
-def test_strict_mode(verdicts, strict, plain):
-    """No evidence and not supported count −1 instead of 0."""
-    assert score(verdicts, JudgeConfig.make(strict_mode=True)) == pytest.approx(strict)
-    assert score(verdicts, JudgeConfig.make(strict_mode="true")) == pytest.approx(strict)
-    assert score(verdicts, JudgeConfig.make()) == pytest.approx(plain)
-
-
-def test_weights_given_take_precedence_over_strict_mode():
-    """With both, the weights are the user's: (1 + 0) / 2; and so they stay after a round through JSON."""
-    weights = {FULL: 1, PART: 0.5, NONE: 0, CONTRA: -1, Verdict.NOT_SUPPORTED: 0}
-    config = JudgeConfig.make(strict_mode=True, verdict_scores=weights)
+def test_weights_of_ones_own(verdicts, harsh, plain):
+    """No evidence and not supported may count −1 instead of 0; so they stay after a round through JSON."""
+    config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     for one in (config, JudgeConfig.model_validate(config.model_dump(mode="json"))):
-        assert score([FULL, NONE], one) == 0.5
-    strict = JudgeConfig.make(strict_mode=True)
-    assert JudgeConfig.model_validate(strict.model_dump(mode="json")) == strict
+        assert score(verdicts, one) == pytest.approx(harsh)
+    assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
 
 
 def test_five_level_is_scored_by_its_level():
@@ -120,11 +111,9 @@ def test_a_reason_goes_with_the_verdict_it_was_given_for():
 
 
 def test_weights_may_be_partial_and_in_any_case():
-    """The others keep their defaults, of strict mode if it is set; a name that is no verdict is refused."""
+    """The others keep their defaults; a name that is no verdict is refused."""
     config = JudgeConfig.make(verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5})
     assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
-    strict = JudgeConfig.make(strict_mode=True, verdict_scores={"Contradictory": -2})
-    assert (strict.verdict_scores[CONTRA], strict.verdict_scores[NONE], strict.verdict_scores[FULL]) == (-2, -1, 1)
     with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
         JudgeConfig.make(verdict_scores={"no_support": 1})
 
@@ -311,7 +300,7 @@ def test_unjudged_is_never_better_than_not_supported():
         options = {
             "classifier": rng.choice([None, HEAD, MEAN]),
             "threshold": rng.choice([None, 0.3, 0.6]),
-            "strict_mode": rng.random() < 0.5,
+            "verdict_scores": rng.choice([{}, {"no_evidence": -1, "not_supported": -1}]),
         }
         verdicts = [raw_verdict(rng.choice([FULL, PART, NONE, CONTRA]), logit=rng.uniform(-6, 6)) for _ in range(4)]
         lost = rng.randrange(4)
