@@ -37,13 +37,8 @@ with needs("mlflow", "tune", "A judge as an MLflow scorer"):
 class FaithfulnessScorer(MlflowJudge):
     """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
 
-    ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``).
-
-    **Input.** The answer is the output (of a mapping the first of answer, response, output …), the question the input.
-    The context is what ``inputs``, ``expectations`` or ``outputs`` name as such (context, contexts, retrieved_contexts
-    …); if none does, what the trace's RETRIEVER and tool spans returned.
-
-    **Output.** A list of `Feedback` per answer:
+    ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``). What it judges
+    of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
       verdict; metadata: the judgment, and its cost. An unscored answer has no value but an error, whose code is the
@@ -53,11 +48,7 @@ class FaithfulnessScorer(MlflowJudge):
     - ``faithfulness/statement``: one per unsupported statement (``statements="all"``: one per statement; ``"none"``);
       the value is the verdict, the rationale the statement and the reason.
 
-    So a run's metrics are ``faithfulness/mean`` over the scored answers, ``faithfulness/faithful/mean`` (the share that
-    passes) and ``faithfulness/scored/mean``.
-
-    It may be called from any number of MLflow's threads. An embedded LM judges one answer at a time, as it has a single
-    prefix cache. ``timeout``: seconds for one answer. MLflow's registry takes functions alone: to register a scorer,
+    It may be called from any number of MLflow's threads. MLflow's registry takes functions alone: to register a scorer,
     call this one in a function decorated with `mlflow.genai.scorer`.
     """
 
@@ -79,21 +70,12 @@ class FaithfulnessScorer(MlflowJudge):
         self._judge = judge if isinstance(judge, Judge) else load_judge(judge)
         self._place = f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
         embedded = any(lm.endpoint.sha256 for lm in self._judge.ready())  # made before any thread uses them
-        self._turn = threading.Lock() if embedded else nullcontext()
+        self._turn = threading.Lock() if embedded else nullcontext()  # its prefix cache holds one context
 
     @property
     def judge(self) -> Judge:
         """The judge."""
         return self._judge
-
-    def judgment(
-        self, inputs: Any = None, outputs: Any = None, expectations: Any = None, trace: Trace | None = None
-    ) -> Judgment:
-        """The judgment; arguments as MLflow passes them to a scorer."""
-        # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
-        with self._turn, dspy.context(callbacks=[]):
-            judgment: Judgment = self._judge.batch([record_of(inputs, outputs, expectations, trace)], num_threads=1)[0]
-            return judgment
 
     def __call__(  # type: ignore[override]  # MLflow gives what the signature names; there is no session here
         self,
@@ -104,16 +86,20 @@ class FaithfulnessScorer(MlflowJudge):
         trace: Trace | None = None,
     ) -> list[Feedback]:
         """The judgment as `Feedback`; an LM that fails leaves the answer unscored."""
-        return self.feedback(self.judgment(inputs, outputs, expectations, trace))
-
-    def feedback(self, judgment: Judgment) -> list[Feedback]:
-        """A judgment as MLflow's assessments."""
+        # MLflow traces DSPy while it evaluates; the judge's own traces would mix with those that are scored.
+        with self._turn, dspy.context(callbacks=[]):
+            judgment: Judgment = self._judge.batch([record_of(inputs, outputs, expectations, trace)], 1)[0]
         source = AssessmentSource("LLM_JUDGE", self._place)
 
         def one(suffix: str, value: Any, **fields: Any) -> Feedback:
             return Feedback(name=self.name + suffix, value=value, source=source, **fields)
 
-        why = {"rationale": explain(judgment), "metadata": _metadata(judgment)}
+        cost = {
+            AssessmentMetadataKey.JUDGE_INPUT_TOKENS: judgment.usage.prompt_tokens,
+            AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: judgment.usage.output_tokens,
+            AssessmentMetadataKey.JUDGE_COST: judgment.usage.dollars,
+        }
+        why = {"rationale": explain(judgment), "metadata": _as_texts(judgment.to_dict() | cost)}
         if judgment.unscored is not None:
             error = AssessmentError(error_code=judgment.unscored.value, error_message=judgment.detail)
             return [one("", None, error=error, **why), one("/scored", False)]
@@ -137,28 +123,13 @@ class FaithfulnessScorer(MlflowJudge):
 
     def get_input_fields(self) -> list[JudgeField]:
         """Question, answer and context, from a row or from a trace."""
-        fields = {
-            "inputs": "The question, and the context if it is not in the trace",
-            "outputs": "The answer",
-            "expectations": "The context, if it is neither in inputs nor in the trace",
-        }
+        fields = {"inputs": "The question, perhaps the context", "outputs": "The answer", "expectations": "The context"}
         return [JudgeField(name=name, description=text) for name, text in fields.items()]
 
     @property
     def kind(self) -> ScorerKind:
         """A class: MLflow does not register it."""
         return ScorerKind.CLASS
-
-
-def _metadata(judgment: Judgment) -> dict[str, str]:
-    """The judgment, with its cost under the keys that MLflow's pages show."""
-    usage = judgment.usage
-    cost = {
-        AssessmentMetadataKey.JUDGE_INPUT_TOKENS: usage.prompt_tokens,
-        AssessmentMetadataKey.JUDGE_OUTPUT_TOKENS: usage.output_tokens,
-        AssessmentMetadataKey.JUDGE_COST: usage.dollars,
-    }
-    return _as_texts(judgment.to_dict() | cost)
 
 
 def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
@@ -170,9 +141,8 @@ def _as_texts(fields: Mapping[str, Any]) -> dict[str, str]:
 def records(traces: Trace | Iterable[Trace]) -> list[dict[str, Any]]:
     """Records for a judge, one a trace, in their order; ``id`` is the trace's.
 
-    Inputs and outputs of the root span are question and answer; documents of RETRIEVER spans, results of TOOL spans
-    and the messages of the last model that replied are the context, each with its span (or turn) as ``source``.
-    A trace that cannot be read is a record with ``error``, which a judge leaves unscored.
+    What is in them: `record_of_spans`. A trace that cannot be read is a record with ``error``, which a judge leaves
+    unscored.
     """
     several: list[Any] = [traces] if hasattr(traces, "data") else list(traces)
     if strange := [type(t).__name__ for t in several if not hasattr(t, "data")]:
@@ -220,14 +190,6 @@ def expectations(trace: Trace) -> dict[str, Any]:
 
 def _spans(trace: Trace) -> list[Span]:
     return [
-        Span(
-            id=str(s.span_id),
-            parent_id=s.parent_id,
-            name=s.name,
-            start=s.start_time_ns or 0,
-            kind=str(s.span_type or "UNKNOWN").upper(),
-            input=s.inputs,
-            output=s.outputs,
-        )
+        Span(s.span_id, s.parent_id, s.name, s.start_time_ns or 0, str(s.span_type).upper(), s.inputs, s.outputs)
         for s in trace.data.spans
     ]

@@ -77,20 +77,16 @@ class JudgedRow(BaseModel, extra="forbid"):
 
 
 def judge_rows(judge: Judge, records: Sequence[Any], threads: int | None = None) -> list[dict[str, Any]]:
-    """A `JudgedRow` as a dictionary for each record, in order. What cannot be judged, also for want of an LM, says why.
-
-    ``threads``: answers judged at the same time (default: as `Judge.batch`).
-    """
+    """A `JudgedRow` as a dictionary for each record. What cannot be judged, also for want of an LM, says why."""
     try:
         judgments = judge.batch(records, threads)
     except FaithDspyError as exc:  # the LM cannot be made
         judgments = [Judgment(unscored=Unscored.LM_FAILED, detail=str(exc))] * len(records)
-    return [_row(judgment) for judgment in judgments]
-
-
-def _row(judgment: Judgment) -> dict[str, Any]:
-    fields = {name: value for name, value in judgment.to_dict().items() if name != "id"}
-    return fields | {"statements": json.dumps(fields["statements"], ensure_ascii=False)}
+    rows = [judgment.to_dict() for judgment in judgments]
+    for row in rows:
+        del row["id"]
+        row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
+    return rows
 
 
 def _spark_type(model: type[BaseModel]) -> str:
@@ -119,11 +115,10 @@ class FaithfulnessModel(PythonModel):
         # While a model is being saved MLflow runs its example on the folder as exported: that must not call the LM.
         if not (folder.parents[1] / "MLmodel").exists():
             return
-        config = context.model_config or {}
-        if config.get("replies_in_memory"):
-            limit_replies_in_memory(config["replies_in_memory"])
-        given = {name: config.get(name) for name in ("api_base", "timeout")}
-        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **given)
+        config = dict(context.model_config or {})
+        if kept := config.pop("replies_in_memory", None):
+            limit_replies_in_memory(kept)
+        self.judge = load_judge(folder, lm=os.environ.get("FAITH_DSPY_LM") or None, **config)
 
     def predict(self, context: Any, model_input: list[Row], params: dict[str, Any] | None = None) -> list[JudgedRow]:
         """One row per row, in order."""

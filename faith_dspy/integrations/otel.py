@@ -37,8 +37,7 @@ def records(source: Any) -> list[dict[str, Any]]:
     """
     traces: dict[str, list[Mapping[str, Any]]] = {}
     for raw in _raw_spans(source):
-        trace_id = raw.get("traceId") or _context(raw).get("trace_id") or "unknown"
-        traces.setdefault(_id(trace_id), []).append(raw)
+        traces.setdefault(_id(raw, "traceId", "trace_id"), []).append(raw)
     return records_of((trace_id, partial(map, _span, raws)) for trace_id, raws in traces.items())
 
 
@@ -53,7 +52,7 @@ def _raw_spans(source: Any) -> Iterator[Mapping[str, Any]]:
         for item in source:
             yield from _raw_spans(item)
     elif isinstance(source, Mapping):
-        held = next((source[k] for k in _HOLDERS if isinstance(source.get(k), list)), None)
+        held = next((source[k] for k in _HOLDERS if k in source), None)
         yield from [source] if held is None else _raw_spans(held)
     else:
         raise InputError(f"got {type(source).__name__}. {_FORMAT}")
@@ -62,56 +61,44 @@ def _raw_spans(source: Any) -> Iterator[Mapping[str, Any]]:
 def _documents(path: Path) -> Iterator[Any]:
     try:
         text = path.read_text(encoding="utf-8").strip(" \t\r\n,")
-    except OSError as exc:
-        raise InputError(f"{path}: cannot be read ({exc.strerror}). {_FORMAT}") from exc
-    while text:
-        try:
+        while text:
             value, end = json.JSONDecoder().raw_decode(text)
-        except ValueError as exc:
-            raise InputError(f"{path}: is not JSON ({exc}). {_FORMAT}") from exc
-        yield value
-        text = text[end:].lstrip(" \t\r\n,")
+            yield value
+            text = text[end:].lstrip(" \t\r\n,")
+    except (OSError, ValueError) as exc:
+        raise InputError(f"{path}: cannot be read ({exc}). {_FORMAT}") from exc
 
 
 def _span(raw: Mapping[str, Any]) -> Span:
-    span_id = raw.get("spanId") or _context(raw).get("span_id")
-    if not span_id:
-        raise InputError(f"a span has no context with a span_id: {str(dict(raw))[:80]}. {_FORMAT}")
-    flat = _attributes(raw)
-    for event in _list(raw.get("events")):
+    attributes = _attributes(raw)
+    for event in raw.get("events") or ():
         if event.get("name") == _DETAILS:
-            flat |= _attributes(event)
-    attributes = _tree(flat)
-    kind = flat.get("openinference.span.kind") or _KINDS.get(str(flat.get("gen_ai.operation.name"))) or "UNKNOWN"
-    given = [_message(m) for m in _list(_first(attributes, "llm.input_messages", "gen_ai.input.messages"))]
-    wrote = [_message(m) for m in _list(_first(attributes, "llm.output_messages", "gen_ai.output.messages"))]
-    if system := loads(flat.get("gen_ai.system_instructions")):
-        given.insert(0, {"role": "system", "content": system})
-    name, output = raw.get("name"), flat.get("output.value")
-    if kind == "TOOL":  # its messages hold its arguments, its output the result
-        name = flat.get("gen_ai.tool.name") or flat.get("tool.name") or name
-        output = output or flat.get("gen_ai.tool.call.result")
-        output = output or next((m["content"] or m.get("parts") for m in wrote), None)
+            attributes |= _attributes(event)
+
+    def first(*names: str) -> Any:
+        return next((loads(v) for n in names if (v := attributes.get(n) or _numbered(attributes, n))), None)
+
+    given = first("llm.input_messages", "gen_ai.input.messages") or []
+    if system := first("gen_ai.system_instructions"):
+        given = [{"role": "system", "content": system}, *given]
+    wrote = first("llm.output_messages", "gen_ai.output.messages") or []
+    kind = first("openinference.span.kind") or _KINDS.get(str(first("gen_ai.operation.name")), "UNKNOWN")
+    if kind == "TOOL":  # its messages hold its arguments
         given, wrote = [], []
-    found = _first(attributes, "retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents")
-    parent_id = raw.get("parentSpanId") or raw.get("parent_id")
     return Span(
-        id=_id(span_id),
-        parent_id=_id(parent_id) if parent_id else None,
-        name=str(name or ""),
+        id=_id(raw, "spanId", "span_id"),
+        parent_id=_id(raw, "parentSpanId", "parent_id"),
+        name=str((first("gen_ai.tool.name", "tool.name") if kind == "TOOL" else None) or raw.get("name") or ""),
         start=_nanoseconds(raw.get("startTimeUnixNano") or raw.get("start_time")),
         kind=str(kind).upper(),
-        input=flat.get("input.value"),
-        output=output,
-        documents=documents_of(found),
-        messages=tuple({"role": "user", **m} for m in given),
-        replies=tuple({**m, "role": "assistant"} for m in wrote),
+        input=attributes.get("input.value"),
+        output=attributes.get("output.value") or attributes.get("gen_ai.tool.call.result"),
+        documents=documents_of(
+            first("retrieval.documents", "reranker.output_documents", "gen_ai.retrieval.documents") or []
+        ),
+        messages=[{"role": "user", **m, "content": m.get("content") or m.get("contents")} for m in given],
+        replies=[{**m, "content": m.get("content") or m.get("contents")} for m in wrote],
     )
-
-
-def _context(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    context = raw.get("context")
-    return context if isinstance(context, Mapping) else {}
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,70 +108,43 @@ def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(pairs: Any) -> dict[str, Any]:
-    return {str(pair.get("key")): _value(pair.get("value")) for pair in _list(pairs)}
+    return {str(pair["key"]): _value(pair["value"]) for pair in pairs}
 
 
-def _value(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
+def _value(value: Mapping[str, Any]) -> Any:
     if "arrayValue" in value:
-        return [_value(v) for v in _list(value["arrayValue"].get("values"))]
+        return [_value(v) for v in value["arrayValue"].get("values", ())]
     if "kvlistValue" in value:
-        return _values(value["kvlistValue"].get("values"))
+        return _values(value["kvlistValue"].get("values", ()))
     return next(iter(value.values()), None)
 
 
-def _tree(flat: Mapping[str, Any]) -> Any:
-    """Dotted names as nested mappings, numbered ones as lists: ``{"a.0.b": 1, "a.1.b": 2}``: ``{"a": [{"b": 1}, …]}``.
-
-    Of a name that has both a value and parts, as ``error`` and ``error.type``, the parts are kept.
-    """
-    out: dict[str, Any] = {}
-    for key in sorted(flat):  # a name before its parts
-        node = out
-        *path, leaf = key.split(".")
-        for part in path:
-            if not isinstance(node.get(part), dict):
-                node[part] = {}
-            node = node[part]
-        node[leaf] = flat[key]
-    return _with_lists(out)
+def _numbered(attributes: Mapping[str, Any], name: str) -> Any:
+    """What OpenInference writes as ``name.0.message.role``, ``name.1.…``: a list of objects, without their wrapper."""
+    tree: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if key.startswith(f"{name}."):
+            node = tree
+            *path, leaf = key.removeprefix(f"{name}.").split(".")
+            for part in path:
+                node = node.setdefault(part, {})
+            node[leaf] = value
+    return _listed(tree)
 
 
-def _with_lists(node: Any) -> Any:
+def _listed(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    inner = {k: _with_lists(v) for k, v in node.items()}
-    numbered = inner and all(k.isdigit() for k in inner)
-    return [inner[k] for k in sorted(inner, key=int)] if numbered else inner
+    inner = {k: _listed(v) for k, v in node.items()}
+    if inner and all(k.isdigit() for k in inner):  # each holds its object under the name of its kind
+        return [next(iter(inner[k].values())) for k in sorted(inner, key=int)]
+    return inner
 
 
-def _message(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without OpenInference's wrappers; a message of the GenAI conventions stays the same."""
-    inner = entry.get("message")
-    message = dict(inner if isinstance(inner, Mapping) else entry)
-    blocks = [c.get("message_content", c) for c in _list(message.pop("contents", None))]
-    message["tool_calls"] = [c.get("tool_call", c) for c in _list(message.get("tool_calls"))]
-    return {**message, "content": message.get("content") or blocks or None}
-
-
-def _list(value: Any) -> list[Any]:
-    found = loads(value)
-    return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
-
-
-def _first(attributes: Any, *paths: str) -> Any:
-    for path in paths:
-        node = attributes
-        for part in path.split("."):
-            node = node.get(part) if isinstance(node, Mapping) else None
-        if node:
-            return node
-    return None
-
-
-def _id(value: Any) -> str:
-    return str(value).removeprefix("0x")
+def _id(raw: Mapping[str, Any], name: str, sdk_name: str) -> str:
+    """An id of a span as OTLP's JSON has it, or as the SDK writes it, in its context."""
+    found = raw.get(name) or raw.get(sdk_name) or (raw.get("context") or {}).get(sdk_name)
+    return str(found or "").removeprefix("0x")
 
 
 def _nanoseconds(value: Any) -> float:

@@ -83,16 +83,15 @@ class ContextEvaluation:
     def _judge(self, client: Any) -> Judge:
         made = self._made  # of the last client: any other would be kept for good
         if made is None or made[0] is not client:
-            own = None if self._prompt == prompt_of(DEFAULTS | self._options) else self._prompt
-            self._made = made = client, judge_of(DEFAULTS, client, **{"system_prompt": own} | self._options)
+            self._made = made = client, judge_of(DEFAULTS, client, **{"system_prompt": self._prompt} | self._options)
         return made[1]
 
     def _result(self, judgment: Judgment) -> Any:
         fields = self.response_model.model_fields
-        unscored = None if judgment.unscored is None else explain(judgment)
-        if "unscored" not in fields and (unscored or any(s.verdict is None for s in judgment.statements)):
+        unscored = judgment.unscored and explain(judgment)
+        if "unscored" not in fields and (unscored or judgment.verdict_counts["unjudged"]):
             name = self.response_model.__name__
-            raise FaithDspyError(f"{unscored or explain(judgment)}\n{name} has no field 'unscored' that could say so.")
+            raise FaithDspyError(f"{explain(judgment)}\n{name} has no field 'unscored' that could say so.")
         statements = [
             {
                 "statement": s.text,

@@ -7,7 +7,6 @@ ragas.evaluate(dataset, metrics=[Faithfulness()], llm=llm)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,6 +24,8 @@ with needs("ragas", "ragas", "A judge as a RAGAS metric"):
 DEFAULTS = {"granularity": "statement", "reasoning": "after"}
 KEPT = 10_000
 """Judgments that a metric keeps for ``judgment(sample)``, the latest."""
+_Given = tuple[str | None, list[Any], str]
+"""Question, context and answer."""
 
 
 class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
@@ -75,17 +76,15 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         """Nothing to set up: waiting and trying again are the judge's own business."""
 
     async def ascore(
-        self, user_input: str | None = None, response: str | None = None, retrieved_contexts: Sequence[Any] = ()
+        self, user_input: str | None = None, response: str = "", retrieved_contexts: Any = ()
     ) -> MetricResult:
         """Score (NaN if unscored) with the reason; ``traces`` have each statement with its sentence's index."""
-        given = user_input, list(retrieved_contexts or ()), response or ""
+        given = _given(user_input, response, retrieved_contexts)
         return self._result(await self.judge.acall(*given), given)
 
-    def score(
-        self, user_input: str | None = None, response: str | None = None, retrieved_contexts: Sequence[Any] = ()
-    ) -> MetricResult:
+    def score(self, user_input: str | None = None, response: str = "", retrieved_contexts: Any = ()) -> MetricResult:
         """As `ascore`, also where an event loop runs."""
-        given = user_input, list(retrieved_contexts or ()), response or ""
+        given = _given(user_input, response, retrieved_contexts)
         return self._result(self.judge(*given), given)
 
     def single_turn_score(self, sample: Any, callbacks: Any = None) -> float:
@@ -95,7 +94,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
         return float((await self.ascore(sample.user_input, sample.response, sample.retrieved_contexts)).value)
 
-    def _result(self, judgment: Judgment, given: tuple[Any, ...]) -> MetricResult:
+    def _result(self, judgment: Judgment, given: _Given) -> MetricResult:
         self._judgments[digest(given)] = judgment
         if len(self._judgments) > KEPT:
             del self._judgments[next(iter(self._judgments))]
@@ -114,5 +113,9 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     def judgment(self, sample: Any) -> Judgment | None:
         """What was found of a sample (or a row of the data set) that this metric has scored; None of any other."""
         row = sample if isinstance(sample, dict) else sample.to_dict()
-        key = row.get("user_input"), list(row.get("retrieved_contexts") or ()), row.get("response") or ""
-        return self._judgments.get(digest(key))
+        given = _given(row.get("user_input"), row.get("response"), row.get("retrieved_contexts"))
+        return self._judgments.get(digest(given))
+
+
+def _given(user_input: str | None, response: str | None, retrieved_contexts: Any) -> _Given:
+    return user_input, list(retrieved_contexts or ()), response or ""

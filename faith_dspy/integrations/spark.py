@@ -39,18 +39,14 @@ def judge_table(
     threads: int | None = None,
     **endpoint: Any,
 ) -> DataFrame:
-    """The table with a column ``judgment``; lazy, as Spark is.
+    """The table with a column ``judgment``; lazy, as Spark is. `InputError` for missing columns.
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``endpoint`` (``api_base``,
     ``timeout``): as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
-    An executor has as many workers as cores.
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
-    task that Spark repeats is paid for again. A judge on the embedded model gets a single partition, as every worker
-    would load a model of its own.
-
-    Raises `InputError` for missing columns.
+    judge on the embedded model gets a single partition, as every worker would load a model of its own.
     """
     inputs = _inputs(table)
     found = load_judge(judge, lm=lm)
@@ -81,11 +77,10 @@ def _inputs(table: DataFrame) -> list[Column]:
     """Question, context and answer, of the types that the model's signature has."""
     types = dict(table.dtypes)
     names = {field: next((n for n in given if n in types), None) for field, given in NAMES.items()}
-    if not (names["answer"] and names["context"]):
-        raise InputError(f"the table has the columns {', '.join(types) or '(none)'}; expected answer and context.")
+    if COLUMN in types or not (names["answer"] and names["context"]):
+        wanted = f"answer and context, and no {COLUMN}, which is added"
+        raise InputError(f"the table has the columns {', '.join(types)}; expected {wanted}.")
     column, kind = names["context"], types[names["context"]]
-    if COLUMN in types:
-        raise InputError(f"the table already has a column {COLUMN!r}, the name of the one to be added; rename it.")
     context = F.col(f"{column}.text") if kind.startswith("array<struct") else F.col(column)
     if kind == "string":
         context = F.when(context.isNotNull(), F.array(context))

@@ -127,7 +127,7 @@ def test_unscored(scorer):
 def test_where_the_context_is(scorer, row):
     """The context is found in inputs, expectations or outputs, under the names other libraries use."""
     made, server = scorer()
-    assert made.judgment(**row).score == 1.0
+    assert made(**row)[0].value == 1.0
     asked = server.requests[0]["messages"][-1]["content"]
     assert all(c in asked for c in CONTEXT)
     assert server.statements == [BLUE]

@@ -239,12 +239,10 @@ def test_http_spans_are_left_out(tracer, exporter):
     [
         (7, "got int. Expected spans"),
         ([7], "got int. Expected spans"),
-        ([{"name": "x"}], "a span has no context with a span_id"),
-        ({"a": 1}, "a span has no context with a span_id"),
-        ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x", "attributes": [7]}]}]}]}, "a span has no context"),
+        ({"a": 1}, "no span has an input"),
         ({"resourceSpans": []}, "no span has an input"),
         ("no-such-file.json", "no-such-file.json: cannot be read"),
-        ("cut.json", r"cut.json: is not JSON"),
+        ("cut.json", "cut.json: cannot be read"),
     ],
 )
 def test_what_is_no_trace(source, message, tmp_path, monkeypatch):

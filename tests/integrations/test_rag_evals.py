@@ -123,11 +123,10 @@ def test_no_silent_zero(judge_at, answer, context, why):
 def test_prompt_of_ones_own(replies, dspy_lm):
     """It takes the place of ours in every request; of ours the form of the reply is left. Ours can be read."""
     server = replies({BLUE: "Yes [1]"})
-    for same in (Faithfulness, base.ContextEvaluation(prompt=Faithfulness.prompt)):
-        same.grade("Which colour?", BLUE, CONTEXT, dspy_lm(server))
-        top, _, ask = Faithfulness.prompt.rpartition("\n\n")
-        assert server.requests[-1]["messages"][0]["content"] == top
-        assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
+    Faithfulness.grade("Which colour?", BLUE, CONTEXT, dspy_lm(server))
+    top, _, ask = Faithfulness.prompt.rpartition("\n\n")
+    assert server.requests[-1]["messages"][0]["content"] == top
+    assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
     server.requests.clear()
     own = base.ContextEvaluation(prompt="You check data sheets of kettles.", response_model=FaithfulnessResult)
     assert own.prompt == "You check data sheets of kettles."

@@ -128,9 +128,6 @@ def test_types_of_context(spark):
 
 def test_tables_that_cannot_be_judged(spark, untuned):
     """Missing columns and a column that is there already are reported before the LM is called."""
-    for schema, told in {
-        "id int, text string": "the table has the columns id, text; expected answer and context",
-        "context array<string>, answer string, judgment int": "already has a column 'judgment'",
-    }.items():
-        with pytest.raises(InputError, match=told):
+    for schema in ("id int, text string", "context array<string>, answer string, judgment int"):
+        with pytest.raises(InputError, match="; expected answer and context, and no judgment"):
             judge_table(spark.createDataFrame([], schema), untuned)

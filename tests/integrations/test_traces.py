@@ -11,26 +11,21 @@ from faith_dspy.integrations import otel
 from faith_dspy.integrations.traces import documents_of
 
 
-def span(trace, start, **attributes):
+def exported(trace, start, **attributes):
     """A model's span, as span exporters write it."""
     attributes = {
         "openinference.span.kind": "LLM",
-        "llm.input_messages": [{"message": {"role": "user", "content": "What colour is the kettle? It is blue."}}],
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "What colour is the kettle? It is blue.",
         "output.value": "It is blue.",
         **attributes,
     }
-    return {"name": "ask", "context": {"trace_id": trace, "span_id": f"s{start}"}, "start_time": start, **attributes}
-
-
-def exported(trace, start, **attributes):
-    """The same, its attributes in a place of their own."""
-    raw = span(trace, start, **attributes)
-    own = ("name", "context", "start_time")
-    return {k: raw[k] for k in own} | {"attributes": {k: v for k, v in raw.items() if k not in own}}
+    context = {"trace_id": trace, "span_id": f"s{start}"}
+    return {"name": "ask", "context": context, "start_time": start, "attributes": attributes}
 
 
 BROKEN = {
-    "content that is a number": {"llm.input_messages": [{"message": {"role": "user", "content": 5}}]},
+    "content that is a number": {"llm.input_messages.0.message.content": 5},
     "a message that is a number": {"gen_ai.output.messages": [{"role": "assistant", "content": [7]}]},
 }
 
@@ -92,4 +87,4 @@ def test_mlflow(judge_at):
 
 def test_documents_that_are_texts_in_objects():
     """``document`` beside a rank may be a text as well as an object."""
-    assert documents_of([{"document": "It is blue.", "score": 0.5}]) == (("document 0", "It is blue."),)
+    assert documents_of([{"document": "It is blue.", "score": 0.5}]) == [("document 0", "It is blue.")]
