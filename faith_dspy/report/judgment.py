@@ -31,7 +31,7 @@ from faith_dspy.io.files import write_file
 from faith_dspy.io.records import AnswerInput
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import shown, signed
-from faith_dspy.schema import Chunk, Judgment, StatementVerdict, Unscored
+from faith_dspy.schema import Chunk, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
 
 UNJUDGED, IN_DOUBT = "unjudged", "in_doubt"
@@ -59,14 +59,6 @@ _PLAIN = ("fully_supported", "not_supported")
 """Their marks need no words."""
 _IDS = 3
 """Chunk ids shown for a statement; more would leave its text no room."""
-
-
-def verdict_line(judgment: Judgment) -> str:
-    """``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
-    if judgment.unscored is not None:
-        return f"unscored: {judgment.unscored.value}"
-    by = decided_by(judgment)
-    return f"{'faithful' if judgment.faithful else 'not faithful'}{f': {by}' if by else ''}"
 
 
 def decided_by(judgment: Judgment) -> str:
@@ -119,17 +111,15 @@ def grounds(statement: StatementVerdict) -> str | None:
 
 def notes_on(judgment: Judgment) -> list[str]:
     """Where a reply of the LM could not be used as it is, a sentence each."""
-    not_shown = "the LM named: not in the context, so not shown."
-    counts = (
-        (
-            judgment.stand_ins,
-            "sentence",
-            "judged as written: the LM's statements were missing or left something out.",
-        ),
-        (judgment.dropped_chunk_ids, "chunk id", not_shown),
-        (judgment.dropped_quotes, "quote", not_shown),
-    )
-    return [f"{counted(n, what)} {note}" for n, what, note in counts if n]
+    notes = []
+    if n := judgment.stand_ins:
+        notes.append(
+            f"{counted(n, 'sentence')} judged as written: the LM's statements were missing or left something out."
+        )
+    for n, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
+        if n:
+            notes.append(f"{counted(n, what)} the LM named: not in the context, so not shown.")
+    return notes
 
 
 def described(judge: Judge) -> str:
@@ -145,9 +135,11 @@ def described(judge: Judge) -> str:
 
 def judgment_view(judgment: Judgment) -> RenderableType:
     """One judgment: the result on top, a line per statement below."""
-    verdict, _, by = verdict_line(judgment).partition(": ")
-    style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
-    head = Text.assemble((verdict, f"bold {style}"), (": " if judgment.unscored else "   ") * bool(by), by)
+    if judgment.unscored is not None:
+        head = Text.assemble(("unscored", "bold yellow"), ": ", judgment.unscored.value)
+    else:
+        verdict = ("faithful", "bold green") if judgment.faithful else ("not faithful", "bold red")
+        head = Text.assemble(verdict, "   ", decided_by(judgment))
     if judgment.detail:
         head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
@@ -156,26 +148,24 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(width=1)
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
-    for s, verdict in zip(judgment.statements, told_verdicts(judgment), strict=True):
-        mark, words, style = WORDING[verdict]
+    for s, told in zip(judgment.statements, told_verdicts(judgment), strict=True):
+        mark, words, style = WORDING[told]
         ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
         evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
-        words = "" if verdict in _PLAIN else words
+        words = "" if told in _PLAIN else words
         table.add_row(Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip()))
         if why := grounds(s):
             table.add_row("", shown(why, "italic dim"), "")
-    last = shown("\n".join([*notes_on(judgment), _cost(judgment)]), "dim")
-    return Panel(Group(*([head, table] if judgment.statements else [head]), last), expand=False)
+    last = [shown(line, "dim") for line in (*notes_on(judgment), _cost(judgment)) if line]
+    return Panel(Group(head, *([table] if judgment.statements else []), *last), expand=False)
 
 
 def _cost(judgment: Judgment) -> str:
+    """What was paid for and what was not; nothing where no LM was asked."""
     u, again = judgment.usage, judgment.replayed.calls
-    replayed = [f"{counted(again, 'reply')} from the cache"] if again else []
-    if not u.calls:
-        return " · ".join(["no LM calls", *replayed])
     read, written = counted(u.prompt_tokens, "prompt token"), counted(u.output_tokens, "completion token")
-    tokens = f"{read} ({u.cached_tokens:,} cached), {written}"
-    return " · ".join([counted(u.calls, "call"), tokens, f"{u.seconds:.1f} s", *replayed])
+    paid = [counted(u.calls, "call"), f"{read} ({u.cached_tokens:,} cached), {written}", f"{u.seconds:.1f} s"]
+    return " · ".join([*(paid if u.calls else []), *([f"{counted(again, 'reply')} from the cache"] if again else [])])
 
 
 def render(judgment: Judgment) -> str:
@@ -209,15 +199,22 @@ def write_html(
 ) -> None:
     """Write judgments as one HTML page that needs no network.
 
-    A judgment does not hold question and context. To show them, give it with its record: a mapping with ``question``,
-    ``context`` and ``answer``, or ``conversation``, as `Judge.stream` takes it; ``faithful`` is people's label. A
-    judgment alone shows the sentences of its answer. A record that cannot be read is shown with the reason, and never
-    ends the run. ``total``: number of all judgments, where the items are only the first of them. ``judge``: who judged,
-    for the last line.
+    A judgment alone shows the sentences of its answer. To show question and context, give it with its record, as
+    `Judge.stream` takes it; ``faithful`` is people's label. ``total``: number of all judgments, where the items are
+    only the first of them. ``judge``: who judged, for the last line.
     """
     rows = [_item(*((None, given) if isinstance(given, Judgment) else given)) for given in items]
     verdicts = {verdict: [w.mark, w.words.capitalize()] for verdict, w in WORDING.items()}
-    data = {"items": rows, "summary": {**summary(rows), "total": total or len(rows)}, "verdicts": verdicts}
+    reasons = Counter(row["unscored"] for row in rows if row["unscored"])
+    summary = {
+        "n": len(rows),
+        "total": total or len(rows),
+        "scored": len(rows) - reasons.total(),
+        "faithful": sum(row["faithful"] is True for row in rows),
+        "unscored": dict(reasons.most_common()),
+        "verdicts": Counter(s["told"] for row in rows for s in row["statements"]),
+    }
+    data = {"items": rows, "summary": summary, "verdicts": verdicts}
     here = files("faith_dspy.report")
     page, style, script = (here.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     slots = {
@@ -243,37 +240,20 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the top of the page shows of its answers."""
-    reasons = Counter(row["unscored"] for row in rows if row["unscored"])
-    return {
-        "n": len(rows),
-        "scored": len(rows) - reasons.total(),
-        "faithful": sum(row["faithful"] is True for row in rows),
-        "unscored": dict(reasons.most_common()),
-        "verdicts": dict(Counter(s["told"] for row in rows for s in row["statements"])),
-    }
-
-
 def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any]:
     """The judgment's public fields and the texts it is about."""
-    given = AnswerInput() if record is None else AnswerInput.of(record)
-    notes = [f"The record cannot be read: {given.problem}."] if given.problem else []
-    question, chunks = given.question, given.chunks
-    answer = None if record is None or given.problem else given.answer
-    if answer is None or any(answer[s.start : s.end] != s.text for s in judgment.sentences):
-        if answer is not None:
-            notes.append("The record’s answer is not the one that was judged; these are the judged sentences.")
+    given = AnswerInput.of(record or {})
+    answer, notes = given.answer, notes_on(judgment)
+    if any(answer[s.start : s.end] != s.text for s in judgment.sentences):
+        if record is not None:
+            notes.insert(0, "The record’s answer is not the one that was judged; these are the judged sentences.")
         answer = _answer_of(judgment)
-    if given.problem and judgment.unscored is Unscored.PARSE_FAILED:
-        notes.clear()  # its detail says the same
     found, told = judgment.to_dict(), told_verdicts(judgment)
-    key = (record or {}).get("id")
     return found | {
-        "id": None if key is None else str(key),
-        "question": question if question and question.strip() else None,
+        "id": None if given.id is None else str(given.id),
+        "question": (given.question or "").strip() or None,
         "bare": record is None,
-        "notes": notes + notes_on(judgment),
+        "notes": notes,
         "decided_by": decided_by(judgment),
         "people": (record or {}).get("faithful"),
         "parts": _parts(answer, judgment, told),
@@ -282,7 +262,9 @@ def _item(record: Mapping[str, Any] | None, judgment: Judgment) -> dict[str, Any
             for dump, t, s in zip(found["statements"], told, judgment.statements, strict=True)
         ],
         "chunks": [
-            {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)} for c in chunks if c.text.strip()
+            {"id": c.id, "source": c.source, "parts": _quoted(c, judgment.statements)}
+            for c in given.chunks
+            if c.text.strip()
         ],
     }
 

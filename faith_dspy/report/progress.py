@@ -27,13 +27,8 @@ class TerminalView:
     def bar(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """A bar with count, time taken and time left, removed at the end; without a total it only counts."""
         hidden = not (self.console.is_terminal or self.console.is_jupyter)
-        file = self.console.file
-        with tqdm(total=total, desc=what, leave=False, mininterval=1, file=file, disable=hidden) as line:
-
-            def advance(n: int) -> None:
-                line.update(n)
-
-            yield advance
+        with tqdm(total=total, desc=what, leave=False, mininterval=1, file=self.console.file, disable=hidden) as line:
+            yield line.update
 
     @contextmanager
     def task(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:

@@ -23,15 +23,13 @@ if TYPE_CHECKING:  # numpy and rich
     from rich.console import RenderableType
     from rich.text import Text
 
-    from faith_dspy.scoring.agreement import Agreement, JudgeAgreement
+    from faith_dspy.scoring.agreement import JudgeAgreement
     from faith_dspy.scoring.statistics import Estimate
 
 WIDTH = 80
 """Columns of the terminal that every table fits."""
 MARK = "★ "
 """Rows whose first cell begins with it stand out."""
-_LEAST = 16
-"""Columns that text needs to be read."""
 _WORD = 36
 """Columns of the longest word that is not broken: a UUID."""
 _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
@@ -57,8 +55,8 @@ def table_of(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iter
 
 
 def terminal(tables: Iterable[Table]) -> RenderableType:
-    """For a terminal of 80 columns or more: numbers to the right, no word broken; the first column has what room is
-    left, in two lines if that does, and is cut if not. What cannot be seen, a terminal's commands too, is left out."""
+    """For a terminal of 80 columns or more: numbers to the right, no word broken. What cannot be seen, a terminal's
+    commands too, is left out."""
     from rich.console import Group
 
     parts: list[RenderableType] = []
@@ -76,31 +74,19 @@ def _grid(table: Table) -> RenderableType:
     from rich.cells import cell_len
     from rich.table import Table as Grid
 
-    columns = list(zip(table.columns, *table.rows, strict=True))
-    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
-    of_numbers = [i > 0 and all(_NUMBER.match(cell) for cell in column[1:]) for i, column in enumerate(columns)]
+    columns = [[shown(cell) for cell in column] for column in zip(table.columns, *table.rows, strict=True)]
+    widths = [max(cell_len(line) for cell in column for line in cell.plain.split("\n")) for column in columns]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
-    words = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
-    least = [
-        w if n else min(w, max(_LEAST, min(word, _WORD))) for w, n, word in zip(widths, of_numbers, words, strict=True)
-    ]
-    room = max(WIDTH - sum(least[1:]) - gap * (len(least) - 1), _LEAST)
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim", show_header=any(table.columns))
-    for i, title in enumerate(table.columns):
-        grid.add_column(
-            shown(title),
-            justify="right" if of_numbers[i] else "left",
-            no_wrap=of_numbers[i] or (not i and widths[0] > 2 * room),
-            overflow="fold" if i else "ellipsis",
-            min_width=least[i] if i else None,
-            max_width=None if i else room,
-        )
-    for row in table.rows:
-        style = "bold green" if row[0].startswith(MARK) else ""
-        cells = [shown(cell, style) for cell in row]
+    for i, column in enumerate(columns):
+        of_numbers = i > 0 and all(_NUMBER.match(cell.plain) for cell in column[1:])
+        longest = max((cell_len(word) for cell in column for word in cell.plain.split()), default=0)
+        how = {"justify": "right", "no_wrap": True} if of_numbers else {"min_width": min(longest, _WORD)}
+        grid.add_column(column[0], overflow="fold", **how)
+    for cells in zip(*(column[1:] for column in columns), strict=True):
         for cell in cells[1:]:
             cell.highlight_regex(r"\[.*\]", "not bold dim")
-        grid.add_row(*cells)
+        grid.add_row(*cells, style="bold green" if cells[0].plain.startswith(MARK) else None)
     return grid
 
 
@@ -180,17 +166,15 @@ _METRICS = {
     "balanced accuracy": "balanced_accuracy",
     "AUROC": "auroc",
     "Cohen's κ": "cohen_kappa",
-    "weighted κ": "weighted_kappa",
     "MCC": "mcc",
     "unfaithful ones failed (recall)": "recall_unfaithful",
     "faithful ones passed (recall)": "recall_faithful",
     "F1 of the unfaithful": "f1_unfaithful",
     "calibration error (ECE)": "ece",
 }
-_STATEMENTS = "Agreement on statements"
 _LEVELS = (
     (
-        _STATEMENTS,
+        "Agreement on statements",
         "statements",
         {"balanced\naccuracy": "balanced_accuracy", "AUROC": "auroc", "Cohen's κ": "cohen_kappa"},
     ),
@@ -201,34 +185,34 @@ _LEVELS = (
     ),
 )
 """Of each level below answers: the table's title, the field of `JudgeAgreement`, and the fields of its columns."""
+_INTERVALS = "In brackets 95 % intervals"
 
 
 def agreement_tables(
     found: JudgeAgreement, usage: Usage, replayed: Usage, answers: int, judge: str | None = None
 ) -> list[Table]:
     """Agreement on all levels that the labels tell, what judging so many answers cost, and who judged."""
-    levels = {k: a for k, a in (("answers", found.answers), ("statements", found.statements)) if a is not None}
-    rows = [(name, *(estimate(getattr(a, field, None)) for a in levels.values())) for name, field in _METRICS.items()]
-    rows = [row for row in rows if set(row[1:]) != {NONE}]
-    rows.append(("scored", *(_scored(a) for a in levels.values())))
-    tables = [
-        Table(
-            "Agreement with people",
-            ("", *levels),
-            tuple(rows),
-            caption="In brackets 95 % intervals, over sources. For statements read supported for faithful.",
-            notes=(found.measured,),
-        ),
-        *(t for t in level_tables({"the judge": found}) if t.title != _STATEMENTS),
-    ]
+    rows = []
+    if (a := found.answers) is not None:
+        rows = [(name, estimate(getattr(a, field))) for name, field in _METRICS.items()]
+        rows.append(("scored", f"{a.scored} of {a.n} ({a.coverage:.0%})"))
     whole = usage + replayed
     cost = (
         f"{each(whole.computed_tokens, answers)} prompt tokens that were not cached, "
         f"{each(whole.output_tokens, answers)} completion tokens, {each(whole.seconds, answers)} seconds."
     )
     again = f"{replayed.calls:,} of {counted(whole.calls, 'call')} from the cache: no seconds, and not paid again."
-    notes = (cost, *([again] if replayed.calls else []))
-    return [*tables, Table("Cost of an answer", notes=notes, caption=signed(judge))]
+    return [
+        Table(
+            "Agreement on answers",
+            ("", "the judge"),
+            tuple(row for row in rows if row[1] != NONE),
+            caption=f"{_INTERVALS}, over sources.",
+            notes=(found.measured,),
+        ),
+        *level_tables({"the judge": found}),
+        Table("Cost of an answer", notes=(cost, *([again] if replayed.calls else [])), caption=signed(judge)),
+    ]
 
 
 def disagreements(
@@ -237,12 +221,11 @@ def disagreements(
     """The answers that people and judge call differently, worst first: the farther from its threshold the judge is."""
     pairs = zip(examples, judgments, strict=True)
     wrong = [(e, j) for e, j in pairs if None not in (e.label, j.faithful) and e.label != j.faithful]
-    return sorted(wrong, key=lambda pair: _sure(pair[1]), reverse=True)
+    return sorted(wrong, key=lambda pair: _distance(pair[1]), reverse=True)
 
 
-def _sure(judgment: Judgment) -> float:
-    threshold = 0.5 if judgment.threshold is None else judgment.threshold
-    return 0.0 if judgment.ranking is None else abs(judgment.ranking - threshold)
+def _distance(judgment: Judgment) -> float:
+    return abs((judgment.ranking or 0.0) - (0.5 if judgment.threshold is None else judgment.threshold))
 
 
 def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most: int = 10) -> Table:
@@ -253,13 +236,9 @@ def disagreements_table(found: Sequence[tuple[LabelledExample, Judgment]], most:
         "answer": lambda d: textwrap.shorten(d[0].answer, 120, placeholder=" …"),
         "id": lambda d: d[0].id,
     }
-    more = f", the {most} worst" if len(found) > most else ""
-    caption = (
-        "people: their label; judge: its probability that the answer is faithful, on the other side of the threshold."
-    )
-    return table_of(
-        f"{counted(len(found), 'disagreement')}{more}", columns, found[:most], caption=caption if found else ""
-    )
+    title = counted(len(found), "disagreement") + (f", the {most} worst" if len(found) > most else "")
+    caption = "people: their label; judge: its probability that the answer is faithful, across its threshold."
+    return table_of(title, columns, found[:most], caption=caption if found else "")
 
 
 def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
@@ -268,13 +247,11 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
     for title, level, fields in _LEVELS:
         known = {name: found for name, j in judges.items() if (found := getattr(j, level)) is not None}
         rows = [
-            (name, f"{f.scored}/{f.n}", *(estimate(getattr(f, field)) for field in fields.values()))
+            (name, f"{f.scored}/{f.n}", *(estimate(getattr(f, x)) for x in fields.values()))
             for name, f in known.items()
         ]
         if rows:
-            tables.append(
-                Table(title, ("judge", "scored", *fields), tuple(rows), caption="In brackets 95 % intervals.")
-            )
+            tables.append(Table(title, ("judge", "scored", *fields), tuple(rows), caption=f"{_INTERVALS}."))
     graded = {
         name: {"weighted κ": s.weighted_kappa} | {f"recall of {v}": e for v, e in s.recall_by_verdict.items()}
         for name, j in judges.items()
@@ -286,10 +263,6 @@ def level_tables(judges: Mapping[str, JudgeAgreement]) -> list[Table]:
         caption = "Recall: of people's statements with that verdict, the share that the judge gave it, too."
         tables.append(Table("Agreement on graded verdicts", ("", *graded), tuple(cells), caption=caption))
     return tables
-
-
-def _scored(a: Agreement) -> str:
-    return f"{a.scored} of {a.n} ({a.coverage:.0%})"
 
 
 def signed(judge: str | None = None) -> str:

@@ -79,7 +79,7 @@ def test_markdown_of_a_table() -> None:
 
 
 def test_no_word_is_broken_at_80_columns() -> None:
-    """A long first cell takes a second line, a long id the room it needs; what does not fit two lines is cut."""
+    """A long first cell takes more lines, a long id the room it needs; nothing is cut."""
     long = "The kettle that we bought in 1931 is blue and holds nothing at all, as it is said by those who know it."
     ids = Table("Flips", ("answer", "people", "id"), ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),))
     numbers = ("139", "84%", ".75 [.67, .82]", ".75", "3.2", "1225", "12.3")
@@ -88,8 +88,7 @@ def test_no_word_is_broken_at_80_columns() -> None:
     ))  # fmt: skip
     out = shown(ids, names)
     assert "ragtruth-qa-000123-gpt-4-turbo" in out
-    assert "…" in out.partition("Costs")[0]
-    assert "…" not in out.partition("Costs")[2]
+    assert "…" not in out
     assert {"★", "lexical,", "then", "sentence-few-shot", "34%"} <= set(out.partition("Costs")[2].split())
     assert max(map(len, out.splitlines())) <= 80
 

@@ -65,10 +65,10 @@ def test_the_frame_is_straight(monkeypatch: pytest.MonkeyPatch, columns: int, te
 
 
 def test_a_judgment_in_words() -> None:
-    """An unscored judgment says why; what has no level, no calls or no verdict says nothing that is not so."""
+    """An unscored judgment says why; what has no calls or no verdict says nothing that is not so."""
     view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
     assert "unscored: abstained – the answer only declines to answer" in view
-    assert "no LM calls" in view
+    assert "call" not in view
     view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
     for said in (
         "not faithful   0 of 1 statement supported – 1 of 1",
@@ -136,7 +136,7 @@ def test_one_judgment_tells_one_story() -> None:
         "not in the context: Shipping, free",
         "all its words occur in the context, but not this claim",
         "supported in other words; not in the context: azul",
-        "no LM calls · 1 reply from the cache",
+        "│ 1 reply from the cache ",
     ):
         assert said in view
     for other in ("score", "0.60", "Not Generally", "of 4 statements"):
@@ -181,9 +181,8 @@ def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "100")
     told = "2 sentences judged as written: the LM's statements were missing or left something out."
     view = judged({"verdict": "no_evidence"}, stand_ins=2, dropped_quotes=1).pretty().splitlines()
-    assert [line.strip("│ ") for line in view[-4:-1]] == [
+    assert [line.strip("│ ") for line in view[-3:-1]] == [
         told,
         "1 quote the LM named: not in the context, so not shown.",
-        "no LM calls",
     ]
     assert "judged as written" not in judged({"verdict": "no_evidence"}).pretty()
