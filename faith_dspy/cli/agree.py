@@ -6,21 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from faith_dspy.cli.options import (
-    ChosenJudge,
-    Details,
-    Json,
-    Labels,
-    MaxFlips,
-    Minimum,
-    TrackingURI,
-    fail,
-    option,
-    print_result,
-    with_options,
-)
+from faith_dspy.cli import options as cli
 from faith_dspy.errors import counted, need
 
 if TYPE_CHECKING:
@@ -28,24 +16,24 @@ if TYPE_CHECKING:
     from faith_dspy.schema import Judgment, LabelledExample
 
 
-@with_options
+@cli.with_options
 def agree(
-    labels: Labels,
+    labels: cli.Labels,
     *,
-    chosen: ChosenJudge,
-    unlabelled: Annotated[Path | None, option("--unlabelled", "The same traffic without labels.", "FILE")] = None,
-    minimum: Minimum = None,
-    track: Annotated[bool, option("--track", "Record the result in MLflow, and compare it with earlier ones.")] = False,
+    chosen: cli.ChosenJudge,
+    unlabelled: Annotated[Path | None, cli.option("--unlabelled", "The same traffic without labels.", "FILE")] = None,
+    minimum: cli.Minimum = None,
+    track: Annotated[bool, cli.option("--track", "Record the result in MLflow; compare it with earlier ones.")] = False,
     max_drift: Annotated[
-        float, option("--max-drift", "With --track: largest change of coverage.", "SHARE", min=0, max=1)
+        float, cli.option("--max-drift", "With --track: largest change of coverage.", "SHARE", min=0, max=1)
     ] = 0.2,
-    tracking_uri: TrackingURI = None,
+    tracking_uri: cli.TrackingURI = None,
     experiment: Annotated[
-        str | None, option("--experiment", "MLflow experiment of --track.", "NAME", show_default="faithfulness")
+        str | None, cli.option("--experiment", "MLflow experiment of --track.", "NAME", show_default="faithfulness")
     ] = None,
-    html: Annotated[Path | None, option("--html", "Also write an HTML page of the disagreements.", "FILE")] = None,
-    details: Details = False,
-    as_json: Json = False,
+    html: Annotated[Path | None, cli.option("--html", "Also write an HTML page of the disagreements.", "FILE")] = None,
+    details: cli.Details = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on; list the disagreements, worst first.
 
@@ -58,12 +46,9 @@ def agree(
     the last or the first time (paired, 95 %), or when coverage has changed by more than --max-drift. A hosted LM is
     asked again each time; its cached replies are not used.
 
-    Example: faith-dspy agree new-labels.jsonl --judge judges/mine --json
-
-    Every night at four: 0 4 * * * cd /srv/faith && faith-dspy agree labels.jsonl --judge models:/faithfulness@champion
-    --track --min 0.75 || mail -s "The judge has changed" me@example.org
+    Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
-    need("numpy", "Measuring agreement")
+    need("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.files import check_writable
     from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
     from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, ignore_cache, traffic_table
@@ -71,12 +56,10 @@ def agree(
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.tables import Table, agreement_tables, disagreements, disagreements_table
 
-    need("numpy", "Measuring agreement")  # before anything is asked
     if html is not None:
         check_writable(html)
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
     others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
-    labels_hash = label_set_hash(examples)
     judge = chosen.load()
     judge.preflight()
     run = None
@@ -84,10 +67,10 @@ def agree(
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        run = DriftRun(store, chosen.source or judge.lm_name, labels.name, labels_hash)
+        run = DriftRun(store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples))
         ignore_cache(judge)
     judged = _judged(judge, examples, "judging")
-    unscored = Counter(j.unscored.value for j in judged if j.unscored is not None)
+    unscored = dict(Counter(j.unscored.value for j in judged if j.unscored is not None).most_common())
     tuned_on = set(judge.manifest.get("answer_keys", ()))
     seen = sum(answer_key(e.question, e.context, e.answer) in tuned_on for e in examples)
     report = drift_report(
@@ -108,13 +91,13 @@ def agree(
         **report.model_dump(mode="json", include={"at", "label_set_hash", "usage", "replayed", "alarms"}),
         "judge": who,
         "version": metadata.version("faith_dspy"),
-        "unscored": dict(unscored),
+        "unscored": unscored,
         "tuned_on_these_labels": seen > 0,
         "answers_of_its_study": seen,
     }
     tables = [three, disagreements_table(wrong)]
     if unscored:
-        reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.most_common())
+        reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.items())
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
         tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), who)
@@ -125,28 +108,27 @@ def agree(
         fields = {"at", "changes", "new_version", "flips"}
         document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
         tables += drift_tables(report)
-    print_result(as_json, document, tables)
+    cli.print_result(as_json, document, tables)
     if html is not None:
-        records = [{"id": e.id, **_record(e), "faithful": e.label} for e, _ in wrong]
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
-        write_html(zip(records, (j for _, j in wrong), strict=True), html, title=title, judge=who)
+        write_html((({**dict(e), "faithful": e.label}, j) for e, j in wrong), html, title=title, judge=who)
     if run is not None:
         run.log(report)
-    fail(report.alarms)
+    cli.fail(report.alarms)
 
 
-@with_options
+@cli.with_options
 def stress(
-    labels: Labels,
+    labels: cli.Labels,
     *,
-    chosen: ChosenJudge,
+    chosen: cli.ChosenJudge,
     answers: Annotated[
-        int, option("--answers", "Labelled answers to perturb, half of them faithful.", "N", min=2)
+        int, cli.option("--answers", "Labelled answers to perturb, half of them faithful.", "N", min=2)
     ] = 50,
-    seed: Annotated[int, option("--seed", "Seed of the choice and of the perturbations.", "N")] = 0,
-    minimum: Minimum = None,
-    max_flips: MaxFlips = None,
-    as_json: Json = False,
+    seed: Annotated[int, cli.option("--seed", "Seed of the choice and of the perturbations.", "N")] = 0,
+    minimum: cli.Minimum = None,
+    max_flips: cli.MaxFlips = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Perturb answers and contexts so that the right verdict is known, and count how often the judge gives it.
 
@@ -154,8 +136,6 @@ def stress(
     another answer added. The verdict must not change with the order of the chunks, or with orders to the judge inside
     the answer, the context, the question or a tool's result: 105 injections of 15 kinds. Each answer costs up to 21
     judgments.
-
-    Example: faith-dspy stress labels.jsonl --judge judges/mine --min 0.7 --max-flips 0.05
     """
     need("numpy", "A stress test")
     from faith_dspy.io.labels import read_labels
@@ -169,8 +149,8 @@ def stress(
     judge.preflight()
     with TerminalView().bar("judging", None) as advance, metered():
         report = stress(judge, examples, answers=answers, seed=seed, advance=advance)
-    print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
-    fail([*report.below(minimum), *report.flipped(max_flips)])
+    cli.print_result(as_json, report.model_dump(mode="json"), stress_tables(report))
+    cli.fail([*report.below(minimum), *report.flipped(max_flips)])
 
 
 def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> list[Judgment]:
@@ -180,11 +160,7 @@ def _judged(judge: Judge, examples: Sequence[LabelledExample], what: str) -> lis
 
     out = []
     with TerminalView().task(what, len(examples)) as advance, metered():
-        for judgment in judge.stream(map(_record, examples)):
+        for judgment in judge.stream(examples):
             out.append(judgment)
             advance(1)
     return out
-
-
-def _record(example: LabelledExample) -> dict[str, Any]:
-    return {"question": example.question, "context": example.context, "answer": example.answer}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,7 @@ def judge(
         str | None,
         typer.Argument(
             metavar="INPUT",
-            help="JSON lines, CSV, TSV or Parquet with question (optional), context and answer; - for JSON lines on "
-            "stdin.",
+            help="JSON lines, CSV, TSV or Parquet with question (optional), context and answer; - for stdin.",
             show_default=False,
         ),
     ] = None,
@@ -39,8 +38,7 @@ def judge(
 ) -> None:
     """Judge answers. Write a judgment a line, in the order of the input, with the record's id where it has one.
 
-    Columns may have the names that RAGAS, DeepEval and others use; which were taken, and which were not, is printed. A
-    file without a column for the answer is refused before an LM is started.
+    Columns may have the names that RAGAS, DeepEval and others use; which were taken, and which were not, is printed.
 
     INPUT may have any number of records: they are read as they are needed. A record that cannot be judged, or a line
     that is not JSON, comes out unscored, with the reason. With --out, a run that was stopped continues where it stopped
@@ -48,40 +46,35 @@ def judge(
     and seconds.
 
     Example: faith-dspy judge answers.jsonl --judge judges/mine --out judged.jsonl --html judged.html
-
-    Example: faith-dspy judge --answer "Returns are free." --context "Returns cost 5 euros."
     """
     from faith_dspy.io.files import check_writable
 
     file = None if out in (None, "-") else Path(out or "")
     for path in filter(None, (file, html)):
         check_writable(path)
+    if (answer is None) == (records is None):
+        raise typer.BadParameter("give either INPUT, a file of answers, or --answer with --context")
     if answer is not None:
-        if records is not None or out is not None:
-            raise InputError("--answer is one answer, shown here: give no INPUT and no --out with it.")
-        _judge_one(chosen, question, context, answer, html, as_json)
-    elif records is None:
-        raise typer.BadParameter("there is nothing to judge; give INPUT, a file of answers, or --answer with --context")
+        if out is not None:
+            raise InputError("--answer is one answer, shown here: give no --out with it.")
+        _judge_one(chosen, {"question": question, "context": context, "answer": answer}, html, as_json)
     elif context or question is not None:
         raise InputError("--context and --question go with --answer; those of INPUT stand in its columns.")
     else:
-        _judge_file(chosen, records, file, html, threads)
+        _judge_file(chosen, str(records), file, html, threads)
 
 
-def _judge_one(
-    chosen: ChosenJudge, question: str | None, context: list[str] | None, answer: str, html: Path | None, as_json: bool
-) -> None:
+def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool) -> None:
     from faith_dspy.report.judgment import described, write_html
 
     judge = chosen.load()
     judge.preflight()
-    judgment = judge(question=question, context=context, answer=answer)
+    judgment = judge(**record)
     if as_json:
         print_json(judgment.model_dump(mode="json"))
     else:
         typer.echo(judgment.pretty().rstrip())
     if html is not None:
-        record = {"question": question, "context": context, "answer": answer}
         write_html([(record, judgment)], html, judge=described(judge))
     if judgment.unscored is not None:
         fail([f"the answer could not be scored: {judgment.detail or judgment.unscored.value}"])
@@ -121,10 +114,7 @@ def demo(
         "demo.html"
     ),
 ) -> None:
-    """See a tuned judge at work in seconds, with recorded replies of its LM: no model, no key, no network.
-
-    Example: faith-dspy demo
-    """
+    """See a tuned judge at work in seconds, with recorded replies of its LM: no model, no key, no network."""
     from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
     from faith_dspy.io.records import as_chunks
@@ -132,32 +122,28 @@ def demo(
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.schema import RawJudgment
 
-    records = html.with_suffix(".jsonl")
-    for path in (html, records):
+    answers = html.with_suffix(".jsonl")
+    for path in (html, answers):
         check_writable(path)
-    judge = load_judge(RECORDED)
-    stored = judge.manifest["reference"]
-    replies = [RawJudgment.model_validate(r["raw_judgment"]) for r in stored]
-    asked = sum(any(v.logit is not None for v in raw.last.raw_verdicts) for raw in replies)
-    typer.echo(
-        f"{len(stored)} answers, judged now, from recordings: no model, no key, no network.\n"
-        f"The LM was asked about {asked} of them; lexical features decided the others.\n"
-    )
-    items = []
-    for r, raw in zip(stored, replies, strict=True):
+    judge, items = load_judge(RECORDED), []
+    for r in judge.manifest["reference"]:
+        raw = RawJudgment.model_validate(r["raw_judgment"])
         record = {name: r[name] for name in ("question", "context", "answer")}
-        judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
-        items.append((record, judgment))
-        typer.echo(f"{r['question']}\n{judgment.pretty()}", nl=False)
+        items.append((record, judge.score_answer(raw, as_chunks(r["context"]), r["question"])))
+    typer.echo(
+        f"{len(items)} answers, judged now from recorded replies of the LM: no model, no key, no\n"
+        f"network. It had been asked about {sum(judgment.escalated for _, judgment in items)} of them; "
+        "lexical features decided the others.\n"
+    )
+    for record, judgment in items:
+        typer.echo(f"{record['question']}\n{judgment.pretty()}", nl=False)
         for i in sorted({i for s in judgment.statements for i in s.supporting_chunk_ids}):
-            chunk = textwrap.shorten(f"[{i}] {r['context'][i]}", 140, placeholder=" …")
+            chunk = textwrap.shorten(f"[{i}] {record['context'][i]}", 140, placeholder=" …")
             typer.echo(textwrap.fill(chunk, 79, initial_indent="  ", subsequent_indent="      "))
         typer.echo()
-    write_file(records, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items))
-    write_html(items, html, title="faith-dspy demo: recorded replies", judge=described(judge))
+    write_file(answers, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items))
+    write_html(items, html, title="faith-dspy demo", judge=described(judge))
     typer.echo(f"The judge was tuned on people’s labels ({judge.manifest['labels_file']}).")
     print_tables([of_judge(judge, str(RECORDED))])
-    typer.echo(
-        f"\nThe same as a page: {html}\nThe same live, with the embedded LM (fetched once, 1.1 GB):\n"
-        f"  faith-dspy judge {records} --judge {RECORDED}"
-    )
+    typer.echo(f"\nThe same as a page: {html}\nThe same live, with the embedded LM (fetched once, 1.1 GB):")
+    typer.echo(f"  faith-dspy judge {answers} --judge {RECORDED}")

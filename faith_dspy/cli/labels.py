@@ -8,33 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import (
-    SETTINGS,
-    Experiment,
-    Json,
-    Labels,
-    TrackingURI,
-    option,
-    print_result,
-    print_tables,
-    say,
-)
+from faith_dspy.cli import options as cli
 from faith_dspy.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from faith_dspy.optimize.data.imports import ImportedLabels
     from faith_dspy.schema import LabelledExample
 
 app = typer.Typer(
     no_args_is_help=True,
-    context_settings=SETTINGS,
+    context_settings=cli.SETTINGS,
     help="Labels: see them, check them, import them, exchange them with MLflow.",
 )
 
-Out = Annotated[Path, option("--out", "Labels file to write.", "FILE")]
-Name = Annotated[str, option("--name", "Name of the human assessments.", "NAME")]
+Out = Annotated[Path, cli.option("--out", "Labels file to write.", "FILE")]
+Name = Annotated[str, cli.option("--name", "Name of the human assessments.", "NAME")]
 Values = Annotated[
     list[str] | None,
-    option(
+    cli.option(
         "--value",
         "What a label means that is not yes/no, true/false, PASS/FAIL, a verdict or a rating, e.g. neutral=false. "
         "Repeatable.",
@@ -44,42 +35,36 @@ Values = Annotated[
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """List the labelled sets that are shipped, and what each is for.
-
-    Example: faith-dspy labels list
-    """
+def list_(as_json: cli.Json = False) -> None:
+    """List the labelled sets that are shipped, and what each is for."""
     from faith_dspy.eval_sets.catalog import SETS, folder_of, load
     from faith_dspy.report.tables import Table
 
-    found: list[dict[str, Any]] = []
-    for name in SETS:
-        examples = load(name)
-        card = (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
-        found.append(
-            {
-                "name": name,
-                "answers": len(examples),
-                "faithful": sum(e.label is True for e in examples),
-                "contexts": len({e.context_key for e in examples}),
-                "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
-            }
-        )
+    def described(name: str) -> dict[str, Any]:
+        examples, card = load(name), (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
+        return {
+            "name": name,
+            "answers": len(examples),
+            "faithful": sum(e.label is True for e in examples),
+            "contexts": len({e.context_key for e in examples}),
+            "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
+        }
+
+    found = [described(name) for name in SETS]
     notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
     rows = tuple(tuple(map(str, row.values())) for row in found)
-    print_result(as_json, found, [Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
+    cli.print_result(as_json, found, [Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
 
 
 @app.command()
 def show(
-    labels: Labels, n: Annotated[int, option("-n", "How many answers.", "N", min=1)] = 3, as_json: Json = False
+    labels: cli.Labels,
+    n: Annotated[int, cli.option("-n", "How many answers.", "N", min=1)] = 3,
+    as_json: cli.Json = False,
 ) -> None:
     """Show the first answers of labels: question, chunks of the context with their ids, answer, label, statements.
 
-    Below a statement stand its verdict, the ids of its chunks and the reason. With --json the answers are lines of a
-    labels file.
-
-    Example: faith-dspy labels show quickstart -n 1
+    With --json the answers are lines of a labels file.
     """
     from faith_dspy.io.labels import read_labels
     from faith_dspy.report.tables import Table
@@ -92,7 +77,7 @@ def show(
             typer.echo(json.dumps(row))  # ASCII: no character in it is a terminal's command
     else:
         shown = enumerate(examples[:n], 1)
-        print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
+        cli.print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
 
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
@@ -100,10 +85,8 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
     from faith_dspy.report.judgment import UNJUDGED, WORDING
 
     label = {True: "faithful", False: "not faithful", None: "no label"}[e.label]
-    score = "" if e.score is None else f", score {e.score:g}"
-    each = "" if e.annotators is None else f"; each: {json.dumps(e.annotators, ensure_ascii=False)}"
     rows = [("question", e.question)] if e.question else []
-    rows += [*((f"[{c.id}]", c.text) for c in e.context), ("answer", e.answer), ("label", label + score + each)]
+    rows += [*((f"[{c.id}]", c.text) for c in e.context), ("answer", e.answer), ("label", label)]
     for s in e.statements:
         mark, words, _ = WORDING[s.verdict or UNJUDGED]
         evidence = " ".join(["", "←", *(f"[{i}]" for i in s.supporting_chunk_ids)]) if s.supporting_chunk_ids else ""
@@ -114,26 +97,22 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants.")],
-    out: Annotated[Path | None, option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
+    out: Annotated[Path | None, cli.option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
 ) -> None:
-    """Write a shipped set as a labels file, to see how one is written or to change it.
-
-    Example: faith-dspy labels get quickstart --out labels.jsonl
-    """
+    """Write a shipped set as a labels file, to see how one is written or to change it."""
     from faith_dspy.eval_sets.catalog import folder_of
     from faith_dspy.io.files import check_writable, write_file
 
-    content = (folder_of(name) / f"{name}.jsonl").read_bytes()
-    out = out or Path(f"{name}.jsonl")
+    content, out = (folder_of(name) / f"{name}.jsonl").read_bytes(), out or Path(f"{name}.jsonl")
     check_writable(out)
     if out.is_file():
         raise InputError(f"{out}: exists already. Give another --out, or remove the file.")
     write_file(out, content)
-    say(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}")
+    cli.say(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}")
 
 
 @app.command()
-def audit(labels: Labels, as_json: Json = False) -> None:
+def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
     """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
     from faith_dspy.optimize.data.audit import audit
     from faith_dspy.report.tables import Table
@@ -146,17 +125,17 @@ def audit(labels: Labels, as_json: Json = False) -> None:
     shown = {name.replace("_", " "): value for name, value in found.items() if name != "enough" and value != ""}
     rows = tuple((name, in_words(value)) for name, value in shown.items())
     tables = [Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)]
-    print_result(as_json, found, tables)
+    cli.print_result(as_json, found, tables)
 
 
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSON, JSON lines or Parquet.")],
     out: Out = Path("labels.jsonl"),
-    kind: Annotated[str, option("--format", "table, label-studio or argilla.", "FORMAT")] = "table",
+    kind: Annotated[str, cli.option("--format", "table, label-studio or argilla.", "FORMAT")] = "table",
     columns: Annotated[
         list[str] | None,
-        option("--map", "A column, e.g. answer=response. Dots reach into objects. Repeatable.", "FIELD=COLUMN"),
+        cli.option("--map", "A column, e.g. answer=response. Dots reach into objects. Repeatable.", "FIELD=COLUMN"),
     ] = None,
     values: Values = None,
 ) -> None:
@@ -170,61 +149,58 @@ def import_(
     Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words, write_labels
+    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words
 
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InputError(f"--out {out} is the file that is imported; name another.")
     found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
-    if not found.rows:
-        raise InputError(f"{file}: {found.sentence} Name the label's column with --map faithful=COLUMN.")
-    write_labels(found.rows, out)
-    say(f"{out}: {found.sentence}")
+    _write(found, out, f"{file}: %s Name the label's column with --map faithful=COLUMN.")
 
 
 @app.command()
 def pull(
     out: Out = Path("labels.jsonl"),
-    experiment: Experiment = "faithfulness",
+    experiment: cli.Experiment = "faithfulness",
     name: Name = "faithful",
     values: Values = None,
-    tracking_uri: TrackingURI = None,
+    tracking_uri: cli.TrackingURI = None,
 ) -> None:
     """Write people's assessments of traces in MLflow into a labels file.
 
     The label of a trace is the majority of the assessments called --name; each person's own is kept in 'annotators'.
     Traces on which people are evenly split are left out, and counted.
-
-    Example: faith-dspy labels pull --experiment my-agent --out labels.jsonl
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import parse_words, write_labels
+    from faith_dspy.optimize.data.imports import parse_words
     from faith_dspy.optimize.tracking.feedback import pull
     from faith_dspy.optimize.tracking.store import connect
 
     check_writable(out)
     found = pull(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
+    none = f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}"
+    _write(found, out, f"{none}: %s Name them with --name and --experiment.")
+
+
+def _write(found: ImportedLabels, out: Path, none: str) -> None:
+    from faith_dspy.optimize.data.imports import write_labels
+
     if not found.rows:
-        raise InputError(
-            f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}: "
-            f"{found.sentence} Name them with --name and --experiment."
-        )
+        raise InputError(none % found.sentence)
     write_labels(found.rows, out)
-    say(f"{out}: {found.sentence}")
+    cli.say(f"{out}: {found.sentence}")
 
 
 @app.command()
 def push(
-    labels: Labels,
-    experiment: Experiment = "faithfulness-labels",
+    labels: cli.Labels,
+    experiment: cli.Experiment = "faithfulness-labels",
     name: Name = "faithful",
-    tracking_uri: TrackingURI = None,
+    tracking_uri: cli.TrackingURI = None,
 ) -> None:
     """Send a labels file to MLflow, as traces with human assessments, for people to review there.
 
     Pushing it again adds only what is missing; what people changed in MLflow stays. `labels pull` brings it back.
-
-    Example: faith-dspy labels push labels.jsonl --experiment review
     """
     from faith_dspy.io.labels import read_labels
     from faith_dspy.optimize.tracking.feedback import push
@@ -233,4 +209,4 @@ def push(
     examples = read_labels(labels, require_label=False)
     made, added = push(connect(tracking_uri, experiment), examples, name)
     of = f"{counted(made, 'new trace')} of {counted(len(examples), 'answer')}"
-    say(f"{of}; {counted(added, 'assessment')} added.")
+    cli.say(f"{of}; {counted(added, 'assessment')} added.")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from faith_dspy.cli import agree, judge, labels, tune
-from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json
+from faith_dspy.cli.options import SETTINGS, Json, drop_stdout, print_json, say
 from faith_dspy.errors import FaithDspyError
 
 _STOPPED = 130
@@ -92,24 +92,16 @@ def main() -> None:
     except BrokenPipeError:
         drop_stdout()  # whoever reads has enough
     except OSError as exc:
-        what = str(exc) if exc.filename else f"standard output: cannot be written ({exc.strerror or exc})"
-        if not exc.filename:
-            drop_stdout()
-        _refuse(f"{what}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
-    except KeyboardInterrupt:
-        _stop()
-    except SystemExit as exc:  # typer turns Ctrl-C inside a command into this
-        if exc.code == _STOPPED:
-            _stop()
-        raise
+        drop_stdout()  # which may be what cannot be written
+        _refuse(f"{exc}. The LM's replies are kept: run the same command again, and nothing is paid for twice.")
+    except (KeyboardInterrupt, SystemExit) as exc:
+        if isinstance(exc, SystemExit) and exc.code != _STOPPED:  # as which typer ends on Ctrl-C inside a command
+            raise
+        say("\nStopped. What was paid for is kept: run the same command again to continue.")
+        sys.exit(_STOPPED)
 
 
 def _refuse(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    typer.echo(message, err=True)
+    say(message)
     sys.exit(2)
-
-
-def _stop() -> None:
-    typer.echo("\nStopped. What was paid for is kept: run the same command again to continue.", err=True)
-    sys.exit(_STOPPED)

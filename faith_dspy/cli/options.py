@@ -38,18 +38,17 @@ def option(name: str, help: str, metavar: str | None = None, **how: Any) -> Any:
 
 
 _judge_option = partial(option, rich_help_panel="The judge")
-
-
 LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants."
 Labels = Annotated[Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)]
 _MODELS = (
     "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "
     "by lexical features alone."
 )
-_TIMEOUT = "Limit of an LM call, with its retries. Default: 300."
 LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
 APIBase = Annotated[str | None, _judge_option("--api-base", "Address of an OpenAI-compatible endpoint.", "URL")]
-Timeout = Annotated[float | None, _judge_option("--timeout", _TIMEOUT, "SECONDS", min=0.1)]
+Timeout = Annotated[
+    float | None, _judge_option("--timeout", "Limit of an LM call, with its retries. Default: 300.", "SECONDS", min=0.1)
+]
 Minimum = Annotated[float | None, option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1)]
 MaxFlips = Annotated[
     float | None,

@@ -14,45 +14,28 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from faith_dspy.cli.options import (
-    LABELS,
-    LM,
-    SETTINGS,
-    APIBase,
-    Details,
-    Experiment,
-    Json,
-    MaxFlips,
-    Timeout,
-    TrackingURI,
-    fail,
-    option,
-    print_json,
-    print_result,
-    say,
-    with_options,
-)
+from faith_dspy.cli import options as cli
 
-study = typer.Typer(no_args_is_help=True, context_settings=SETTINGS, help="Finished studies: show, compare, roll back.")
+study = typer.Typer(no_args_is_help=True, context_settings=cli.SETTINGS, help="Finished studies.")
 
 _STUDY = "Folder of an exported judge, a study.json, or the id of a study or of its run in MLflow."
-_limit = partial(option, metavar="N", rich_help_panel="Limits")
+_limit = partial(cli.option, metavar="N", rich_help_panel="Limits")
 
 
 @dataclass(frozen=True)
 class TuneOptions:
     """The options of `faith_dspy.optimize.tune`."""
 
-    test: Annotated[Path | None, option("--test", "Labels to test on. Default: a part of LABELS.", "FILE")] = None
-    lm: LM = "local"
-    api_base: APIBase = None
-    timeout: Timeout = None
+    test: Annotated[Path | None, cli.option("--test", "Labels to test on. Default: a part of LABELS.", "FILE")] = None
+    lm: cli.LM = "local"
+    api_base: cli.APIBase = None
+    timeout: cli.Timeout = None
     reflection_lm: Annotated[
-        str | None, option("--reflection-lm", "LM that proposes instructions. Default: the judge's.", "MODEL")
+        str | None, cli.option("--reflection-lm", "LM that proposes instructions. Default: the judge's.", "MODEL")
     ] = None
     operating_point: Annotated[
         str,
-        option(
+        cli.option(
             "--operating-point",
             "What the threshold is for: balanced, recall=0.9 (stop nine of ten unfaithful answers), or cost=5 (passing "
             "an unfaithful answer is five times as bad as stopping a faithful one).",
@@ -61,10 +44,10 @@ class TuneOptions:
     ] = "balanced"
     budget: Annotated[
         Literal["quick", "standard", "thorough"],
-        option("--budget", "How much is tried, and on how many answers.", "quick|standard|thorough"),
+        cli.option("--budget", "How much is tried, and on how many answers.", "quick|standard|thorough"),
     ] = "quick"
     variants: Annotated[
-        str | None, option("--variants", "What to try instead: names with commas between, or a NAME.toml.", "NAMES")
+        str | None, cli.option("--variants", "What to try instead: names with commas between, or a NAME.toml.", "NAMES")
     ] = None
     minutes: Annotated[float | None, _limit("--minutes", "Minutes for the whole study.", min=0.01)] = None
     calls: Annotated[int | None, _limit("--calls", "LM calls for the whole study.", min=1)] = None
@@ -72,31 +55,31 @@ class TuneOptions:
     dollars: Annotated[float | None, _limit("--dollars", "Dollars, by LiteLLM's price list.", min=0.0001)] = None
     prefer: Annotated[
         Literal["agreement", "cheapest"],
-        option(
+        cli.option(
             "--prefer",
             "Export the cheapest within one standard error of the best (agreement), or within two (cheapest).",
             "agreement|cheapest",
         ),
     ] = "agreement"
-    seed: Annotated[int, option("--seed", "Seed of the split, demos and bootstrap.", "N")] = 0
-    out: Annotated[Path | None, option("--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR")] = (
-        None
-    )
-    tracking_uri: TrackingURI = None
-    experiment: Experiment = "faithfulness"
-    max_flips: MaxFlips = None
+    seed: Annotated[int, cli.option("--seed", "Seed of the split, demos and bootstrap.", "N")] = 0
+    out: Annotated[
+        Path | None, cli.option("--out", "Folder for the champion. Default: judges/NAME-OF-LABELS.", "DIR")
+    ] = None
+    tracking_uri: cli.TrackingURI = None
+    experiment: cli.Experiment = "faithfulness"
+    max_flips: cli.MaxFlips = None
 
 
-@with_options
+@cli.with_options
 def tune(
-    labels: Annotated[str, typer.Argument(metavar="LABELS", help=LABELS)],
+    labels: Annotated[str, typer.Argument(metavar="LABELS", help=cli.LABELS)],
     *,
     options: TuneOptions,
     require_better: Annotated[
-        bool, option("--require-better", "Exit 1 unless the champion is shown better than the untuned judge.")
+        bool, cli.option("--require-better", "Exit 1 unless the champion is shown better than the untuned judge.")
     ] = False,
-    details: Details = False,
-    as_json: Json = False,
+    details: cli.Details = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Tune a judge on human labels; track every variant in MLflow; export the champion.
 
@@ -137,7 +120,7 @@ def tune(
             f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )
     untuned = result.comparisons["untuned"]
-    fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])
+    cli.fail([*result.held_back, *([untuned.sentence] if require_better and untuned.verdict != "better" else [])])
 
 
 def pages(page: str, tracking_uri: str | None) -> str:
@@ -151,29 +134,21 @@ def pages(page: str, tracking_uri: str | None) -> str:
 @study.command("show")
 def show(
     source: Annotated[str, typer.Argument(metavar="STUDY", help=_STUDY)],
-    tracking_uri: TrackingURI = None,
-    details: Details = False,
-    as_json: Json = False,
+    tracking_uri: cli.TrackingURI = None,
+    details: cli.Details = False,
+    as_json: cli.Json = False,
 ) -> None:
-    """Show what a study found, in three lines; with --details, all its tables.
-
-    Example: faith-dspy study show judges/mine
-    """
+    """Show what a study found, in three lines; with --details, all its tables. Of a judge without a study, its card."""
+    from faith_dspy.export import load_judge
     from faith_dspy.optimize.tracking.archive import STUDY_FILE, read_study
 
-    if (folder := Path(source)).is_dir() and (as_json or not (folder / STUDY_FILE).is_file()):
-        _show_judge(folder, as_json)
+    folder = Path(source)
+    if not folder.is_dir() or ((folder / STUDY_FILE).is_file() and not as_json):
+        print_study(read_study(source, tracking_uri), details, as_json)
         return
-    print_study(read_study(source, tracking_uri), details, as_json)
-
-
-def _show_judge(folder: Path, as_json: bool) -> None:
-    """Print the card of an exported judge; as JSON, all but the answers that loading it reproduces."""
-    from faith_dspy.export import load_judge
-
-    found = load_judge(folder)
+    exported = load_judge(folder).manifest
     if as_json:
-        print_json({k: v for k, v in found.manifest.items() if k not in ("reference", "answer_keys")})
+        cli.print_json({k: v for k, v in exported.items() if k not in ("reference", "answer_keys")})
     else:
         typer.echo((folder / "CARD.md").read_text(encoding="utf-8"))
 
@@ -182,15 +157,12 @@ def _show_judge(folder: Path, as_json: bool) -> None:
 def compare(
     sources: Annotated[list[str] | None, typer.Argument(metavar="STUDY", help=_STUDY)] = None,
     experiment: Annotated[
-        str | None, option("--experiment", "The last ten finished studies of this MLflow experiment.", "NAME")
+        str | None, cli.option("--experiment", "The last ten finished studies of this MLflow experiment.", "NAME")
     ] = None,
-    tracking_uri: TrackingURI = None,
-    as_json: Json = False,
+    tracking_uri: cli.TrackingURI = None,
+    as_json: cli.Json = False,
 ) -> None:
-    """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ.
-
-    Example: faith-dspy study compare judges/mine judges/mine-seed-1 judges/mine-seed-2
-    """
+    """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ."""
     from faith_dspy.optimize.report.studies import compare_studies, studies_tables
     from faith_dspy.optimize.tracking.archive import last_studies, read_study
 
@@ -204,11 +176,11 @@ def compare(
         "pairs": [c.model_dump(mode="json") for c in compared.pairs],
         "sentences": compared.sentences,
     }
-    print_result(as_json, document, studies_tables(found, compared))
+    cli.print_result(as_json, document, studies_tables(found, compared))
 
 
 @study.command("rollback")
-def rollback(tracking_uri: TrackingURI = None) -> None:
+def rollback(tracking_uri: cli.TrackingURI = None) -> None:
     """Make the previous champion the champion again, in MLflow's registry.
 
     Swap two aliases: `models:/faithfulness@champion` becomes what `@previous` was, and the other way round. After a
@@ -224,7 +196,7 @@ def print_study(result: Any, details: bool, as_json: bool) -> None:
     from faith_dspy.optimize.report.headline import of_study
     from faith_dspy.optimize.report.tables import study_tables
 
-    print_result(as_json, study_json(result), [of_study(result), *(study_tables(result) if details else ())])
+    cli.print_result(as_json, study_json(result), [of_study(result), *(study_tables(result) if details else ())])
 
 
 def study_json(result: Any) -> Any:
@@ -234,27 +206,23 @@ def study_json(result: Any) -> Any:
 
 
 def ui(
-    port: Annotated[int, option("--port", "On 127.0.0.1.", "PORT", min=1, max=65535)] = 5000,
-    tracking_uri: TrackingURI = None,
+    port: Annotated[int, cli.option("--port", "On 127.0.0.1.", "PORT", min=1, max=65535)] = 5000,
+    tracking_uri: cli.TrackingURI = None,
 ) -> None:
     """Show the studies on MLflow's pages, on 127.0.0.1, until Ctrl-C. Nothing is fetched from a network.
 
     Without --tracking-uri and MLFLOW_TRACKING_URI it opens the mlflow.db of this folder, or of the nearest one above.
-
-    Example: faith-dspy ui --port 5001
     """
     from faith_dspy.errors import need
     from faith_dspy.optimize.tracking.store import ENVIRONMENT, nearest_store, redacted
 
     uri = nearest_store(tracking_uri)
     if uri.startswith(("http://", "https://")):
-        say(f"This store is a server, with pages of its own: {redacted(uri)}")
+        cli.say(f"This store is a server, with pages of its own: {redacted(uri)}")
         return
     need("mlflow", "faith-dspy ui")
-    say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
+    cli.say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
-    settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    code = 0
+    settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     with suppress(KeyboardInterrupt):
-        code = subprocess.call([sys.executable, *command, "--workers", "1"], env=settings | dict(os.environ))
-    raise typer.Exit(code)
+        raise typer.Exit(subprocess.call([sys.executable, *command, "--workers", "1"], env=settings))

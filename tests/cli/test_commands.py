@@ -411,7 +411,6 @@ def test_labels_show_as_json(run, tmp_path):
     assert (code, out.isascii()) == (0, True)
     assert lines(out)[1]["context"] == ["x"]
     assert read_labels(lines(out), require_label=False) == read_labels(source, require_label=False)[:2]
-    assert "each: {" in run("labels", "show", source)[1]
     assert "no label" in run("labels", "show", source)[1]
     refused(run("labels", "show", "quikstart"), "no such file, and no shipped set; those are assistants and quickstart")
 
@@ -528,7 +527,7 @@ def test_a_judge_or_lm_that_is_not_there(run, server, tmp_path, options, told):
 def test_options_are_set(run, at, server, tmp_path):
     """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
     source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
-    settings = ("granularity=answer", "criteria=Be strict = fair.", "strict_mode=true", "confidence=none")
+    settings = ("granularity=answer", "criteria=Be strict = fair.", "verdict_scores={}", "confidence=none")
     run("judge", source, *at, *(part for s in settings for part in ("--set", s)))
     assert server.requests[0]["messages"][0]["content"].endswith("\nBe strict = fair.")
     assert "logprobs" not in server.requests[0]

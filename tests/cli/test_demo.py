@@ -33,10 +33,11 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for said in (
-        "recordings", " (threshold 0.", "← [", "not in the context: ",
+        "recorded replies", " (threshold 0.", "← [", "not in the context: ",
         "Agreement: balanced accuracy .", "Gain: +", "Next: ", "demo.html", "faith-dspy judge demo.jsonl --judge ",
     ):  # fmt: skip
         assert said in done.stdout
+    assert "no LM calls" not in done.stdout  # it says that the LM had been asked
     assert "Traceback" not in done.stderr
     widths = [len(line) for line in done.stdout.splitlines() if str(RECORDED.parent) not in line]
     assert max(widths) <= 80
