@@ -24,8 +24,6 @@ with needs("ragas", "ragas", "A judge as a RAGAS metric"):
 DEFAULTS = {"granularity": "statement", "reasoning": "after"}
 KEPT = 10_000
 """Judgments that a metric keeps for ``judgment(sample)``, the latest."""
-_Given = tuple[str | None, list[Any], str]
-"""Question, context and answer."""
 
 
 class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
@@ -94,7 +92,7 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
     async def _single_turn_ascore(self, sample: Any, callbacks: Any) -> float:
         return float((await self.ascore(sample.user_input, sample.response, sample.retrieved_contexts)).value)
 
-    def _result(self, judgment: Judgment, given: _Given) -> MetricResult:
+    def _result(self, judgment: Judgment, given: tuple[Any, ...]) -> MetricResult:
         self._judgments[digest(given)] = judgment
         if len(self._judgments) > KEPT:
             del self._judgments[next(iter(self._judgments))]
@@ -117,5 +115,5 @@ class Faithfulness(MetricWithLLM, SingleTurnMetric):
         return self._judgments.get(digest(given))
 
 
-def _given(user_input: str | None, response: str | None, retrieved_contexts: Any) -> _Given:
+def _given(user_input: str | None, response: str | None, retrieved_contexts: Any) -> tuple[Any, ...]:
     return user_input, list(retrieved_contexts or ()), response or ""

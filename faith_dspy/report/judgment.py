@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -37,28 +37,19 @@ from faith_dspy.scoring.classifier import describe_fit
 UNJUDGED, IN_DOUBT = "unjudged", "in_doubt"
 
 
-class Wording(NamedTuple):
-    """A verdict for readers: a mark of one cell, words, and a style of rich."""
-
-    mark: str
-    words: str
-    style: str
-
-
 WORDING = {
-    "contradictory": Wording("!", "contradicted", "bold red"),
-    "not_supported": Wording("✗", "not supported", "red"),
-    "no_evidence": Wording("✗", "no evidence", "red"),
-    "partially_supported": Wording("◐", "partly supported", "yellow"),
-    IN_DOUBT: Wording("~", "in doubt", "yellow"),
-    UNJUDGED: Wording("?", "not judged", "yellow"),
-    "fully_supported": Wording("✓", "supported", "green"),
+    "contradictory": ("!", "contradicted", "bold red"),
+    "not_supported": ("✗", "not supported", "red"),
+    "no_evidence": ("✗", "no evidence", "red"),
+    "partially_supported": ("◐", "partly supported", "yellow"),
+    IN_DOUBT: ("~", "in doubt", "yellow"),
+    UNJUDGED: ("?", "not judged", "yellow"),
+    "fully_supported": ("✓", "supported", "green"),
 }
-"""By verdict, the worst first: a sentence is coloured by the first that one of its statements has."""
+"""How each verdict is shown: a mark of one cell, words, and a style of rich. The worst comes first: a sentence is
+coloured by the first that one of its statements has."""
 _PLAIN = ("fully_supported", "not_supported")
 """Their marks need no words."""
-_IDS = 3
-"""Chunk ids shown for a statement; more would leave its text no room."""
 
 
 def decided_by(judgment: Judgment) -> str:
@@ -150,8 +141,9 @@ def judgment_view(judgment: Judgment) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     for s, told in zip(judgment.statements, told_verdicts(judgment), strict=True):
         mark, words, style = WORDING[told]
-        ids, more = s.supporting_chunk_ids[:_IDS], len(s.supporting_chunk_ids) - _IDS
-        evidence = f"← {', '.join(f'[{i}]' for i in ids)}" + (f" +{more}" if more > 0 else "") if ids else ""
+        ids = [f"[{i}]" for i in s.supporting_chunk_ids]
+        more = f" +{len(ids) - 3}" if len(ids) > 3 else ""  # all of them would leave the text no room
+        evidence = f"← {', '.join(ids[:3])}{more}" if ids else ""
         words = "" if told in _PLAIN else words
         table.add_row(Text(mark, style), shown(s.text), Text(f"{words} {evidence}".strip()))
         if why := grounds(s):
@@ -204,7 +196,7 @@ def write_html(
     only the first of them. ``judge``: who judged, for the last line.
     """
     rows = [_item(*((None, given) if isinstance(given, Judgment) else given)) for given in items]
-    verdicts = {verdict: [w.mark, w.words.capitalize()] for verdict, w in WORDING.items()}
+    verdicts = {verdict: [mark, words.capitalize()] for verdict, (mark, words, _) in WORDING.items()}
     reasons = Counter(row["unscored"] for row in rows if row["unscored"])
     summary = {
         "n": len(rows),
