@@ -111,30 +111,20 @@ def otlp(span):
     }
 
 
-def test_in_memory(rag):
-    """Documents are chunks under their span's id; the question and answer are the root's; no text is there twice."""
-    check(records(rag))
-    check(records(rag.get_finished_spans()))
-    ids = {f"{s.get_span_context().span_id:016x}": s.name for s in rag.get_finished_spans()}
+def test_every_way_spans_are_kept(rag, tmp_path):
+    """In memory; OTLP's JSON, read or in a file of one document a line; what the SDK's console exporter writes. Each
+    document is a chunk under its span's id; question and answer are the root's; no text is there twice."""
+    spans = rag.get_finished_spans()
+    scopes = [{"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in spans]
+    lines, console = tmp_path / "traces.jsonl", tmp_path / "console.json"
+    lines.write_text("\n".join(json.dumps(s) for s in scopes))
+    console.write_text("\n".join(s.to_json() for s in spans))
+    whole = {"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}
+    for source in (rag, spans, lines, whole, str(console), [json.loads(s.to_json()) for s in spans]):
+        check(records(source))
+    ids = {f"{s.get_span_context().span_id:016x}": s.name for s in spans}
     span_id = records(rag)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
     assert ids[span_id] == "search_docs"
-
-
-def test_otlp_json(rag, tmp_path):
-    """OTLP's JSON, as a document and one a line, as the collector's file exporter writes it."""
-    scopes = [{"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in rag.get_finished_spans()]
-    file = tmp_path / "traces.jsonl"
-    file.write_text("\n".join(json.dumps(s) for s in scopes))
-    check(records(file))
-    check(records({"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}))
-
-
-def test_span_dictionaries(rag, tmp_path):
-    """What the SDK's console exporter writes – `ReadableSpan.to_json`, one after the other – and a list of them."""
-    file = tmp_path / "console.json"
-    file.write_text("\n".join(s.to_json() for s in rag.get_finished_spans()))
-    check(records(str(file)))
-    check(records([json.loads(s.to_json()) for s in rag.get_finished_spans()]))
 
 
 def test_tool_calls_in_openinference(tracer, exporter):

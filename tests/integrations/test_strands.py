@@ -61,10 +61,10 @@ def search_docs(query: str) -> str:
     return FOUND
 
 
-@pytest.fixture(params=["gen_ai_latest_experimental"], ids=["latest"])
-def ran(request, monkeypatch):
+@pytest.fixture
+def ran(monkeypatch):
     """A real agent that was asked two things: spans in memory, agent."""
-    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental")
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
