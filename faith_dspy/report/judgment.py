@@ -52,6 +52,14 @@ _PLAIN = ("fully_supported", "not_supported")
 """Their marks need no words."""
 
 
+def verdict_line(judgment: Judgment) -> str:
+    """``not faithful: probability 0.38 (threshold 0.48)``, or ``unscored: abstained``."""
+    if judgment.unscored is not None:
+        return f"unscored: {judgment.unscored.value}"
+    by = decided_by(judgment)
+    return f"{'faithful' if judgment.faithful else 'not faithful'}{f': {by}' if by else ''}"
+
+
 def decided_by(judgment: Judgment) -> str:
     """What decided the verdict: the probability beside its threshold, else the score beside its threshold, else how
     many statements are supported."""
@@ -126,11 +134,9 @@ def described(judge: Judge) -> str:
 
 def judgment_view(judgment: Judgment) -> RenderableType:
     """One judgment: the result on top, a line per statement below."""
-    if judgment.unscored is not None:
-        head = Text.assemble(("unscored", "bold yellow"), ": ", judgment.unscored.value)
-    else:
-        verdict = ("faithful", "bold green") if judgment.faithful else ("not faithful", "bold red")
-        head = Text.assemble(verdict, "   ", decided_by(judgment))
+    verdict, _, by = verdict_line(judgment).partition(": ")
+    style = "yellow" if judgment.unscored else "green" if judgment.faithful else "red"
+    head = Text.assemble((verdict, f"bold {style}"), (": " if judgment.unscored else "   ") * bool(by), by)
     if judgment.detail:
         head.append_text(shown(f" – {judgment.detail}", "dim"))
     if judgment.fitted_to == "default":
