@@ -34,7 +34,7 @@ VARIANTS = (
         params={"granularity": "sentence", "lm": "openai/gpt-4o-mini"},
         score=0.9,
         lm_share=1.0,
-        usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0),
+        usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0, dollars=None),
         compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
         prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
     ),
