@@ -71,14 +71,6 @@ def edit(folder, change):
     seal(folder)
 
 
-def test_an_edited_judge_json_is_refused(exported):
-    """Somebody with an editor changes one option; the file's own SHA-256 tells."""
-    path = exported / "judge.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"cite": false', '"cite": true'), encoding="utf-8")
-    with pytest.raises(ArtifactError, match="altered after the export"):
-        load_judge(exported)
-
-
 def contents(folder):
     """Every file of a folder."""
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
@@ -171,10 +163,13 @@ def test_truncated_judge(exported, cut):
         load_judge(exported)
 
 
-def test_altered_program(exported):
-    """A program.json with another prompt is refused, with where to take it from."""
-    path = exported / "program.json"
-    path.write_bytes(path.read_bytes().replace(b"Is it so?", b"Say yes."))
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("program", b"Is it so?", b"Say yes."), ("judge", b'"cite": false', b'"cite": true')]
+)
+def test_altered_by_hand(exported, name, before, after):
+    """Another prompt or option is refused, with where to take the export from."""
+    path = exported / f"{name}.json"
+    path.write_bytes(path.read_bytes().replace(before, after))
     with pytest.raises(ArtifactError, match=r"altered after the export.*does not have the SHA-256.*Take the folder"):
         load_judge(exported)
 
@@ -185,16 +180,6 @@ def test_unknown_format_version(exported, version):
     edit(exported, lambda d: d.update(format_version=version))
     with pytest.raises(ArtifactError, match=rf"format version {version!r}; this .* reads {FORMAT_VERSION}\. Inst"):
         load_judge(exported)
-
-
-def test_a_judge_without_a_review_range_loads(exported):
-    """A judge.json without a review range loads, and sends nobody anything."""
-
-    def older(document):
-        del document["classifier"]["review_range"]
-
-    edit(exported, older)
-    assert load_judge(exported).classifier == HEAD
 
 
 @pytest.mark.parametrize(
@@ -214,29 +199,6 @@ def test_changed_number(exported, change):
     with pytest.raises(
         ArtifactError, match=r"was altered .*reference 0 had \w+ .* when it was exported and has .* now"
     ):
-        load_judge(exported)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d.pop("config"),
-        lambda d: d.pop("classifier"),
-        lambda d: d.pop("lm"),
-        lambda d: d.update(lm=None),
-        lambda d: d["config"].update(granularity="word"),
-        lambda d: d["config"].update(unknown=1),
-        lambda d: d["classifier"]["statement"]["weights"].pop(),
-        lambda d: d["reference"][0].pop("raw_judgment"),
-        lambda d: d["reference"][0].pop("context"),
-        lambda d: d["reference"][0].update(context=3),
-        lambda d: d.update(reference=["x"]),
-    ],
-)
-def test_damaged_fields(exported, change):
-    """Fields that are missing, or hold what cannot be, end in the same error, never in a traceback of ours."""
-    edit(exported, change)
-    with pytest.raises(ArtifactError, match="was altered after the export"):
         load_judge(exported)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
-from faith_dspy.io.conversation import from_conversation
 from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import metered
 from faith_dspy.program.signatures import INSTRUCTIONS
@@ -157,26 +156,16 @@ def test_input_of_a_wrong_type(judge_at, given, message):
 
 
 def test_conversation(judge_at):
-    """The last assistant message is judged; all before it is context that says where it came from."""
+    """The last assistant message is judged; all before it is context."""
     messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "Which colour"}, {"type": "text", "text": "is it?"}]},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
-        {"role": "tool", "name": "search", "content": [{"type": "tool_result", "content": "The kettle is blue."}]},
+        {"role": "user", "content": "Which colour is it?"},
+        {"role": "tool", "name": "search", "content": "The kettle is blue."},
         {"role": "assistant", "content": "It is blue."},
         {"role": "user", "content": "Thanks."},
     ]
-    question, context, answer = from_conversation(messages)
-    assert question == "Which colour\nis it?"
-    assert answer == "It is blue."
-    assert context == [
-        {"text": "Be brief.", "source": "turn 0: system"},
-        {"text": "Which colour\nis it?", "source": "turn 1: user"},
-        {"text": "The kettle is blue.", "source": "turn 3: tool search"},
-    ]
     judge, server = judge_at()
     assert judge(conversation=messages).statements[0].text == "It is blue."
-    assert "[2] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
+    assert "[1] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("threads", [0, -1, 2.5, "4"])

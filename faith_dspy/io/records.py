@@ -185,6 +185,8 @@ def document_of(item: Any) -> tuple[str, str | None] | None:
     """
     if item is None or isinstance(item, str):
         return None
+    if isinstance(item, Chunk):
+        return item.text, item.source
     if found := document_of(value_of(item, "node")) or document_of(value_of(item, "document")):
         return found
     texts = (value_of(item, name) for name in ("text", "page_content", "content"))
