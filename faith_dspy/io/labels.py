@@ -131,7 +131,7 @@ def _label(row: Mapping[str, Any], lenient: bool) -> dict[str, Any]:
     taken = columns(row, _label_names(row))
     found = {f: str(row[c]) if f in ("group", "split") else row[c] for f, c in taken.items()}
     if (label := found.pop("faithful", None)) is not None:
-        if (known := truth(label)) is not None:
+        if (known := vote(label)) is not None:
             found["faithful"] = known
         elif not lenient or taken["faithful"] == "faithful":
             raise InputError(
@@ -173,18 +173,13 @@ def rating(label: Any) -> float | None:
         return None
 
 
-def vote(label: Any, top: float = 1.0) -> bool | None:
+def vote(label: Any, top: float | None = None) -> bool | None:
     """Whether a person's label means faithful: a boolean, a verdict's name, yes/no, PASS/FAIL, or a rating of at least
-    ``top``.
-
-    None for any other label.
-    """
+    ``top``; without one only the numbers 1 and 0 mean anything. None for any other label."""
     word = str(label).strip().lower().replace(" ", "_")
     if word in _WORDS:
         return _WORDS[word]
-    return None if (number := rating(label)) is None else number >= top
-
-
-def truth(label: Any) -> bool | None:
-    """`vote` of a label that no others give a scale to: of numbers only 1 and 0 mean anything."""
-    return vote(label) if rating(label) in (None, 0.0, 1.0) else None
+    number = rating(label)
+    if number is None or (top is None and number not in (0.0, 1.0)):
+        return None
+    return number >= (1.0 if top is None else top)

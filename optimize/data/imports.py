@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, LabelsError, counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.labels import parse_example, rating, truth, vote
+from faith_dspy.io.labels import parse_example, rating, vote
 from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed
 from faith_dspy.io.records import columns as columns_of
 from faith_dspy.schema import Verdict
@@ -78,9 +78,8 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
 
 
 def meaning(label: Any, words: Mapping[str, bool], top: float | None = 1.0) -> bool | None:
-    """Whether a label means faithful: by ``words``, else as `vote` reads it (`truth` where ``top`` is None); None if
-    neither knows it."""
-    return words.get(str(label).strip().casefold(), truth(label) if top is None else vote(label, top))
+    """Whether a label means faithful: by ``words``, else as `vote` reads it; None if neither knows it."""
+    return words.get(str(label).strip().casefold(), vote(label, top))
 
 
 def best_rating(labels: Iterable[Any]) -> float | None:

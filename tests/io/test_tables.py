@@ -8,7 +8,7 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
-from faith_dspy.io.labels import read_labels, truth
+from faith_dspy.io.labels import read_labels, vote
 from faith_dspy.io.records import _log_once, check_records, columns, fields_of, log_columns, open_records
 
 ROWS = [
@@ -120,7 +120,7 @@ def test_cells_that_hold_nothing(tmp_path):
 )  # fmt: skip
 def test_label_words(word, means):
     """PASS and FAIL, 1 and 0 and verdicts mean something by themselves; ratings and other words do not."""
-    assert truth(word) is means
+    assert vote(word) is means
 
 
 def test_words_of_unknown_meaning(tmp_path):
