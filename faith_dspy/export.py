@@ -221,7 +221,8 @@ def load_judge(
         now = portable(judge.lm_name), EMBEDDED_SHA256 if judge.lm_name == "local" else stored.sha256
         fitted = judge.classifier and judge.classifier.statement
         if fitted and "lm" in fitted.names and now != (stored.model, stored.sha256 or now[1]):
-            how = f"was fitted to probabilities of {stored.model}, and {now[0]} is asked"
+            other = now[0] if now[0] != stored.model else "another file of it"
+            how = f"was fitted to probabilities of {stored.model}, and {other} is asked"
             log.warning("%s: %s. Unless they are the same, measure it anew: faith-dspy agree.", export.folder, how)
         return judge
 

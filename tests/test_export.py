@@ -217,6 +217,9 @@ def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
     load_judge(exported, lm="openai/other")
     (told,) = caplog.messages
     assert "was fitted to probabilities of openai/tiny, and openai/other is asked" in told
+    edit(exported, lambda d: d["lm"].update(model="local", sha256="0" * 64))
+    load_judge(exported)
+    assert "of local, and another file of it is asked" in caplog.messages[1]
 
 
 def test_no_lm_cannot_stand_in_for_one(exported):
