@@ -71,7 +71,7 @@ def parse_words(settings: Iterable[str]) -> dict[str, bool]:
     words = {}
     for setting in settings:
         word, _, said = (part.strip() for part in setting.rpartition("="))
-        if not word or (faithful := truth(said)) is None:
+        if not word or (faithful := vote(said)) is None:
             raise InputError(f"{setting!r} says no label's meaning; expected WORD=true or WORD=false, e.g. FAIL=false.")
         words[word.casefold()] = faithful
     return words
