@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from faith_dspy.errors import ConfigError, faults
 from faith_dspy.schema import Verdict
@@ -22,16 +22,17 @@ WEIGHTS = {
 }
 """What each verdict adds to an answer's score."""
 
-_SCORING = {"ask_about", "verdict_scores", "threshold", "review_range", "no_statements", "abstention"}
-_SCORING |= {"max_statements"}
+_SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range"}
+_SCORING |= {"no_statements", "abstention", "max_statements"}
 
 
-def _completed(given: Any) -> Any:
+def _completed(given: Any, options: ValidationInfo) -> Any:
     """The weights given, by the verdicts' names in lower case, and the defaults of the others."""
     if not isinstance(given, Mapping):
         return given
     named = {"_".join(str(name).lower().split()): weight for name, weight in given.items()}
-    return WEIGHTS | named
+    strict = {Verdict.NO_EVIDENCE: -1.0, Verdict.NOT_SUPPORTED: -1.0} if options.data.get("strict_mode") else {}
+    return WEIGHTS | strict | named
 
 
 class Granularity(StrEnum):
@@ -77,7 +78,11 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
     quote: bool = False
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
-    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = WEIGHTS
+    strict_mode: bool = False
+    """No evidence, and a plain “not supported”, count −1 instead of 0, unless `verdict_scores` names them."""
+    verdict_scores: Annotated[dict[Verdict, float], BeforeValidator(_completed)] = Field(
+        default_factory=dict, validate_default=True
+    )
     """Weight of each verdict, named in any case; the mean over all statements, clamped to [0, 1], is the score."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Score from which an answer passes an untuned judge; a tuned one decides by its probability. None: every statement

@@ -90,13 +90,12 @@ class Faithfulness:
     ) -> None:
         if EvaluationMode(mode.lower()) is EvaluationMode.HOLISTIC:
             options["granularity"] = "answer"
-        weights = {"no_evidence": -1.0} if strict_mode else {}
-        weights |= {str(getattr(k, "value", k)).lower(): v for k, v in (verdict_scores or {}).items()}
+        weights = {str(getattr(k, "value", k)).lower(): v for k, v in (verdict_scores or {}).items()}
         if "no_evidence" in weights:  # what we call not supported is its No Evidence
             weights = {"not_supported": weights["no_evidence"], **weights}
         self.threshold = threshold
         defaults = DEFAULTS if threshold is None else DEFAULTS | {"threshold": threshold}
-        self.judge = judge_of(defaults, llm, verdict_scores=weights or None, **options)
+        self.judge = judge_of(defaults, llm, strict_mode=strict_mode or None, verdict_scores=weights or None, **options)
 
     async def execute(self, item: Any) -> MetricResult:
         """Judge one `DatasetItem`, or whatever else has its fields."""

@@ -73,7 +73,8 @@ def test_score_by_hand(verdicts, expected):
 def test_weights_of_ones_own(verdicts, harsh, plain):
     """No evidence and not supported may count −1 instead of 0; so they stay after a round through JSON."""
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
-    for one in (config, JudgeConfig.model_validate(config.model_dump(mode="json"))):
+    strict = JudgeConfig.make(strict_mode="true")
+    for one in (config, strict, JudgeConfig.model_validate(strict.model_dump(mode="json"))):
         assert score(verdicts, one) == pytest.approx(harsh)
     assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
 
@@ -114,6 +115,8 @@ def test_weights_may_be_partial_and_in_any_case():
     """The others keep their defaults; a name that is no verdict is refused."""
     config = JudgeConfig.make(verdict_scores={"PARTIALLY_SUPPORTED": 0.75, "No Evidence": -0.5})
     assert config.verdict_scores == dict(WEIGHTS) | {PART: 0.75, NONE: -0.5}
+    strict = JudgeConfig.make(strict_mode=True, verdict_scores={"No Evidence": 0})
+    assert (strict.verdict_scores[NONE], strict.verdict_scores[Verdict.NOT_SUPPORTED]) == (0, -1)
     with pytest.raises(ConfigError, match=r"verdict_scores.*'no_support'"):
         JudgeConfig.make(verdict_scores={"no_support": 1})
 
