@@ -43,6 +43,7 @@ class Measured(NamedTuple):
     """The cheaper of the untuned judge and this one, where it is known which."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
+    asks_lm: bool = True
 
 
 def three_lines(m: Measured) -> Table:
@@ -60,6 +61,7 @@ def of_study(result: StudyResult) -> Table:
             result.judge_dir,
             "cross-fitted answers (no test)" if result.split.get("cross_fitted") else "test answers",
             keep="this judge" if champion.cost <= untuned.cost else "the untuned judge",
+            asks_lm=champion.lm_share > 0,
         )
     )
 
@@ -140,4 +142,5 @@ def _next(m: Measured) -> str:
     if untuned.verdict != "better":
         n = untuned.more_labels
         return f"label {roughly(n)} more answers to test on; until then {cheaper}" if n else cheaper
-    return f"use it: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"
+    free = "" if m.asks_lm else ", your labels need no LM"
+    return f"use it{free}: faith-dspy judge ANSWERS.jsonl --judge {m.judge}"

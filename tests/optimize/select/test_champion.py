@@ -88,6 +88,7 @@ def test_labels_that_need_no_lm_get_a_judge_without_one(many: Any, chat_server: 
     result = run(many, options, Quiet(), tracker=Record)
     assert result.champion == "lexical-baseline"
     assert result.tested("champion").usage.calls == 0
+    assert "lexical-baseline" not in result.comparisons  # itself
     champion, lexical = (result.tested(name).rows for name in ("champion", "lexical-baseline"))
     assert [(r.id, r.predicted) for r in champion] == [(r.id, r.predicted) for r in lexical]
     assert [p.labels for p in result.learning_curve] == [27, 54, 108]
