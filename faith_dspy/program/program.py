@@ -283,7 +283,8 @@ def windows(context: Sequence[Chunk], limit: int | None, overhead: int = 0) -> l
     character of Hindi or Chinese may be a token of its own.
     """
     out, used = [Window([], [])], 0
-    for chunk_id, text in ((c.id, text) for c in context for text in _pieces(c.text, limit)):
+    longest = None if limit is None else limit - overhead
+    for chunk_id, text in ((c.id, text) for c in context for text in _pieces(c.text, longest)):
         size = size_of(text) + overhead
         if out[-1].texts and limit is not None and used + size > limit:
             out.append(Window([], []))
@@ -296,7 +297,7 @@ def windows(context: Sequence[Chunk], limit: int | None, overhead: int = 0) -> l
 
 def bytes_of_context(lm: Any) -> int | None:
     """Bytes of context that fit one call of an LM; None if its window of tokens is unknown."""
-    num_ctx = getattr(getattr(lm, "endpoint", None), "num_ctx", None)
+    num_ctx = getattr(getattr(lm, "endpoint", None), "num_ctx", None) or lm.kwargs.get("num_ctx")
     return int(num_ctx * CONTEXT_SHARE * BYTES_PER_TOKEN) if num_ctx else None
 
 
@@ -336,7 +337,7 @@ def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
     full support is its reason's last word. A window that could not be read leaves the statement unjudged, because the
     support may be there.
     """
-    best = next((v for v in verdicts if v.error), None) or max(verdicts, key=_logit)
+    best = next((v for v in verdicts if v.error), None) or max(verdicts, key=lambda v: (_logit(v), v.level or 0.0))
     against = [v for v in verdicts if v.verdict is Verdict.CONTRADICTORY]
     if best.error is None and against and best.verdict is not Verdict.FULLY_SUPPORTED:
         best = min(against, key=_logit)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dspy
 import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
@@ -402,6 +403,13 @@ def test_long_chunks_are_cut_and_nothing_is_lost(text):
     assert joined.replace(" ", "") == text.replace(" ", "")
 
 
+def test_a_piece_of_a_chunk_leaves_room_for_its_number():
+    """With 5 bytes a text beside it, pieces of 100 bytes are at most 35 long in windows of 40."""
+    found = windows(chunks("x" * 100), 40, overhead=5)
+    assert [len(text) for w in found for text in w.texts] == [35, 35, 30]
+    assert all(len(w.texts) == 1 for w in found)
+
+
 def test_windows_are_cut_between_sentences():
     """No sentence that fits is split: a number would lose what it belongs to."""
     text = "The first is blue. The second is red. The third is green."
@@ -458,7 +466,7 @@ def test_window_follows_the_lms(judge_at):
     _, server = judge_at()
     judge = Judge(make_lm("openai/tiny", api_base=server.base, num_ctx=100))
     judge(context=["x" * 100, "y" * 100], answer="It is blue.")
-    assert bytes_of_context(judge.lm) == 175
+    assert bytes_of_context(judge.lm) == bytes_of_context(dspy.LM("openai/tiny", num_ctx=100)) == 175
     assert len(server.requests) == 2
 
 
@@ -477,7 +485,7 @@ def in_window(asked, word):
 def test_all_statements_of_a_window_before_the_next(judge_at):
     """Two statements, three windows: each window's text is asked about to its end, so that a cache has it."""
     judge, server = judge_at(says="Yes")
-    judge.program.window = 30
+    judge.program.window = 45
     judge(context=CONTEXT, answer="It is blue. It holds 0.9 litres.")
     read = [r["messages"][-1]["content"].split("\n")[1] for r in server.requests]
     assert read == [f"[0] {c}" for c in CONTEXT for _ in range(2)]
@@ -501,9 +509,16 @@ def test_a_contradiction_in_one_window_is_never_hidden(judge_at, said, verdict, 
         return {"text": label, "top": {label: 0.98, "fully": near[label] * 0.02}}
 
     judge, _ = judge_at(says=say, verdicts="graded")
-    judge.program.window = 30
+    judge.program.window = 45
     (statement,) = judge(context=CONTEXT, answer="It is red.").statements
     assert (statement.verdict, statement.reason) == (verdict, reason)
+
+
+def test_without_probabilities_the_label_with_more_support_stands(judge_at):
+    """An LM that gives none has the same log-odds for “partly” and “nothing”."""
+    judge, _ = judge_at(says=lambda asked: "partly" if in_window(asked, "litres") else "nothing", verdicts="graded")
+    judge.program.window = 45
+    assert judge(context=CONTEXT, answer="It is red.").statements[0].verdict is Verdict.PARTIALLY_SUPPORTED
 
 
 def test_evidence_from_several_windows(judge_at):
@@ -517,7 +532,7 @@ def test_evidence_from_several_windows(judge_at):
         return {"text": "Yes [0]" if p > 0.5 else "No [0]", "top": {"Yes": p, "No": 1 - p}}
 
     judge, _ = judge_at(says=say, cite=True)
-    judge.program.window = 30
+    judge.program.window = 45
     observed, _ = judge._judge(AnswerInput.make(None, CONTEXT, "It is blue and has a warranty."))
     assert observed.raw_verdicts[0].chunk_ids == (2, 0)
     assert observed.raw_verdicts[0].probability == pytest.approx(0.9)
@@ -530,7 +545,7 @@ def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
         return {"status": 400, "text": "broken"} if in_window(asked, "litres") else "No"
 
     judge, server = judge_at(says=say)
-    judge.program.window = 30
+    judge.program.window = 45
     found = judge(context=CONTEXT, answer="It is red.")
     assert found.unscored == "lm_failed"
     assert len(server.requests) == 2
