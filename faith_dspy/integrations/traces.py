@@ -140,7 +140,7 @@ def text_of(value: Any, keys: Sequence[str]) -> str:
     if isinstance(parsed, Mapping):
         inner = next((parsed[k] for k in keys if parsed.get(k)), None)
         inner = next(iter(parsed.values())) if inner is None and len(parsed) == 1 else inner
-        if inner:
+        if inner is not None:
             return text_of(inner, keys)
     elif items := _with("role", parsed):
         return text_of(([m for m in items if m["role"] == "user" and "question" in keys] or items)[-1], keys)

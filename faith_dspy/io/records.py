@@ -111,12 +111,12 @@ class AnswerInput:
     @classmethod
     def of(cls, record: Any) -> AnswerInput:
         """The input in a record: a `Record`, or a mapping or an object with any of the usual `NAMES`."""
-        if isinstance(record, AnswerInput):
-            return record
         if isinstance(record, Record):
             if record.problem is not None:
                 return cls(problem=record.problem)
             record = record.row
+        if isinstance(record, AnswerInput):
+            return record
         fields = fields_of(record)
         found = fields.pop("id", None)
         key = found if isinstance(found, str | int) else None
