@@ -102,8 +102,9 @@ def testset_table(result: StudyResult) -> Table:
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
-    """Agreement on statements, evidence and extraction, on the testset, as far as labels tell."""
-    return level_tables({_judge_name(t.name): t.levels for t in result.test})
+    """Agreement on statements and evidence, on the testset, as far as labels tell."""
+    says = [t for t in result.test if t.name != "length-baseline"]  # which says nothing of them
+    return level_tables({_judge_name(t.name): t.levels for t in says})
 
 
 def verdict(result: StudyResult) -> Table:
