@@ -251,8 +251,9 @@ def _object(path: Path) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"got {type(value).__name__}, expected an object")
     except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
         raise ArtifactError(
-            f"{path}: cannot be read ({exc}). A judge is a folder with judge.json, program.json and CARD.md, as "
+            f"{path}: cannot be read ({reason}). A judge is a folder with judge.json, program.json and CARD.md, as "
             "`faith-dspy tune` writes it; export it again if it was cut off."
         ) from exc
     return value
