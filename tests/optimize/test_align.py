@@ -72,7 +72,7 @@ def test_align(traces: list[Any], chat_server: Any, monkeypatch: pytest.MonkeyPa
     parts = kept.manifest["split"]["used"]
     assert sum(parts.values()) <= 36
     assert tuned.judge.manifest["agreement"]["n"] == parts["test"]
-    assert {"untuned", "lexical-baseline"} <= kept.manifest["comparison"].keys()
+    assert {"untuned", "length-baseline"} <= kept.manifest["comparison"].keys()
     found = tuned(inputs={"context": ["Arlen has 20 bridges."]}, outputs="The mayor of Arlen won a medal in Paris.")
     assert [f.name for f in found[:3]] == ["grounded", "grounded/faithful", "grounded/scored"]
     assert found[1].value is False
