@@ -14,6 +14,7 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, in_short, need
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.records import AnswerInput, is_table, read_inputs, with_judgments
+from faith_dspy.lm.make import decision_model
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
@@ -25,6 +26,14 @@ if TYPE_CHECKING:  # they load DSPy or numpy
 
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
+WRITTEN: dict[str, tuple[Any, ...]] = {
+    "granularity": ("statement",),
+    "reasoning": ("after", "before"),
+    "cite": (True,),
+    "quote": (True,),
+    "confidence": ("samples",),
+}
+"""Options, and their values, that need an LM that writes text."""
 
 
 class Judge:
@@ -33,7 +42,8 @@ class Judge:
     ``Judge(lm="local")`` has the default classifier, fitted to public labels and none of the user's; with
     ``classifier=None`` it is untuned and reports what the LM says. `load_judge` gives one tuned on the user's labels.
 
-    ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, or a `dspy.LM`.
+    ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, a `dspy.LM`, or a
+    decision model: ``"typesafe/NAME"``, or a `dspy.experimental.TypeSafe`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
     ``timeout``: seconds a call of the LM may take, its retries included (300 unless given). Other keywords are options
     of `JudgeConfig`.
@@ -66,6 +76,12 @@ class Judge:
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
         self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+        needing = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v in WRITTEN.get(k, ())]
+        if needing and decision_model(lm):
+            raise ConfigError(
+                f"{self.lm_name} answers questions with probabilities and writes no text; {needing[0]} needs an LM "
+                "that writes. Leave it out, or name such an LM."
+            )
         if not self.asks_lm:
             usual = JudgeConfig().program_options
             odd = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v != usual[k]]
@@ -99,19 +115,19 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        from faith_dspy.lm.make import make_lm, need_address
-        from faith_dspy.lm.metered import MeteredLM
+        from faith_dspy.lm.make import adopt, make_lm, need_address
 
         if isinstance(self._given, str):
-            need_address(self.manifest.get("lm"), self._given, self._endpoint["api_base"])
+            need_address(self.manifest.get("lm"), self.lm_name, self._endpoint["api_base"])
             return make_lm(self._given, **self._endpoint)
-        lm, timeout = MeteredLM.adopt(self._given), self._endpoint["timeout"]
+        lm, timeout = adopt(self._given), self._endpoint["timeout"]
         return lm if timeout is None else lm.copy(timeout=timeout)
 
     @property
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
-        return self._given if isinstance(self._given, str) else str(self._given.model)
+        given = self._given if isinstance(self._given, str) else str(self._given.model)
+        return decision_model(self._given) or given
 
     @property
     def asks_lm(self) -> bool:

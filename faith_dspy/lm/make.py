@@ -20,6 +20,10 @@ _LOCAL_REPLY = 1024
 """Output tokens of an embedded model at most: small models that lose the thread write until the window is full."""
 
 
+_TYPESAFE = "https://api.typesafe.ai"
+"""Where decision models are, unless an address is given."""
+
+
 class LMIdentity(BaseModel, extra="forbid", frozen=True):
     """Which LM gave the verdicts; stored in exported judges. Holds no key and no address."""
 
@@ -32,7 +36,7 @@ class LMIdentity(BaseModel, extra="forbid", frozen=True):
 
 
 def identity(lm: "MeteredLM") -> LMIdentity:
-    return LMIdentity(name=lm.model, sha256=lm.endpoint.sha256, api_base_hash=lm.endpoint.salt)
+    return LMIdentity(name=decision_model(lm) or lm.model, sha256=lm.endpoint.sha256, api_base_hash=lm.endpoint.salt)
 
 
 def is_local(model: str) -> bool:
@@ -43,6 +47,26 @@ def is_local(model: str) -> bool:
 def portable(model: str) -> str:
     """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
     return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
+
+
+def decision_model(lm: Any) -> str | None:
+    """The model string of a decision model, which answers questions and writes no text; None for any other LM."""
+    if isinstance(lm, str):
+        return lm.replace(":", "/", 1) if lm.startswith(("typesafe/", "typesafe:")) else None
+    known = getattr(lm, "supports_decision_requests", False) is True
+    return f"typesafe/{str(lm.model).removeprefix('typesafe:')}" if known else None
+
+
+def adopt(lm: Any) -> "MeteredLM":
+    """The metered LM in the place of the user's own: a plain `dspy.LM`, or a `dspy.experimental.TypeSafe`."""
+    from dspy.experimental import TypeSafe
+
+    from faith_dspy.lm.metered import MeteredLM
+
+    if type(lm) is not TypeSafe:
+        return MeteredLM.adopt(lm)
+    settings = {name: getattr(lm, name) for name in ("api_key", "cache", "timeout", "callbacks")}
+    return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
 
 
 def make_lm(
@@ -59,7 +83,7 @@ def make_lm(
 
     ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like
     one; both run in this process. Any other string is DSPy's (``openai/gpt-4o-mini``, ``ollama_chat/llama3``…), with
-    `api_base` for your own endpoints.
+    `api_base` for your own endpoints. ``typesafe/NAME`` is a decision model.
 
     `num_ctx` is the context window in tokens; it is sent to Ollama only. `cache`: whether to use DSPy's cache of
     replies, in which endpoints are kept apart. `timeout`: seconds a call may take, its retries included; 300 unless
@@ -110,9 +134,14 @@ def _hosted(
 ) -> "MeteredLM":
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
-    settings = dict(kwargs)
+    kind, settings = MeteredLM, dict(kwargs)
     api_base = api_base and api_base.strip()
     base = api_base or kwargs.get("base_url") or base_from_environment(model)  # DSPy reads the environment itself
+    if decision_model(model):
+        from faith_dspy.lm.decision import DecisionLM
+
+        kind, model = DecisionLM, model.replace("/", ":", 1)  # as DSPy names providers that LiteLLM does not know
+        base = api_base = None if base is None or shown_base(base) == _TYPESAFE else base
     if api_base:
         settings["api_base"] = api_base
     if api_base or (base and model.startswith("openai/")):
@@ -122,7 +151,7 @@ def _hosted(
     if num_ctx and model.startswith("ollama"):
         settings["num_ctx"] = num_ctx
     endpoint = Endpoint(salt=base_hash(base) if base else None, num_ctx=num_ctx)
-    lm = MeteredLM(model, cache=cache, endpoint=endpoint, **settings)
+    lm = kind(model, cache=cache, endpoint=endpoint, **settings)
     # Reasoning models, the ones DSPy gives this limit, take no temperature.
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
         lm.kwargs["temperature"] = 0.0
@@ -145,6 +174,7 @@ def base_from_environment(model: str) -> str | None:
 
 
 def _from_environment(model: str, name: str) -> str | None:
+    model = decision_model(model) or model
     provider = model.split("/", 1)[0].upper() if "/" in model else "OPENAI"
     provider = provider.removesuffix("_CHAT")  # of Ollama's two protocols, which share their variables
     return os.environ.get(f"{provider}_{name}", "").strip() or None
@@ -175,8 +205,12 @@ def preflight(lm: "MeteredLM") -> None:
     """
     # Reasoning models refuse small limits; the Responses API wants 16 at least.
     limit = {} if "max_completion_tokens" in lm.kwargs else {"max_tokens": 16 if lm.model_type == "responses" else 1}
+    asked: tuple[Any, ...] = ("Say yes.",)
+    if decision_model(lm):
+        question = {"instructions": "Does it say yes?", "criteria": {"Yes": None, "No": None}}
+        asked, limit = ("yes", {"verdict": question}), {}
     try:
-        lm.copy(num_retries=1)("Say yes.", cache=False, **limit)
+        lm.copy(num_retries=1)(*asked, cache=False, **limit)
     except Exception as exc:  # whatever fails here, no work should start
         base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or base_from_environment(lm.model)
         where = f" at {shown_base(base)}" if base else ""

@@ -13,7 +13,9 @@ from dspy.utils.exceptions import AdapterParseError
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, in_short
+from faith_dspy.lm.make import decision_model
 from faith_dspy.program.adapter import CompactAdapter, Tokens, as_data, label_offset, read_verdict, support, tokens_of
+from faith_dspy.program.decision import decide
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, extraction_of, signature_of
 from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict
@@ -125,6 +127,11 @@ class FaithfulnessProgram(dspy.Module):
         for sample in verify.samples:
             found.append({})
             try:
+                if decision_model(dspy.settings.lm):
+                    replies = decide(verify.predict, window.texts, question, [s.text for s in statements])
+                    for i, (s, reply) in enumerate(zip(statements, replies, strict=True), 1):
+                        found[-1][i] = verify.read(reply, s, window, tokens_of(reply), None)
+                    continue
                 with dspy.context(adapter=dspy.JSONAdapter()):
                     prediction = verify.call(self.joint, inputs, room, sample)
             except FaithDspyError:
@@ -209,8 +216,11 @@ class Verifier(dspy.Module):
     ) -> dspy.Prediction:
         """Ask for the reply with its token probabilities; for the label alone where the LM refuses or gives none.
 
-        Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies.
+        Raises `ConfigError` with ``confidence="probability"`` if there are none in three replies. A decision model
+        always gives them, and takes none of these settings.
         """
+        if decision_model(dspy.settings.lm):
+            return decide(predict, inputs["context"], inputs["question"], [inputs["statement"]])[0]
         lm_kwargs = getattr(dspy.settings.lm, "kwargs", {})
         rollout = (sample or lm_kwargs.get("rollout_id") or 0) + again * AGAIN
         config: dict[str, Any] = {"rollout_id": rollout} if sample or again else {}

@@ -21,7 +21,7 @@ from dspy.teleprompt.gepa import InstructionProposer
 from pydantic import BaseModel, Field
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError
-from faith_dspy.lm.make import preflight
+from faith_dspy.lm.make import decision_model, preflight
 from faith_dspy.lm.metered import MeteredLM
 from faith_dspy.optimize.compile.examples import balanced, short
 from faith_dspy.optimize.compile.metric import failed
@@ -127,12 +127,13 @@ def mipro(task: Task) -> dspy.Module:
     """MIPROv2 (Opsahl-Ong et al. 2024): proposed instructions and bootstrapped demos, searched by TPE."""
     learn, valset = learn_and_compare(task)
     candidates = task.effort.candidates + 2  # the first is the seed instruction, the first set of demos is empty
+    demos = 0 if decision_model(dspy.settings.lm) else task.effort.demos
     optimizer = dspy.MIPROv2(
         metric=task.metric,
         prompt_model=_proposer(task),
         task_model=dspy.settings.lm,
-        max_bootstrapped_demos=task.effort.demos,
-        max_labeled_demos=task.effort.demos,
+        max_bootstrapped_demos=demos,
+        max_labeled_demos=demos,
         auto=None,
         num_candidates=candidates,
         num_threads=task.threads,
@@ -236,6 +237,13 @@ def compile_stage(name: str, task: Task, advance: Callable[[int], None] = lambda
     any call – or the judge's LM fails in more than `MAX_FAILED` of its answers.
     """
     proposer = task.proposer or dspy.settings.lm
+    if name not in PROPOSING and (judging := decision_model(dspy.settings.lm)):
+        raise ConfigError(
+            f"{name} shows examples in the prompt, and {judging} is only asked a question. Compile its wording with "
+            f"{' or '.join(PROPOSING)} and --reflection-lm."
+        )
+    if name in PROPOSING and (silent := decision_model(proposer)):
+        raise ConfigError(f"{name} needs an LM that writes instructions, got {silent}. Name one with --reflection-lm.")
     if name in PROPOSING and isinstance(task.proposer, MeteredLM):
         preflight(task.proposer)
     asked = without_verdict = 0

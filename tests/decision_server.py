@@ -1,0 +1,106 @@
+"""A decision model for tests: it holds to the wire format that DSPy's client and provider document."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KEY = "ts-key-1f3a5c7e"
+
+
+class DecisionServer:
+    """``POST /v1/systemone`` on loopback. What is not asked as documented is refused with 422, another key with 401.
+
+    ``says``: the probability of the first option of a question, of the name and the request: a function, or one number.
+    ``answers``: what is done to the answers before they are sent. ``status``: of the next replies, 200 after the last.
+    """
+
+    def __init__(self, says: float | Callable[[str, dict[str, Any]], float] = 0.9) -> None:
+        self.says = says if callable(says) else lambda name, asked: says
+        self.answers: Callable[[dict[str, Any]], Any] = lambda answers: answers
+        self.status: list[int] = []
+        self.headers: dict[str, str] = {}
+        self.delay = 0.0
+        self.requests: list[dict[str, Any]] = []
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if asked["state"] != "yes":  # a preflight
+                    owner.requests.append(asked)
+                time.sleep(owner.delay)
+                status = owner.status.pop(0) if owner.status else 200
+                if self.headers["Authorization"] != f"Bearer {KEY}":
+                    self.reply(401, _error("authentication_error", "Invalid API key"))
+                elif status != 200:
+                    self.reply(status, _error("error", "not now"))
+                elif self.path != "/v1/systemone" or (wrong := _wrong(asked)):
+                    self.reply(422, {"detail": [{"type": "value_error", "loc": ["body", wrong], "msg": "wrong"}]})
+                else:
+                    answers = {name: owner.answer(name, asked) for name in asked["questions"]}
+                    usage = {"input_tokens": 50 + 10 * len(answers), "output_tokens": 2 * len(answers)}
+                    self.reply(200, {"model": "jev-1.13.0", "answers": owner.answers(answers), "usage": usage})
+
+            def reply(self, status: int, body: Mapping[str, Any]) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+                for name, value in (headers | (owner.headers if status != 200 else {})).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(ConnectionError):  # whoever asked may have given up
+                    self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.base = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def answer(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """A choice: the first option has the probability that it says, the others share the rest."""
+        options = list(asked["questions"][name]["criteria"])
+        p = 0.9 if asked["state"] == "yes" else self.says(name, asked)
+        shares = {o: p if i == 0 else (1 - p) / (len(options) - 1) for i, o in enumerate(options)}
+        best = max(shares, key=lambda o: shares[o])
+        return {"type": "choice", "choice": best, "confidence": shares[best], "probabilities": shares}
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+
+def _error(kind: str, message: str) -> dict[str, Any]:
+    return {"detail": {"error_type": kind, "message": message}}
+
+
+def _wrong(asked: dict[str, Any]) -> str | None:
+    """The field of a request that is not as documented."""
+    if asked.keys() != {"model", "state", "questions"}:
+        return "body"
+    if not isinstance(asked["model"], str) or ":" in asked["model"] or "/" in asked["model"]:
+        return "model"
+    if not isinstance(asked["state"], str | dict | list):
+        return "state"
+    for name, question in asked["questions"].items():
+        choice = question.get("type") == "choice" and question.keys() <= {"type", "instructions", "criteria"}
+        criteria = question.get("criteria")
+        described = isinstance(criteria, dict) and all(v is None or isinstance(v, str) for v in criteria.values())
+        if not (choice and described and 2 <= len(criteria) <= 255):
+            return f"questions.{name}"
+    return None if asked["questions"] else "questions"
+
+
+def statement_of(name: str, asked: dict[str, Any]) -> str:
+    """The statement that a question is about."""
+    inputs = asked["state"]["inputs"]
+    return inputs["statement"] if "statement" in inputs else inputs["statements"][name.removeprefix("verdict_")]
