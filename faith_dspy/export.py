@@ -254,7 +254,7 @@ def _object(path: Path) -> dict[str, Any]:
         reason = getattr(exc, "strerror", None) or exc
         raise ArtifactError(
             f"{path}: cannot be read ({reason}). A judge is a folder with judge.json, program.json and CARD.md, as "
-            "`faith-dspy tune` writes it; export it again if it was cut off."
+            "`faith-dspy tune` writes it; check the path, or export it again if it was cut off."
         ) from exc
     return value
 

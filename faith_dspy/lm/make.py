@@ -102,7 +102,8 @@ def make_lm(
         return _local(model, cache=cache, **kwargs)
     if model == "none":
         raise ConfigError(
-            "'none' is no LM: a judge takes it, which then judges by lexical features; here one is needed."
+            "'none' is no LM, and here one is needed: name one, such as 'local'. A judge takes 'none' and judges by "
+            "lexical features; a study tries that beside every LM, and exports it where it agrees as well."
         )
     if not model or model.endswith("/"):
         raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
