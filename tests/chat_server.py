@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+class JsonHandler(BaseHTTPRequestHandler):
+    """Replies in JSON, and logs nothing."""
+
+    def reply(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):  # whoever asked may have given up
+            self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
 class ChatServer:
     """An OpenAI-shaped endpoint on loopback that says what it was told to say, and remembers what it was asked.
 
@@ -45,7 +63,7 @@ class ChatServer:
         self.authorization: list[str | None] = []
         owner = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if "max_completion_tokens" in asked:  # OpenAI's newer name
@@ -76,20 +94,6 @@ class ChatServer:
                     self.reply(404, {"error": {"message": "model not found", "code": "model_not_found"}})
                 else:
                     self.reply(200, owner.completion({**asked, "said": said}))
-
-            def reply(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(ConnectionError):  # whoever asked may have given up
-                    self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
 
         ThreadingHTTPServer.request_queue_size = 1024  # five connections wait by default; many threads call at once
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from chat_server import JsonHandler
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 KEY = "ts-key-1f3a5c7e"
 
@@ -31,7 +32,7 @@ class DecisionServer:
         self.requests: list[dict[str, Any]] = []
         owner = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if asked["state"] != "yes":  # a preflight
@@ -41,26 +42,13 @@ class DecisionServer:
                 if self.headers["Authorization"] != f"Bearer {KEY}":
                     self.reply(401, _error("authentication_error", "Invalid API key"))
                 elif status != 200:
-                    self.reply(status, _error("error", "not now"))
+                    self.reply(status, _error("error", "not now"), owner.headers)
                 elif self.path != "/v1/systemone" or (wrong := _wrong(asked)):
                     self.reply(422, {"detail": [{"type": "value_error", "loc": ["body", wrong], "msg": "wrong"}]})
                 else:
                     answers = {name: owner.answer(name, asked) for name in asked["questions"]}
                     usage = {"input_tokens": 50 + 10 * len(answers), "output_tokens": 2 * len(answers)}
                     self.reply(200, {"model": "jev-1.13.0", "answers": owner.answers(answers), "usage": usage})
-
-            def reply(self, status: int, body: Mapping[str, Any]) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
-                for name, value in (headers | (owner.headers if status != 200 else {})).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(ConnectionError):  # whoever asked may have given up
-                    self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.base = f"http://127.0.0.1:{self.http.server_port}"

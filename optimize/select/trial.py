@@ -58,7 +58,7 @@ def try_variants(planned: Plan, parts: Parts, options: Options, lm_name: str, vi
     limit, the first one counts.
     """
     seed, variants = options.seed, planned.variants
-    text = "lexical features alone, no LM, fitted on the same labels"
+    text = "lexical features alone, fitted on the same labels"
     lexical = JudgeResult(name=LEXICAL, kind="baseline", description=text)
     trials = {LEXICAL: _measured(Trial(lexical, Judge(NO_LM), without_lm(parts.dev)), seed)}
     results = {LEXICAL: trials[LEXICAL].result}
