@@ -104,6 +104,11 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
             )
+        if (self.verdicts == "five_level") != (self.instruction == "five_level"):
+            raise ValueError(
+                f"instruction={self.instruction!r} has no such levels as verdicts={self.verdicts!r}: set both to "
+                "'five_level', or leave one out"
+            )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:
             raise ValueError(f"review_range is [{low}, {high}], expected two probabilities, the lower one first")

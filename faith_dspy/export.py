@@ -190,6 +190,8 @@ def load_judge(
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
     ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
     """
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"the judge is {source!r}; expected its folder, or models:/name@alias from MLflow.")
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
     first = _read(folder)
     models = [e.manifest.lm.model for e in (first, first.following) if e is not None]

@@ -69,6 +69,7 @@ class Judge:
             raise ConfigError(f"give either config= or single options, got both (options: {', '.join(options)})")
         if not lm or not (isinstance(lm, str) or hasattr(lm, "model")):
             raise ConfigError(f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM.")
+        lm = lm.strip() if isinstance(lm, str) else lm
         self.config = config or JudgeConfig.make(**options)
         self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
         default = default_classifier(self.lm_name, self.config)

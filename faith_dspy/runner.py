@@ -122,7 +122,7 @@ def run(
         first = next(records, None)
         if first is None:
             if not tally.rows:
-                raise InputError(f"{source}: has no records. Expected one JSON object a line with context and answer.")
+                raise InputError(f"{source}: has no records. Expected answers with their context, one a row or a line.")
             return tally
         judge.preflight()
         pairs, ahead = tee((record, AnswerInput.of(record)) for record in chain([first], records))

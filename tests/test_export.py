@@ -235,6 +235,8 @@ def test_nothing_is_no_lm(exported):
     """An empty name, as an unset shell variable makes it, is not taken for the default."""
     with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
         Judge(None)
+    with pytest.raises(ConfigError, match="the judge is None; expected its folder"):
+        load_judge(None)
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
 

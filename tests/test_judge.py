@@ -182,6 +182,7 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
         ({"granuality": "answer"}, r"granuality: there is no such field"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
+        ({"instruction": "five_level"}, "instruction='five_level' has no such levels as verdicts='binary'"),
         (
             {"config": JudgeConfig(), "threshold": 0.5},
             r"give either config= or single options, got both \(options: thres",
@@ -208,6 +209,9 @@ def test_a_mapping_is_one_record():
     assert (found.id, found.faithful) == (7, True)
     with pytest.raises(ConfigError, match="lm is 5; expected 'local'"):
         Judge(5)
+    assert Judge("none ").lm_name == "none"
+    with pytest.raises(InputError, match="got NoneType, expected a file, a table, or records"):
+        Judge("none").batch(None)
 
 
 def test_nothing_is_contacted_before_the_first_judgment():

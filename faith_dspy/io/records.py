@@ -391,7 +391,7 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | ValueError]:
     """The rows of a CSV or TSV file with a header, or what is wrong with a row; of CSV the separator may also be a
     semicolon."""
-    text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
+    text, line = io.TextIOWrapper(handle, "utf-8-sig", newline=""), 0
     csv.field_size_limit(2**31 - 1)  # a context may be longer than the 131,072 characters that csv takes
     try:
         first = text.readline()
@@ -400,13 +400,15 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
         names = [name for name in reader.fieldnames or () if name]
         if len(set(names)) < len(names):
             raise ValueError("two of its columns have the same name")
+        line = reader.line_num
         for row in reader:
+            line = reader.line_num
             if None in row:
                 yield ValueError("has more cells than the header")
             elif any(row.values()):
                 yield clean(row)
     except csv.Error as exc:
-        raise ValueError(str(exc)) from exc
+        raise ValueError(f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?") from exc
 
 
 def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
@@ -438,7 +440,9 @@ def rows_of(data: Any) -> Iterable[Any]:
             return [data]
         return [{**row, "split": _PARTS.get(part, part)} for part, rows in data.items() for row in rows_of(rows)]
     if not is_table(data):
-        return data  # type: ignore[no-any-return]
+        if not isinstance(data, Iterable):
+            raise InputError(f"got {type(data).__name__}, expected a file, a table, or records with context and answer")
+        return data
     if not hasattr(data, "iloc"):
         return map(clean, data)
     rows = data.itertuples(index=False, name=None)
@@ -446,8 +450,8 @@ def rows_of(data: Any) -> Iterable[Any]:
 
 
 def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A table's row as plain Python: nothing for empty cells, lists for arrays and for lists that stand as text, but
-    in the question and the answer."""
+    """A table's row as plain Python: nothing for empty cells, lists for arrays and for lists or a document that stand
+    as text, but in the question and the answer."""
     found = {str(name): _plain(value) for name, value in row.items()}
     texts = [columns(found).get(field) for field in ("question", "answer")]
     return {name: value if name in texts else parsed(value) for name, value in found.items()}
@@ -466,8 +470,9 @@ def _plain(value: Any) -> Any:
 
 
 def parsed(value: Any) -> Any:
-    """A list written as text in a cell, in JSON or as a Python literal; anything else as it is."""
-    if isinstance(value, str) and value.strip()[:1] == "[":
+    """A list written as text in a cell, in JSON or as a Python literal, or a single document as a list; anything else
+    as it is."""
+    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
         for read in (json.loads, ast.literal_eval):
             try:
                 found = read(value)
@@ -475,6 +480,8 @@ def parsed(value: Any) -> Any:
                 continue
             if isinstance(found, list):
                 return found
+            if isinstance(found, Mapping) and document_of(found):
+                return [found]
     return value
 
 

@@ -6,11 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Sentence, Statement
 from faith_dspy.text.features import Comparison, IndexedContext
-from faith_dspy.text.words import light_stems, word_lists
+from faith_dspy.text.words import light_stems, stem, word_lists
 
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")
@@ -23,8 +24,8 @@ class Extracted(NamedTuple):
     statements: list[Statement]
     """In the order of the sentences."""
     stand_ins: int
-    """Sentences that stand, as written, in the place of statements that the LM did not give or that could not be used,
-    or beside several that leave a part of them out."""
+    """Sentences that stand, as written, in the place of statements that the LM did not give, that could not be used or
+    that leave a part of them out."""
 
 
 def read_statements(lines: Sequence[str]) -> list[tuple[int | None, str]]:
@@ -73,8 +74,8 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
     that sentence and question lack. Other new words may stand in place of the sentence's own, as synonyms do: no more
     of them than words of the sentence are left out, and no more than two thirds of the statement. What no statement
     says would go unjudged: so a sentence stands as written if they leave out a name, a number or a qualifier of it, or
-    a content word that is not replaced; in the latter case several statements stay beside it. It is skipped only if the
-    LM writes "none" after its number, and only if it holds no number and no name.
+    a content word that is neither replaced nor an intensifier. It is skipped only if the LM writes "none" after its
+    number, and only if it holds no number and no name.
     """
     known = IndexedContext([Chunk(id=0, text=" ".join([question, *(p.text for p in carrying)]))])
     told = [Comparison(p.text, known) for p in carrying]
@@ -94,7 +95,7 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
         kept, is_whole = _faithful([Comparison(t, known) for t in candidates], told[place - 1], asked)
         texts = [candidates[i] for i in kept]
         if not is_whole:
-            texts = [*texts, sentence.text] if len(texts) > 1 else [sentence.text]
+            texts = [sentence.text]
             stand_ins += sentence.text not in candidates
         out += [Statement(text=t, sentence_index=sentence.index) for t in texts]
     return Extracted(out, stand_ins)
@@ -102,7 +103,7 @@ def assign_statements(lines: Sequence[str], carrying: Sequence[Sentence], questi
 
 def _faithful(candidates: Sequence[Comparison], sentence: Comparison, asked: Counter[str]) -> tuple[list[int], bool]:
     """Positions of those that say what the sentence says; and whether they leave no part of it out."""
-    light, known = light_stems(sentence.context.language), sentence.context.keys
+    light, known = _slight(sentence.context.language), sentence.context.keys
     room = sum(not key.startswith("#") for key in sentence.keys - _keys(candidates) - light)
     qualified = _qualifiers(sentence)
     kept: list[int] = []
@@ -119,6 +120,12 @@ def _faithful(candidates: Sequence[Comparison], sentence: Comparison, asked: Cou
     if not texts or _named(sentence) - said or qualified - sum(map(_qualifiers, texts), Counter[str]()):
         return [], False
     return kept, len(sentence.keys - said - light) <= replaced
+
+
+@cache
+def _slight(language: str) -> frozenset[str]:
+    """Stems of words that a statement may leave out and lose no fact."""
+    return light_stems(language) | {stem(word, language) for word in word_lists(language).intensifiers}
 
 
 def _keys(texts: Sequence[Comparison]) -> set[str]:

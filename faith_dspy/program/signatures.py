@@ -7,6 +7,7 @@ keep the server's prefix cache from holding everything above it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, NamedTuple
 
 import dspy
@@ -105,9 +106,9 @@ INSTRUCTIONS: dict[str, Instruction] = {
     ),
     "five_level": Instruction(
         "How far does the context support the statement? What the context does not say is not supported, even "
-        "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (every "
-        "fact is, some wording is loose), mixed (it cannot be told), hardly (it adds a fact that the context does not "
-        "say), or not (little of it is supported, or the context contradicts it).",
+        "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (most of "
+        "it is, with minor issues), mixed (some of it is supported and some is not), hardly (most of it is not "
+        "supported), or not (it is made up, or the context contradicts it).",
         {
             "not": Verdict.NOT_SUPPORTED,
             "hardly": Verdict.NO_EVIDENCE,
@@ -119,9 +120,6 @@ INSTRUCTIONS: dict[str, Instruction] = {
     ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
-
-BANK = tuple(name for name in INSTRUCTIONS if name != "five_level")
-"""Those that ask about one statement; what a search chooses from."""
 
 
 def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
@@ -146,7 +144,8 @@ def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signa
     in_answer = cite and config.instruction == "supported" and not joint
     if in_answer:
         ask = ask.removesuffix(".") + _CITE_IN_ANSWER
-    ask = ask[ask.index("Answer") :] if config.system_prompt else ask
+    if config.system_prompt:  # of our question the labels are left, without what they mean
+        ask = re.sub(r" \([^)]*\)", "", ask[ask.index("Answer") :])
     if cite:
         ask += ("" if in_answer else _CITE) + ("." if quote or joint or reasoning == "after" else "")
     ask = (_BEFORE if reasoning == "before" else "") + ask

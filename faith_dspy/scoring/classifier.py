@@ -169,11 +169,11 @@ def default_classifiers() -> dict[str, Classifier]:
 def default_classifier(lm: str, config: JudgeConfig) -> Classifier | None:
     """The default classifier for the replies of that LM, ``none`` for no LM.
 
-    None for an LM it was not fitted to, and where the options ask for something else: verdicts on whole answers or
-    finer than supported or not, or a threshold on the score. Such a judge is untuned.
+    None for an LM it was not fitted to, and where the options ask for something else: another question than whether a
+    statement is supported, verdicts on whole answers, or a threshold on the score. Such a judge is untuned.
     """
-    whole, finer = config.granularity is Granularity.ANSWER, config.verdicts != "binary"
-    if whole or finer or config.threshold is not None:
+    whole, other = config.granularity is Granularity.ANSWER, config.instruction != "supported"
+    if whole or other or config.threshold is not None:
         return None
     return default_classifiers().get(lm)
 

@@ -5,6 +5,7 @@ file is read with its function words counted as content. Words are listed as the
 
 - ``function_words`` carry no content; they also tell languages apart.
 - ``light_words`` carry content but say little: an answer may add them without adding a claim.
+- ``intensifiers`` (“widely”) add emphasis and no fact: a statement taken from a sentence may leave them out.
 - ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
 - ``negations`` negate; ``stating_verbs`` make a short line that ends in a colon a statement.
 - ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
@@ -45,6 +46,7 @@ class WordLists(BaseModel, extra="forbid", frozen=True):
 
     function_words: frozenset[str] = frozenset()
     light_words: frozenset[str] = frozenset()
+    intensifiers: frozenset[str] = frozenset()
     qualifiers: frozenset[str] = frozenset()
     negations: frozenset[str] = frozenset()
     number_words: dict[str, int] = {}

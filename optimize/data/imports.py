@@ -140,6 +140,9 @@ def import_labels(
     if kind == "table":
         guessed = {f: names for f, names in FIELDS.items() if f not in named}
         log_columns(given[:FIRST], str(path), guessed, (*FIELDS, *named.values()))
+        for field, column in named.items():
+            if given and all(_at(row, column) is None for row in given):
+                raise LabelsError(f"{path}: got {', '.join(given[0])}, but no {column!r} for --map {field}={column}.")
     for i, row in enumerate(given, 1):
         try:
             found[i] = KINDS[kind](row, named)
@@ -192,9 +195,6 @@ def _table(row: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
     out = {f: values[f] for f in FIELDS if values.get(f) is not None}
     for field in ("context", "answer"):
         if field not in out:
-            if field in named:
-                got = ", ".join(map(str, row)) or "nothing"
-                raise InputError(f"it has no {field}: got {got}, expected {named[field]!r}, as --map says.")
             raise InputError(f"{missing(row, field)}. --map {field}=COLUMN names another column.")
     out |= {field: str(out[field]) for field in ("id", "group", "split") if field in out}
     context = parsed(out["context"])

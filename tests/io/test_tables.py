@@ -136,11 +136,13 @@ def test_csv_as_people_write_it(tmp_path):
     many is said to be one."""
     path = tmp_path / "t.csv"
     long = "x" * 200_000
-    path.write_bytes(f'\ufeffanswer;context\r\n"a\r\nb";"{long}"\r\n\r\nc;d;e\r\n'.encode())
+    chunk = '{""text"": ""x"", ""source"": ""y""}'
+    path.write_bytes(f'\ufeffanswer;context\r\n"a\r\nb";"{long}"\r\n\r\nc;d;e\r\na;"{chunk}"\r\n'.encode())
     with open_records(path) as records:
-        first, second = records
+        first, second, third = records
     assert first.row == {"answer": "a\r\nb", "context": long}
     assert second.problem == "row 2: has more cells than the header"
+    assert third.row["context"] == [{"text": "x", "source": "y"}]  # one chunk as JSON, and no text to compare
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_csv_as_people_write_it(tmp_path):
     [
         ("a.parquet", b"no", "cannot be read"),
         ("a.csv", b"\xff\xfe\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
-        ("a.csv", b'answer,context\n"open,b\n', "cannot be read .unexpected end of data"),
+        ("a.csv", b'answer,context\n"open,b\n', "row that begins in line 2: is a quotation mark not closed"),
         ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1: is no JSON"),
         ("a.docx", b"It is blue.\n", "expected CSV, TSV, Parquet, JSON or JSON lines"),
         ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),

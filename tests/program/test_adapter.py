@@ -19,18 +19,6 @@ def messages(signature=VerifyStatement, demos=(), **inputs):
     return [(m["role"], m["content"]) for m in found]
 
 
-def test_prefix_is_the_same_up_to_the_statement():
-    """Two statements over one context share every byte before the statement, demos included, for the prefix cache."""
-    demo = {"context": ["x"], "question": "q", "statement": "s", "verdict": "No"}
-    one, two = (
-        messages(demos=[demo], context=CONTEXT, question="Which?", statement=s) for s in ("Blue it is.", "Red it is.")
-    )
-    assert one[:-1] == two[:-1]
-    assert one[-1][1].partition("Statement: ")[0] == two[-1][1].partition("Statement: ")[0]
-    # and what is asked last is the same for both again
-    assert one[-1][1].replace("Blue it is.", "Red it is.") == two[-1][1]
-
-
 def test_prefix_of_answers_and_instructions_is_the_same():
     """Answers over one document, and all instructions about one statement, share every byte that they can.
 

@@ -5,9 +5,7 @@ import pytest
 
 from faith_dspy import Chunk, Unscored, Verdict
 from faith_dspy.io.records import AnswerInput
-from faith_dspy.program.extraction import assign_statements
 from faith_dspy.program.program import bytes_of_context, windows
-from faith_dspy.schema import Sentence
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
 ANSWER = "The kettle is blue. It holds 2 litres! Is that enough? The warranty lasts two years."
@@ -17,21 +15,6 @@ YES = {"The kettle is blue.": 0.9, "It holds 2 litres!": 0.2, "The warranty last
 def chunks(*texts):
     """Chunks with ids from 0."""
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
-
-
-def carrying(*texts):
-    """Sentences of an answer, as `assign` takes them."""
-    return [Sentence(index=i, start=0, end=len(t), text=t) for i, t in enumerate(texts)]
-
-
-def extracted(*args):
-    """The statements alone."""
-    return assign_statements(*args).statements
-
-
-def texts(statements):
-    """(sentence, text) of statements."""
-    return [(s.sentence_index, s.text) for s in statements]
 
 
 # --- sentences as statements -------------------------------------------------------------------------------------
@@ -137,180 +120,6 @@ def test_instructions_inside_the_text_stay_data(judge_at, where):
 
 # --- extraction --------------------------------------------------------------------------------------------------
 
-PAIR = carrying("The kettle is blue and holds 0.9 litres.", "It was made in 1998.")
-
-
-def test_statements_of_each_sentence():
-    """Numbered lines become the statements of their sentences, in the sentences' order, each once."""
-    lines = [
-        "2. The kettle was made in 1998.",
-        "1. The kettle is blue.",
-        "- [1] The kettle holds 0.9 litres.",
-        "1) The kettle is blue.",
-    ]
-    assert texts(extracted(lines, PAIR)) == [
-        (0, "The kettle is blue."),
-        (0, "The kettle holds 0.9 litres."),
-        (1, "The kettle was made in 1998."),
-    ]
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [],
-        ["The kettle is blue.", "I think so."],  # no numbers
-        ["3. The kettle is blue.", "0. The kettle was made in 1998."],  # no such sentences
-        ["1. The kettle is blue.", "2. The pot was designed by Anna."],  # half dropped; invented
-        ["1. none", "2. none"],  # a number or a name is never none
-        ["1. The kettle is blue and holds 7 litres.", "2. It was built in 1989."],  # changed numbers
-    ],
-)
-def test_a_bad_extraction_falls_back_to_the_sentence(lines):
-    """Where an LM leaves out or invents content, the sentence stands as written; none is ever lost."""
-    with_numbers = carrying("The kettle is blue and holds 0.9 litres.", "It was made in 1998.")
-    assert texts(extracted(lines, with_numbers)) == [(0, with_numbers[0].text), (1, with_numbers[1].text)]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '{"1": ["The kettle is blue.", "The kettle holds 0.9 litres."], "2": ["The kettle was made in 1998."]}',
-        '```json\n[{"sentence_index": 0, "simpler_statements": '
-        '["The kettle is blue.", "The kettle holds 0.9 litres."]},\n'
-        '{"sentence_index": 1, "simpler_statements": ["The kettle was made in 1998."]}]\n```',
-        '{"sentence": 1, "statement": "The kettle is blue."}\n'
-        '{"sentence": 1, "statement": "The kettle holds 0.9 litres."}\n'
-        '{"sentence": 2, "statement": "The kettle was made in 1998."}',
-        '{"statements": ["The kettle is blue.", "The kettle holds 0.9 litres.", "The kettle was made in 1998."]}',
-        '["1. The kettle is blue.", "1. The kettle holds 0.9 litres.", "2. The kettle was made in 1998."]',
-        "- The kettle is blue.\n- The kettle holds 0.9 litres.\n- The kettle was made in 1998.",
-        "The kettle is blue.\nThe kettle holds 0.9 litres.\nThe kettle was made in 1998.",
-        "0: The kettle is blue.\n0: The kettle holds 0.9 litres.\n1: The kettle was made in 1998.",
-    ],
-    ids=["by number", "RAGAS", "JSON lines", "list", "numbers in a list", "bullets", "bare", "from 0"],
-)
-def test_forms_of_a_reply(reply):
-    """JSON in its usual shapes, numbered and bare lines say the same; no sentence has to stand in."""
-    found = assign_statements(reply.splitlines(), PAIR)
-    assert texts(found.statements) == [
-        (0, "The kettle is blue."),
-        (0, "The kettle holds 0.9 litres."),
-        (1, "The kettle was made in 1998."),
-    ]
-    assert found.stand_ins == 0
-
-
-OFFSIDE = "The offside rule keeps attackers from waiting near the goal to receive an easy pass."
-
-
-@pytest.mark.parametrize(
-    ("sentence", "said"),
-    [
-        (OFFSIDE, "The offside rule keeps attackers from waiting near the goal."),
-        (OFFSIDE, "The offside rule stops attackers from waiting near the goal."),
-        ("The car is red.", "The car is."),
-    ],
-)
-def test_what_a_statement_leaves_out_is_judged(sentence, said):
-    """A clause or a word that no statement has would go unjudged, so the sentence stands as written, and is counted."""
-    found = assign_statements([f"1. {said}"], carrying(sentence))
-    assert (texts(found.statements), found.stand_ins) == ([(0, sentence)], 1)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "said"),
-    [
-        (
-            "She was a Polish physicist, widely acknowledged to be a pioneer of radioactivity.",
-            ["Marie Curie was a Polish physicist.", "Marie Curie is recognized as a pioneer of radioactivity."],
-        ),
-        ("It is safe, cheap and effective.", ["It is safe.", "It is cheap."]),
-    ],
-    ids=["word", "fact"],
-)
-def test_what_several_statements_leave_out_is_judged(sentence, said):
-    """The statements stay, and the sentence as written stands beside them for what none of them says."""
-    found = assign_statements([f"1. {text}" for text in said], carrying(sentence), "Who was Marie Curie?")
-    assert (texts(found.statements), found.stand_ins) == ([(0, text) for text in [*said, sentence]], 1)
-
-
-def test_a_name_left_out_is_not_replaced():
-    """New words stand for words, not for a name or a number: a sentence that loses one stands as written."""
-    parts = carrying("Alice was born in Rome and died in Paris in 1990.")
-    found = assign_statements(["1. Alice was born in Rome.", "1. Alice was educated at school."], parts)
-    assert (texts(found.statements), found.stand_ins) == ([(0, parts[0].text)], 1)
-
-
-def test_synonyms():
-    """New words in place of the sentence's own are synonyms: the statement is kept. New words beside them are facts.
-
-    “Bought” and “automobile” replace “purchased” and “car”; “red” replaces nothing; a name, a number or a negation is
-    never a synonym.
-    """
-    parts = carrying("The car was purchased in Berlin.")
-    assert texts(extracted(["1. The automobile was bought in Berlin."], parts)) == [
-        (0, "The automobile was bought in Berlin.")
-    ]
-    for line in (
-        "The red car was purchased in Berlin.",
-        "The car was purchased in Rome.",
-        "The car was bought in Berlin 1998.",
-        "The car was not purchased in Berlin.",
-        "The vehicle was acquired somewhat earlier.",
-    ):
-        found = assign_statements([f"1. {line}"], parts)
-        assert (texts(found.statements), found.stand_ins) == ([(0, parts[0].text)], 1)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "said"),
-    [
-        ("The lamp is not dimmable.", ["The lamp is dimmable."]),
-        ("It isn't sold and it never breaks.", ["It isn't sold.", "It breaks."]),
-        ("It comes without a plug.", ["It comes with a plug."]),
-        ("It is dimmable.", ["It is not dimmable."]),
-        ("Only members may enter.", ["Members may enter."]),
-        ("It may break.", ["It breaks."]),
-        ("Shipping takes approximately a week.", ["Shipping takes a week."]),
-        ("Take it before meals.", ["Take it after meals."]),
-        ("Die Lampe ist nur drinnen sicher.", ["Die Lampe ist drinnen sicher."]),
-    ],
-)
-def test_qualifiers_stay(sentence, said):
-    """A statement that loses a negation or a “may”, or has one only another sentence has, says something else."""
-    parts = carrying(sentence, "Nobody returned it.")
-    found = extracted([*(f"1. {text}" for text in said), "2. Nobody returned it."], parts)
-    assert texts(found) == [(0, sentence), (1, "Nobody returned it.")]
-
-
-def test_a_negation_of_two_things_may_be_said_twice():
-    """“No wheels or doors” is no wheels and no doors; one that the question has may be used, too."""
-    said = ["It has no wheels.", "It has no doors."]
-    assert texts(extracted([f"1. {text}" for text in said], carrying("It has no wheels or doors."))) == [
-        (0, text) for text in said
-    ]
-    assert texts(extracted(["1. It is not sold."], carrying("It is."), "Is it not sold?")) == [(0, "It is not sold.")]
-
-
-def test_only_none_takes_a_sentence_out():
-    """“none” takes out a sentence without number or name; others stay."""
-    parts = carrying("I hope that helps.", "Anna Berg owns it.", "It is blue.")
-    assert texts(extracted(["1. None.", "2. none", "3. It is blue."], parts)) == [
-        (1, "Anna Berg owns it."),
-        (2, "It is blue."),
-    ]
-
-
-def test_words_of_the_question_may_be_used():
-    """A pronoun may be replaced by what the question names, and by nothing that nobody said."""
-    parts = carrying("It is blue.")
-    lines = ["1. The Brennick kettle is blue."]
-    assert texts(extracted(lines, parts, "What colour is the Brennick kettle?")) == [
-        (0, "The Brennick kettle is blue.")
-    ]
-    assert texts(extracted(lines, parts)) == [(0, "It is blue.")]
-
 
 def test_extraction_end_to_end(judge_at):
     """One call takes the answer apart, then one call a statement; statements know their sentence."""
@@ -360,17 +169,26 @@ def test_extraction_without_a_question(judge_at):
     assert "Question" not in server.requests[0]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("granularity", ["statement", "sentence"])
-def test_words_of_the_users_own(judge_at, granularity):
-    """Criteria stand in every prompt; a system prompt replaces ours, of which the form of the reply is left."""
-    judge, server = judge_at(granularity=granularity, system_prompt="You check menus.", criteria="Prices count.")
+@pytest.mark.parametrize(
+    ("options", "ask"),
+    [
+        ({"granularity": "statement"}, "Answer Yes or No."),
+        ({"verdicts": "graded"}, "Answer with one word: fully, partly, nothing, or contradicts."),
+        (
+            {"granularity": "answer", "verdicts": "five_level"},
+            "Answer with one word: completely, generally, mixed, hardly, or not.",
+        ),
+    ],
+)
+def test_words_of_the_users_own(judge_at, options, ask):
+    """Criteria stand in every prompt; a system prompt replaces ours, of which the labels are left: what they mean is
+    the user's to say."""
+    judge, server = judge_at(system_prompt="You check menus.", criteria="Prices count.", **options)
     judge(context=CONTEXT, answer="The kettle is blue.")
-    assert len(server.requests) == (2 if granularity == "statement" else 1)
+    assert len(server.requests) == (2 if "statement" in options.values() else 1)
     for asked in server.requests:
         assert asked["messages"][0]["content"].splitlines()[:2] == ["You check menus.", "Prices count."]
-    assert server.requests[-1]["messages"][-1]["content"].endswith(
-        "Statement: The kettle is blue.\n\nAnswer Yes or No."
-    )
+    assert server.requests[-1]["messages"][-1]["content"].endswith(f"Statement: The kettle is blue.\n\n{ask}")
 
 
 # --- windows -----------------------------------------------------------------------------------------------------

@@ -37,28 +37,9 @@ def test_a_kept_reply_that_cannot_be_read_is_asked_for_once_more(judge_at, bad):
     assert len(server.requests) == 2
 
 
-def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch):
-    """A reply with a probability of 2 has a label and no confidence; a later run asks again and gets one."""
-    judge, server = judge_at()
-    whole = server.completion
-
-    def impossible(asked):
-        reply = whole(asked)
-        reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"][0]["logprob"] = math.log(2)
-        return reply
-
-    monkeypatch.setattr(server, "completion", impossible)
-    first = judge(context=CONTEXT, answer=ANSWER).statements[0]
-    monkeypatch.setattr(server, "completion", whole)
-    second = judge(context=CONTEXT, answer=ANSWER).statements[0]
-    assert (first.verdict, first.confidence) == (Verdict.FULLY_SUPPORTED, None)
-    assert second.confidence is not None
-    assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize("value", ["much", None, {}, "NaN"])
-def test_log_probabilities_that_are_none_end_no_run(judge_at, monkeypatch, value):
-    """Whatever stands in their place, the answer is judged without, or unscored because the LM failed."""
+@pytest.mark.parametrize("value", [math.log(2), "much", None, {}, "NaN"])
+def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch, value):
+    """A reply with a probability of 2, or with none, has a label at most and no confidence; a later run asks again."""
     judge, server = judge_at()
     whole = server.completion
 
@@ -68,9 +49,12 @@ def test_log_probabilities_that_are_none_end_no_run(judge_at, monkeypatch, value
         return reply
 
     monkeypatch.setattr(server, "completion", impossible)
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert found.unscored in (None, Unscored.LM_FAILED)
-    assert all(s.confidence is None for s in found.statements)
+    first = judge(context=CONTEXT, answer=ANSWER)
+    monkeypatch.setattr(server, "completion", whole)
+    second = judge(context=CONTEXT, answer=ANSWER)
+    assert first.unscored in (None, Unscored.LM_FAILED)
+    assert [s.confidence for s in first.statements] == [None]
+    assert second.statements[0].confidence is not None
 
 
 @pytest.mark.parametrize("options", [{}, {"cite": True}, {"reasoning": "before"}, {"verification": "joint"}], ids=str)

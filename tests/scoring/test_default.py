@@ -41,6 +41,7 @@ def test_another_lm_has_none():
     """It was fitted to the embedded model's replies; what another LM says is reported as it is."""
     assert Judge("openai/tiny").classifier is None
     assert Judge("local").classifier == default_classifiers()["local"]
+    assert Judge("local", instruction="grounded").classifier is None  # nor to replies to another question
 
 
 def test_both_count(chat_server):

@@ -134,7 +134,8 @@ def test_argilla(tmp_path: Path) -> None:
             {},
             r"unknown meaning: '2' \(1\)\.",
         ),
-        (BENCH, {"answer": "reply"}, "row 1: it has no answer: got id, .*, expected 'reply', as --map"),
+        (BENCH, {"answer": "reply"}, "got id, .*, but no 'reply' for --map answer=reply"),
+        (BENCH, {"faithful": "zzz"}, "got id, .*, but no 'zzz' for --map faithful=zzz"),
         (
             [{"said": "A.", "passage": "B.", "label": True}],
             {},
