@@ -26,6 +26,11 @@ ANSWERS = {
     "code": ("Run this:\n```python\nx = 1.5\nprint(x)\n```\nIt prints 1.5.", 6),
     "repeated": ("Same. Same. Same.", 3),
     "emoji and combining marks": ("👍🏽 It works! Il a été réparé.", 2),
+    "ordinals": ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
+    "number of an item": ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
+    "chinese without spaces": ("它很轻。它很蓝。", 2),
+    "full stops before digits": ("高さは333メートル[1]。1958年に完成。重さ3.5トン。", 3),
+    "dandas before digits": ("यह 1653 में बना।2020 में बंद हुआ।", 2),
     "white space around": (" \n  It is blue. \t It is light.  \n\n", 2),
 }
 
@@ -65,21 +70,6 @@ def test_sentences_and_gaps_are_the_answer(seed):
     gaps = [answer[end:start] for end, start in zip(ends, starts, strict=True)]
     assert not "".join(gaps).strip()
     assert "".join(g + t for g, t in itertools.zip_longest(gaps, (s.text for s in found), fillvalue="")) == answer
-
-
-@pytest.mark.parametrize(
-    ("answer", "texts"),
-    [
-        ("Es war der 3. Mai 2024 und nicht der 4. Juni.", 1),
-        ("The kettle (cf. No. 3) holds 0.9 litres. It is blue.", 2),
-        ("它很轻。它很蓝。", 2),
-        ("高さは333メートル[1]。1958年に完成。重さ3.5トン。", 3),
-        ("यह 1653 में बना।2020 में बंद हुआ।", 2),
-    ],
-)
-def test_no_cut_inside_a_sentence(answer, texts):
-    """Decimals, abbreviations and German ordinals end no sentence; full stops of Chinese do without a space."""
-    assert len(sentences(answer)) == texts
 
 
 @pytest.mark.parametrize("answer", ["", " ", "\n\t\n", "\u3000"])
@@ -127,97 +117,39 @@ def test_what_can_assert_something(sentence, carries):
     assert carries_statement(sentence) is carries
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "I don't know.",
-        "I'm sorry, but I cannot answer that from the passages.",
-        "Unfortunately, there is no information about that.",
-        "The documents provided do not say. I cannot tell.",
-        "There is no evidence in the passages that the kettle is blue.",
-        "Sorry, I can't help with that.",
-    ],
-)
-def test_declining_answers(answer):
-    """An answer of which every sentence only says that it cannot be given is seen to decline."""
-    assert declines(answer)
+DECLINING = [
+    "I don't know.", "I'm sorry, but I cannot answer that from the passages.",
+    "Unfortunately, there is no information about that.", "The documents provided do not say. I cannot tell.",
+    "There is no evidence in the passages that the kettle is blue.", "Sorry, I can't help with that.",
+    "Das weiß ich nicht.", "Es tut mir leid, aber ich kann diese Frage nicht beantworten.",
+    "Leider enthält der Kontext keine Informationen dazu.", "Je ne sais pas.",
+    "Désolé, je ne peux pas répondre à cette question, car le contexte ne contient pas cette information.",
+    "Je suis désolé. Il n'y a pas d'informations à ce sujet.", "No lo sé.", "El texto no menciona el precio.",
+    "抱歉，我不知道。", "根据提供的上下文，无法回答这个问题。", "申し訳ありませんが、その情報は提供されていません。",
+    "申し訳ありませんが、その質問にはお答えできません。", "मुझे नहीं पता।", "संदर्भ में कीमत की जानकारी नहीं है।",
+    "لا أعرف.", "النص لا يحتوي على معلومات عن السعر.",
+]  # fmt: skip
+GOING_ON = [
+    "I don't know, but the warranty is two years.",
+    "The context does not mention the price, so it is probably two euros.",
+    "The context does not mention the price and it is two euros.", "The documents do not say: the kettle is blue.",
+    "There is no evidence that coffee causes cancer.", "Sorry.", "No.", "We cannot help with refunds after 30 days.",
+    "The kettle does not contain lead.", "Das weiß ich nicht, aber er ist blau.",
+    "Ich weiß es nicht, der Kessel kostet 20 Euro.", "Der Sensor kann die Temperatur nicht bestimmen.",
+    "Der Text ist nicht lang.", "Je ne sais pas, mais elle est bleue.",
+    "Le document ne mentionne pas le prix, il est de 20 euros.", "Aucune information n'a été volée.", "No se rompe.",
+    "不包含铅。", "Leider enthält der Kessel keine Batterie.", "El texto no menciona el precio pero cuesta 20 euros.",
+    "文中没有提到价格，保修期为两年。", "他不知道答案。", "彼は英語がわかりません。",
+    "価格はわかりませんが、色は青です。", "मुझे नहीं पता, लेकिन यह नीली है।", "لا أعرف، لكنها زرقاء.",
+    "لا يعرف الأطباء السبب.", "لا يذكر النص السعر، وهو عشرون.",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "I don't know, but the warranty is two years.",
-        "The context does not mention the price, so it is probably two euros.",
-        "The context does not mention the price and it is two euros.",
-        "The documents do not say: the kettle is blue.",
-        "There is no evidence that coffee causes cancer.",
-        "Sorry.",
-        "No.",
-        "We cannot help with refunds after 30 days.",
-        "The kettle does not contain lead.",
-    ],
-)
-def test_answers_that_go_on_do_not_decline(answer):
-    """An answer that also says something is judged like any other."""
-    assert not declines(answer)
-
-
-# --- other languages ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "Das weiß ich nicht.",
-        "Es tut mir leid, aber ich kann diese Frage nicht beantworten.",
-        "Leider enthält der Kontext keine Informationen dazu.",
-        "Je ne sais pas.",
-        "Désolé, je ne peux pas répondre à cette question, car le contexte ne contient pas cette information.",
-        "Je suis désolé. Il n'y a pas d'informations à ce sujet.",
-        "No lo sé.",
-        "El texto no menciona el precio.",
-        "抱歉，我不知道。",
-        "根据提供的上下文，无法回答这个问题。",
-        "申し訳ありませんが、その情報は提供されていません。",
-        "申し訳ありませんが、その質問にはお答えできません。",
-        "मुझे नहीं पता।",
-        "संदर्भ में कीमत की जानकारी नहीं है।",
-        "لا أعرف.",
-        "النص لا يحتوي على معلومات عن السعر.",
-    ],
-)
-def test_declining_in_other_languages(answer):
-    """German, French, Spanish, Chinese, Japanese, Hindi and Arabic answers that only decline are seen to."""
-    assert declines(answer)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "Das weiß ich nicht, aber er ist blau.",
-        "Ich weiß es nicht, der Kessel kostet 20 Euro.",
-        "Der Sensor kann die Temperatur nicht bestimmen.",
-        "Der Text ist nicht lang.",
-        "Je ne sais pas, mais elle est bleue.",
-        "Le document ne mentionne pas le prix, il est de 20 euros.",
-        "Aucune information n'a été volée.",
-        "No se rompe.",
-        "不包含铅。",
-        "Leider enthält der Kessel keine Batterie.",
-        "El texto no menciona el precio pero cuesta 20 euros.",
-        "文中没有提到价格，保修期为两年。",
-        "他不知道答案。",
-        "彼は英語がわかりません。",
-        "価格はわかりませんが、色は青です。",
-        "मुझे नहीं पता, लेकिन यह नीली है।",
-        "لا أعرف، لكنها زرقاء.",
-        "لا يعرف الأطباء السبب.",
-        "لا يذكر النص السعر، وهو عشرون.",
-    ],
-)
-def test_going_on_in_other_languages(answer):
-    """What also says something, or only looks like declining, is judged."""
-    assert not declines(answer)
+@pytest.mark.parametrize(("answer", "only"), [*((a, True) for a in DECLINING), *((a, False) for a in GOING_ON)])
+def test_declining(answer, only):
+    """An answer of which every sentence only says that it cannot be given, in eight languages; one that also says
+    something, or only looks like declining, is judged like any other."""
+    assert declines(answer) is only
 
 
 @pytest.mark.parametrize(
@@ -233,82 +165,37 @@ def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
     assert server.requests == []
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Sure, happy to help!",
-        "Great question!",
-        "Hope this helps!",
-        "That's a very good question.",
-        "Of course! Glad to help.",
-        "Yes, I'm happy to help you with that.",
-        "Please let me know if you have any further questions!",
-        "If you need anything else, feel free to ask.",
-        "I'm here to help.",
-        "Hi Anna, thanks, great question!",
-        "Gern geschehen!",
-        "Das ist eine sehr gute Frage!",
-        "Natürlich, ich helfe Ihnen gerne.",
-        "Ich hoffe, das hilft Ihnen weiter!",
-        "Wenn Sie weitere Fragen haben, melden Sie sich gerne.",
-        "Avec plaisir !",
-        "Très bonne question !",
-        "Bien sûr, je suis ravi de vous aider.",
-        "J'espère que cela vous aide !",
-        "Si vous avez d'autres questions, n'hésitez pas à me contacter.",
-        "¡Claro, con mucho gusto!",
-        "¡Excelente pregunta!",
-        "Espero que esto te ayude.",
-        "Si tienes más preguntas, no dudes en preguntar.",
-        "好的，很高兴为您服务！",
-        "这是一个很好的问题！",
-        "希望这对您有帮助。",
-        "如果您还有其他问题，请随时告诉我。",
-        "喜んでお手伝いします。",
-        "とても良い質問ですね。",
-        "お役に立てれば幸いです。",
-        "他にご質問がございましたら、お気軽にお尋ねください。",
-        "यह बहुत अच्छा सवाल है!",
-        "मुझे आपकी मदद करके खुशी होगी।",
-        "आशा है कि यह आपकी मदद करेगा।",
-        "سؤال رائع!",
-        "بكل سرور!",
-        "يسعدني أن أساعدك.",
-        "آمل أن يكون هذا مفيداً.",
-        "إذا كان لديك أسئلة أخرى، لا تتردد في السؤال.",
-    ],
-)
-def test_pleasantries_and_offers_of_help(sentence):
-    """They state nothing, in the languages refusals are known in."""
-    assert not carries_statement(sentence)
+PLEASANTRIES = [
+    "Sure, happy to help!", "Great question!", "Hope this helps!", "That's a very good question.",
+    "Of course! Glad to help.", "Yes, I'm happy to help you with that.",
+    "Please let me know if you have any further questions!", "If you need anything else, feel free to ask.",
+    "I'm here to help.", "Hi Anna, thanks, great question!", "Gern geschehen!", "Das ist eine sehr gute Frage!",
+    "Natürlich, ich helfe Ihnen gerne.", "Ich hoffe, das hilft Ihnen weiter!",
+    "Wenn Sie weitere Fragen haben, melden Sie sich gerne.", "Avec plaisir !", "Très bonne question !",
+    "Bien sûr, je suis ravi de vous aider.", "J'espère que cela vous aide !",
+    "Si vous avez d'autres questions, n'hésitez pas à me contacter.", "¡Claro, con mucho gusto!",
+    "¡Excelente pregunta!", "Espero que esto te ayude.", "Si tienes más preguntas, no dudes en preguntar.",
+    "好的，很高兴为您服务！", "这是一个很好的问题！", "希望这对您有帮助。", "如果您还有其他问题，请随时告诉我。",
+    "喜んでお手伝いします。", "とても良い質問ですね。", "お役に立てれば幸いです。",
+    "他にご質問がございましたら、お気軽にお尋ねください。", "यह बहुत अच्छा सवाल है!", "मुझे आपकी मदद करके खुशी होगी।",
+    "आशा है कि यह आपकी मदद करेगा।", "سؤال رائع!", "بكل سرور!", "يسعدني أن أساعدك.", "آمل أن يكون هذا مفيداً.",
+    "إذا كان لديك أسئلة أخرى، لا تتردد في السؤال.",
+]  # fmt: skip
+STATEMENTS = [
+    "Hello Kitty is a cat.", "Hi-fi sounds good.", "Thanks to Anna it works.", "Certainly.", "Sure.", "Claro.",
+    "好的。", "Natürlich.", "Sure, it is blue.", "Happy to help is our motto.", "A good question is half the answer.",
+    "I hope this helps the poor.", "Our staff is happy to help.", "Feel free to ask for a refund within 30 days.",
+    "Gerne wird er im Sommer getrunken.", "Con gusto a limón se vende más.", "希望小学有三百名学生。", "Yes.",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "sentence",
-    [
-        "Hello Kitty is a cat.",
-        "Hi-fi sounds good.",
-        "Thanks to Anna it works.",
-        "Certainly.",
-        "Sure.",
-        "Claro.",
-        "好的。",
-        "Natürlich.",
-        "Sure, it is blue.",
-        "Happy to help is our motto.",
-        "A good question is half the answer.",
-        "I hope this helps the poor.",
-        "Our staff is happy to help.",
-        "Feel free to ask for a refund within 30 days.",
-        "Gerne wird er im Sommer getrunken.",
-        "Con gusto a limón se vende más.",
-        "希望小学有三百名学生。",
-        "Yes.",
-    ],
+    ("sentence", "states"), [*((p, False) for p in PLEASANTRIES), *((t, True) for t in STATEMENTS)]
 )
-def test_what_only_begins_like_a_greeting(sentence):
-    """A sentence that goes on after such words is judged, and so is a “certainly” by itself, which may be an answer."""
-    assert carries_statement(sentence)
+def test_pleasantries(sentence, states):
+    """Courtesies and offers of help state nothing; a sentence that goes on after such words is judged, and so is a
+    “certainly” by itself, which may be an answer."""
+    assert carries_statement(sentence) is states
 
 
 def test_many_greetings_are_read_in_linear_time():
