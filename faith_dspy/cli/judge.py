@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from faith_dspy.cli.options import ChosenJudge, drop_stdout, fail, option, print_json, print_tables, say, with_options
+from faith_dspy.cli.options import ChosenJudge, drop_stdout, fail, option, print_json, say, with_options
 from faith_dspy.errors import InputError, LMUnavailableError
 
 RECORDED = Path(__file__).parent / "recorded"
-"""An exported judge. What its LM said about a few answers is stored in it, as in every export."""
+"""An exported judge, with what its LM said about the three answers. `tests.benchmarks.demo` writes it."""
+KINDS = ("Faithful", "An invented fact", "A contradiction")
+"""Of the three answers, in their order."""
 
 
 @with_options
@@ -114,11 +116,10 @@ def demo(
         "demo.html"
     ),
 ) -> None:
-    """See a tuned judge at work in seconds, with recorded replies of its LM: no model, no key, no network."""
+    """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
     from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
     from faith_dspy.io.records import as_chunks
-    from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.schema import RawJudgment
 
@@ -126,24 +127,21 @@ def demo(
     for path in (html, answers):
         check_writable(path)
     judge, items = load_judge(RECORDED), []
-    for r in judge.manifest["reference"]:
-        raw = RawJudgment.model_validate(r["raw_judgment"])
-        record = {name: r[name] for name in ("question", "context", "answer")}
-        items.append((record, judge.score_answer(raw, as_chunks(r["context"]), r["question"])))
     typer.echo(
-        f"{len(items)} answers, judged now from recorded replies of the LM: no model, no key, no\n"
-        f"network. It had been asked about {sum(judgment.escalated for _, judgment in items)} of them; "
-        "lexical features decided the others.\n"
+        "Three answers, chosen because they are clear, and judged now from a recording:\nno model, no key, no network."
     )
-    for record, judgment in items:
-        typer.echo(f"{record['question']}\n{judgment.pretty()}", nl=False)
-        for i in sorted({i for s in judgment.statements for i in s.supporting_chunk_ids}):
-            chunk = textwrap.shorten(f"[{i}] {record['context'][i]}", 140, placeholder=" …")
-            typer.echo(textwrap.fill(chunk, 79, initial_indent="  ", subsequent_indent="      "))
-        typer.echo()
+    for kind, shown, r in zip(KINDS, judge.manifest["demo"], judge.manifest["reference"], strict=True):
+        record = {name: r[name] for name in ("question", "context", "answer")}
+        raw = RawJudgment.model_validate(r["raw_judgment"])
+        judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
+        items.append((record, judgment))
+        typer.echo(f"\n{kind}. {record['question']}")
+        for i in shown:
+            chunk = f"[{i}] {record['context'][i]}"
+            typer.echo(textwrap.fill(chunk, 80, initial_indent="  ", subsequent_indent="      "))
+        typer.echo(judgment.pretty(), nl=False)
     write_file(answers, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items))
     write_html(items, html, title="faith-dspy demo", judge=described(judge))
-    typer.echo(f"The judge was tuned on people’s labels ({judge.manifest['labels_file']}).")
-    print_tables([of_judge(judge, str(RECORDED))])
-    typer.echo(f"\nThe same as a page: {html}\nThe same live, with the embedded LM (fetched once, 1.1 GB):")
+    fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.chain) else ""
+    typer.echo(f"\nThe same as a page: {html}\nThe same without the recording{fetched}:")
     typer.echo(f"  faith-dspy judge {answers} --judge {RECORDED}")
