@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Exact versions, for Python 3.11 to 3.13. `make LOCK= ...` takes the newest that pyproject.toml allows.
 LOCK := --constraint constraints.txt
-INSTALL = $(BIN)/python -m pip install --quiet --quiet $(LOCK) --editable
+INSTALL = $(BIN)/python -m pip install --quiet --quiet $(LOCK)
 # Set before anything imports mlflow or litellm: with it, both start without a network.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -27,7 +27,7 @@ print(r.pretty())
 endef
 export FIRST_JUDGMENT
 
-.PHONY: help quickstart test test-fast benchmark benchmark-agreement tree check lock format ui clean
+.PHONY: help quickstart test test-all needs benchmark benchmark-agreement tree check lock release-check format ui clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -36,13 +36,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "faith_dspy needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) '.[local,tune,dev]'
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # it knows dependency groups
+	@$(INSTALL) --editable '.[local,tune]' --group dev
 	@touch $@
 
-# The libraries a judge can be used from, for the tests of the adapters only.
+# The libraries a judge can be used from, for `make test-all` and the benchmarks.
 $(VENV)/.peers: $(VENV)/.ready
 	@echo "Adding the libraries the adapters are tested against (a minute, once) ..."
-	@$(INSTALL) '.[peers]'
+	@$(INSTALL) --group peers
 	@touch $@
 
 quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
@@ -51,15 +52,21 @@ quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, 
 	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
 
 # Two processes share what needs no language model; the embedded model takes both cores.
-WITHOUT_LM := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not lm' -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q
+IN_TWO := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadfile
 
-test: check $(VENV)/.peers ## all tests, the embedded model included
-	@$(WITHOUT_LM)
-	-@$(BIN)/faith-dspy model fetch >/dev/null  # without it these tests are skipped
-	@$(BIN)/python -m pytest -q -m lm
+test: check ## lint, types, import contracts; fast tests; the embedded model
+	@$(IN_TWO) -m 'not lm and not all'
+	@$(BIN)/faith-dspy model fetch >/dev/null
+	@$(PYTEST) -m 'lm and not all'
 
-test-fast: $(VENV)/.ready ## tests that need no language model
-	@$(WITHOUT_LM)
+test-all: needs $(VENV)/.peers ## all other tests: browser, Spark, PostgreSQL, servers, other libraries, faults, kills
+	@$(IN_TWO) -m 'all and not lm'
+	@$(BIN)/faith-dspy model fetch >/dev/null
+	@$(PYTEST) -m 'all and lm'
+
+needs:
+	@$(PYTHON) tests/needs.py
 
 benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.benchmarks.compare
@@ -74,18 +81,21 @@ tree: $(VENV)/.ready
 	@ln -s ../../optimize .check/faith_dspy/optimize && ln -s ../../eval_sets .check/faith_dspy/eval_sets
 
 check: tree ## lint, types, import contracts
-	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
 	@cd .check && MYPYPATH=. ../$(BIN)/mypy --config-file ../pyproject.toml
 	@cd .check && PYTHONPATH=. ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache >imports.txt || { cat imports.txt; exit 1; }
 
 # To be made with the oldest Python that is supported: what installs there installs on newer ones, too.
 lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)
 	@$(PYTHON) -m venv --clear build/lock
-	@build/lock/bin/python -m pip install --quiet '.[local,tune,dev,peers]'
+	@build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@build/lock/bin/python -m pip install --quiet '.[local,tune]' --group dev --group peers
 	@build/lock/bin/python -m pip freeze --exclude faith_dspy > constraints.txt
 
 format: $(VENV)/.ready ## format the code
-	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
 
 STORE ?= sqlite:///mlflow.db
 

@@ -4,19 +4,18 @@ import base64
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import CHROMIUM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
     "--headless",
     "--no-sandbox",

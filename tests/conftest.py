@@ -24,15 +24,28 @@ import dspy
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
-    """A skipped test fails where all that tests need was installed: .ci/run says so. The model is no package of
-    Debian's: where it cannot be fetched, its tests are skipped all the same."""
+    """A skipped test fails where nothing may be missing: .ci/run says so."""
     report = yield
-    if report.skipped and "SKIPPED_TESTS_FAIL" in os.environ and "embedded model" not in report.longrepr[2]:
+    if report.skipped and "SKIPPED_TESTS_FAIL" in os.environ:
         report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}; here no test may be skipped"
     return report
 
 
 pytest_make_collect_report = pytest_runtest_makereport  # of whole files
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A run without `all` does not open files that are marked so: they import libraries that it does not have."""
+    if "not all" in config.option.markexpr and collection_path.suffix == ".py":
+        return "\npytestmark = pytest.mark.all\n" in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    """Whatever uses the browser is marked `all`."""
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker("all")
 
 
 @pytest.fixture(scope="session")

@@ -125,7 +125,6 @@ def test_finer_labels(judge, server):
 
 def test_the_same_as_by_dspys_own_client(judge, server):
     """A `dspy.experimental.TypeSafe` is asked what DSPy's own client would send, byte for byte, and reads the same."""
-    pytest.importorskip("typesafe_sdk")
     theirs = TypeSafe("jev-latest", api_key=KEY, base_url=server.base, cache=False)
     ours = make_lm("typesafe/jev-latest", api_base=server.base, cache=False)
     kind = Choice[("Yes", ""), ("No", "")]

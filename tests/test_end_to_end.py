@@ -1,4 +1,4 @@
-"""The embedded model judges two small examples written for this test."""
+"""The embedded model judges two small examples written for this test: what `make test` asks it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def judge(lm, case, **options):
     return Judge(lm, classifier=None, **options)(
         question=case["question"], context=case["context"], answer=answer(case)
     )
+
+
+def test_as_shipped(with_default_classifier):
+    """`Judge("local")` as a new user gets it: the supported half of an answer passes, the other half does not."""
+    local = Judge("local")
+    given = {"question": REFUND["question"], "context": REFUND["context"]}
+    said, invented = (local(**given, answer=" ".join(REFUND[half])) for half in ("supported", "unsupported"))
+    assert (said.faithful, invented.faithful) == (True, False)
+    assert said.probability > local.classifier.threshold > invented.probability
+    assert said.fitted_to == "default"
+    assert [s.verdict.is_supported for s in said.statements + invented.statements] == [True, True, False, False]
 
 
 @pytest.fixture(scope="module")

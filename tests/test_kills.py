@@ -21,6 +21,7 @@ import pytest
 from faith_dspy import load_judge
 from faith_dspy.errors import ArtifactError
 
+pytestmark = pytest.mark.all
 RUN = "from faith_dspy.cli import main; main()"
 KILLS = int(os.environ.get("KILLS", "3"))
 CONTEXT = ["The kettle is blue."]

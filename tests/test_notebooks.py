@@ -41,6 +41,7 @@ def test_outputs_are_stored(name):
     assert any("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"])
 
 
+@pytest.mark.all
 def test_run():
     """All of them run from top to bottom, one after the other in an empty folder, without a language model."""
     script = FOLDER.parent / "tests" / "run_notebooks.py"

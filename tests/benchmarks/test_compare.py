@@ -117,12 +117,13 @@ def test_timeout(run):
     assert (row.passes, row.why, row.usage.calls) == (None, "no verdict within 0.5 s", 1)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("library", "system"), [("ragas", "ragas"), ("deepeval", "deepeval"), ("mlflow", "make_judge")]
 )
 def test_peers(run, library, system):
     """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
-    pytest.importorskip(library, reason="the peers come with: pip install '.[peers]'")
+    pytest.importorskip(library)
     book, _ = run(system, until=0.0, worker=Worker)
     assert book.run["sets"]["quickstart"]["absent"] == {}
     for row in book.judged("quickstart")[system]:

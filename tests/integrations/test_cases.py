@@ -7,6 +7,7 @@ from cases import CASES, SUBJECTS
 
 from faith_dspy import Judge
 
+pytestmark = [pytest.mark.lm, pytest.mark.all]
 CLEAR = [case for case in CASES if case.version in ("supported", "unsupported")]
 
 
@@ -25,14 +26,12 @@ def judged():
     return {(c.subject, c.version): j for c, j in zip(CLEAR, found, strict=True)}
 
 
-@pytest.mark.lm
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_supported_above_unsupported(judged, subject):
     """The weakest sentence of the supported answer is more probable than the weakest of the unsupported one."""
     assert judged[subject, "supported"].ranking > judged[subject, "unsupported"].ranking
 
 
-@pytest.mark.lm
 def test_most_are_decided_right(judged):
     """At its own cut of one half, untuned, it decides at least ten of the twelve answers as a reader does."""
     right = [judged[c.subject, c.version].faithful is (c.version == "supported") for c in CLEAR]

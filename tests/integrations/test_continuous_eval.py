@@ -63,6 +63,7 @@ def test_names_of_models(name, wanted):
     assert LLMBasedFaithfulness(name).judge.lm_name == wanted
 
 
+@pytest.mark.all
 def test_clients():
     """A client's model, address and key are taken; one that does not tell its model is refused."""
     openai = pytest.importorskip("openai")

@@ -14,7 +14,7 @@ from faith_dspy.integrations import axion, continuous_eval, rag_evals
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.scoring.classifier import default_classifiers
 
-pytest.importorskip("ragas", reason="the adapters are tested against the real libraries: pip install '.[peers]'")
+pytest.importorskip("ragas")
 pytest.importorskip("strands_evals")
 pytest.importorskip("deepeval")
 
@@ -22,6 +22,8 @@ from deepeval.test_case import LLMTestCase
 from strands_evals.types.evaluation import EvaluationData
 
 from faith_dspy.integrations import deepeval, ragas, strands
+
+pytestmark = pytest.mark.all
 
 # Of each adapter what makes it (model, options) and what it finds: score or None, passed or None, in words.
 

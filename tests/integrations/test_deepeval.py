@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("deepeval", reason="the adapter is tested against the real library: pip install '.[peers]'")
+pytest.importorskip("deepeval")
 
 from deepeval import assert_test, evaluate
 from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
@@ -12,6 +12,8 @@ from deepeval.test_case import LLMTestCase
 
 from faith_dspy import JudgeConfig
 from faith_dspy.integrations.deepeval import FaithfulnessMetric
+
+pytestmark = pytest.mark.all
 
 
 @pytest.fixture(autouse=True)

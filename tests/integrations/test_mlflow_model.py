@@ -77,6 +77,7 @@ def ask(served, body):
     return reply.status_code, reply.json()
 
 
+@pytest.mark.all
 def test_rows_are_judged_over_http(served):
     """A batch comes back in its order, each row with score, verdict counts and usage, or why it is unscored."""
     status, reply = ask(served, {"inputs": [BLUE, RED, {"context": CONTEXT}]})
@@ -91,6 +92,7 @@ def test_rows_are_judged_over_http(served):
     assert "it has no answer" in empty["detail"]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "body",
     [
@@ -108,6 +110,7 @@ def test_a_request_of_another_type_is_refused(served, body):
     assert reply["message"]
 
 
+@pytest.mark.all
 def test_the_key_stays_in_the_environment(served, surroundings, lasting_server, registry):
     """The LM was asked with the key of the server's environment; neither the model nor the log holds it."""
     ask(served, {"inputs": [BLUE]})

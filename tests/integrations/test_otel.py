@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("openinference.semconv", reason="tested against the real names: pip install '.[peers]'")
+pytest.importorskip("openinference.semconv")
 
 from openinference.semconv.trace import (
     DocumentAttributes,
@@ -20,6 +20,8 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as ge
 
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.otel import records
+
+pytestmark = pytest.mark.all
 
 QUESTION = "Is opened software refunded?"
 DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]

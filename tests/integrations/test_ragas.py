@@ -5,13 +5,15 @@ import math
 
 import pytest
 
-pytest.importorskip("ragas", reason="the adapter is tested against the real library: pip install '.[peers]'")
+pytest.importorskip("ragas")
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 from ragas.llms import llm_factory
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
+
+pytestmark = pytest.mark.all
 
 
 def test_evaluate(recorded):

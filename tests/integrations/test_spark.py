@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import JAVA
 
-pytest.importorskip("pyspark", reason="pyspark is not installed (extra spark)")
-if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+pytest.importorskip("pyspark")
+if JAVA is None:
     pytest.skip("Spark needs Java, which is not on this machine", allow_module_level=True)
 
 from pyspark.sql import SparkSession
@@ -17,6 +18,8 @@ from pyspark.sql import SparkSession
 from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.integrations.spark import _inputs, judge_table
+
+pytestmark = pytest.mark.all
 
 KEY = "sk-test-51b0d7e2c9"
 CONTEXT = ["The kettle is blue."]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-pytest.importorskip("strands_evals", reason="the adapter is tested against the real library: pip install '.[peers]'")
+pytest.importorskip("strands_evals")
 
 from cases import LEVEL
 from opentelemetry.sdk.trace import TracerProvider
@@ -21,6 +21,8 @@ from strands_evals.types.evaluation import EvaluationData
 from faith_dspy.integrations import otel
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.integrations.strands import DEFAULTS, FaithfulnessEvaluator, records
+
+pytestmark = pytest.mark.all
 
 FOUND = "Opened software is not refunded."
 ANSWER = "Opened software is refunded in full."

@@ -36,6 +36,7 @@ def test_names_of_each_library(row):
         assert (example.question, [c.text for c in example.context], example.answer) == ("Q?", ["C."], "A.")
 
 
+@pytest.mark.all
 def test_documents():
     """LangChain's and LlamaIndex' documents, as objects and as mappings, are chunks whose source is said."""
     langchain = pytest.importorskip("langchain_core.documents")

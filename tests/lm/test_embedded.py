@@ -246,6 +246,7 @@ def lm():
     return make_lm("local", cache=False)
 
 
+@pytest.mark.all
 @pytest.mark.lm
 def test_probabilities_and_prefix_cache(lm, capfd):
     """A label's log-probability comes back with its alternatives; a second question about one document reads only
@@ -269,6 +270,7 @@ def test_probabilities_and_prefix_cache(lm, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.all
 @pytest.mark.lm
 def test_written_replies(lm):
     """A reply ends at the end of the turn or at its limit; sampling follows its seed."""
@@ -281,6 +283,7 @@ def test_written_replies(lm):
     assert len(set(drawn)) > 1
 
 
+@pytest.mark.all
 @pytest.mark.lm
 def test_identity(lm):
     """The name holds the file's hash and no path; every LM of one file shares one engine."""
@@ -289,6 +292,7 @@ def test_identity(lm):
     assert make_lm("local").engine is lm.engine
 
 
+@pytest.mark.all
 @pytest.mark.lm
 def test_many_threads(lm):
     """Callers wait for their turn; none is lost."""
@@ -298,6 +302,7 @@ def test_many_threads(lm):
     assert (meter.usage.calls, meter.failed) == (12, 0)
 
 
+@pytest.mark.all
 @pytest.mark.lm
 def test_too_long_is_said_to_be(lm):
     """A prompt longer than the window raises DSPy's own error for that; nothing is cut."""

@@ -402,6 +402,7 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server,
     assert kept.info.status == "KILLED"
 
 
+@pytest.mark.all
 @pytest.mark.lm
 @pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):

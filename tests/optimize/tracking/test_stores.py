@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import POSTGRESQL
 from recorded import free_port, log_study, serving
 
 from faith_dspy import load_judge
@@ -40,10 +41,9 @@ def _server(folder: Path) -> Iterator[str]:
 
 def _postgresql(folder: Path) -> Iterator[str]:
     """A PostgreSQL of this test's own, on a socket in a folder; it does not run as root."""
-    found = [*Path("/usr/lib/postgresql").glob("*/bin"), Path("/usr/local/bin"), Path("/usr/bin")]
-    programs = next((p for p in found if (p / "initdb").exists() and (p / "postgres").exists()), None)
-    if programs is None:
+    if POSTGRESQL is None:
         pytest.skip("PostgreSQL was not tried: it is not installed (apt-get install postgresql)")
+    programs = Path(POSTGRESQL)
     with _unprivileged_folder() as (home, user):
         data = home / "data"
         initdb = [str(programs / "initdb"), "-D", str(data), "-U", "mlflow", "--auth=trust", "--no-sync"]
@@ -83,7 +83,7 @@ def _unprivileged_folder() -> Iterator[tuple[Path, dict[str, Any]]]:
 STORES = {"sqlite": _sqlite, "server": _server, "postgresql": _postgresql}
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.all) for name in ("server", "postgresql"))])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A tracking store of each kind, empty."""
     monkeypatch.chdir(tmp_path)
