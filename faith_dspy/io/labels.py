@@ -16,6 +16,7 @@ from faith_dspy.io.records import (
     NAMES,
     Names,
     as_chunks,
+    check_texts,
     columns,
     fields_of,
     log_columns,
@@ -107,6 +108,7 @@ def _example(given: Mapping[str, Any], lenient: bool) -> LabelledExample:
         raise InputError("context is empty: a labelled example needs the text the answer was judged against")
     if not isinstance(answer, str) or not answer.strip():
         raise InputError(f"answer is {answer!r}, expected text")
+    check_texts(answer, *(chunk.text for chunk in context))
     meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
     tags = {k: str(v) for k, v in {**meta, **row}.items() if k in _TAGS and isinstance(v, str | int | bool)}
     fields = {k: row[k] for k in ("question", "faithful", "score", "annotators", "group", "split") if k in row}

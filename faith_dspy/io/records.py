@@ -61,6 +61,8 @@ STANDARD = Path("-")
 """Standard input or output."""
 MAX_DEPTH, MAX_DIGITS = 100, 300
 """Nested brackets, and digits of a whole number, in what `read_json` takes."""
+MAX_TEXT = 10_000_000
+"""Characters of one answer with its question and context."""
 FIRST = 20
 """Records by which the columns of a file or table are known."""
 
@@ -145,10 +147,7 @@ class AnswerInput:
         if not isinstance(answer, str):
             raise InputError(f"answer is {type(answer).__name__}, expected text")
         chunks = as_chunks(context)
-        try:
-            "".join((question or "", answer, *(c.text for c in chunks))).encode()
-        except UnicodeEncodeError as exc:
-            raise InputError("the text has an unpaired surrogate, expected Unicode text") from exc
+        check_texts(question or "", answer, *(c.text for c in chunks))
         return cls(question, chunks, answer, id)
 
 
@@ -158,6 +157,19 @@ def read_inputs(records: Any) -> list[AnswerInput]:
         check_records(records)
     with open_records(records) as found:
         return [AnswerInput.of(record) for record in found]
+
+
+def check_texts(*texts: str) -> None:
+    """`InputError` where the texts of one answer are no Unicode, or too long together to be judged in a minute."""
+    together = "".join(texts)
+    if len(together) > MAX_TEXT:
+        raise InputError(
+            f"got {len(together):,} characters of question, context and answer, expected at most {MAX_TEXT:,}"
+        )
+    try:
+        together.encode()
+    except UnicodeEncodeError as exc:
+        raise InputError("the text has an unpaired surrogate, expected Unicode text") from exc
 
 
 def as_chunks(context: Any) -> tuple[Chunk, ...]:

@@ -1,11 +1,12 @@
 """How often injections flip a judge's verdict, with and without the defence (`faith_dspy.program.adapter.as_data`).
 
-    python -m tests.benchmarks.injection --out injection.jsonl [--lm local] [--pool 8] [--seed 0]
+    python -m tests.benchmarks.injection --out injection.jsonl [--judge default FOLDER …] [--ways with]
 
 Each attack of `faith_dspy.optimize.stress` is tried twice, on a supported and on an unsupported
 statement of the shipped set that the judge gets right without it, and each time with the defence and without, and
-with a harmless sentence in the attack's place: 630 answers of one statement, one call each, and up to 80 to find the
-statements. ``--out`` has a line per answer; run again, it goes on.
+with a harmless sentence in the attack's place: for each judge 630 answers of one statement, one call each, and up to 80
+to find the statements. ``--ways with`` takes a third of it. The judges are the embedded model untuned, with the default
+classifier, and those tuned on labels, by their folders. ``--out`` has a line per answer; run again, it goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import random
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -21,7 +23,7 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from faith_dspy import Judge
+from faith_dspy import Judge, load_judge
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.stress import attacks, inject
@@ -62,7 +64,15 @@ class Log:
         return self.rows[key]
 
 
-def answers(judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[LabelledExample]]:
+def judge_of(name: str, lm: str, api_base: str | None) -> Judge:
+    """``untuned``, ``default``, or the judge in a folder."""
+    if name not in ("untuned", "default"):
+        return load_judge(name, api_base=api_base)
+    classifier: Any = "default" if name == "default" else None
+    return Judge(lm, api_base=api_base, classifier=classifier)
+
+
+def answers(name: str, judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[LabelledExample]]:
     """By label, labelled statements that the judge gets right, each as an answer of its own."""
     single = [
         e.model_copy(update={"id": f"{e.id}/{n}", "answer": s.text, "faithful": s.verdict.is_supported})
@@ -75,7 +85,7 @@ def answers(judge: Judge, log: Log, pool: int, seed: int) -> dict[bool, list[Lab
     for label in (True, False):
         right: list[LabelledExample] = []
         for e in [e for e in single if e.label is label][:TRIED]:
-            if len(right) < pool and log.judged(f"plain {e.id}", judge, e)["faithful"] is label:
+            if len(right) < pool and log.judged(f"{name} plain {e.id}", judge, e)["faithful"] is label:
                 right.append(e)
         if not right:
             raise SystemExit(f"The judge gets none of the statements right whose label is {label}.")
@@ -87,33 +97,48 @@ def main() -> None:
     """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lm", default="local")
+    parser.add_argument("--judge", nargs="+", default=["untuned", "default"], metavar="untuned|default|FOLDER")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--lm", default="local", help="of the judges untuned and default")
     parser.add_argument("--api-base")
     parser.add_argument("--pool", type=int, default=8, help="statements of each label that are attacked")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    judge, log = Judge(asked.lm, api_base=asked.api_base, granularity="sentence", classifier=None), Log(asked.out)
-    pools = answers(judge, log, asked.pool, asked.seed)
-    flips: dict[tuple[str, bool, str], list[bool]] = {}
-    for way, (replaced, by) in WAYS.items():
-        with patch(replaced, by) if replaced else nullcontext():
-            for kind, attack in attacks().items():
-                for number in range(len(attack["texts"])):
-                    for label, pool in pools.items():
-                        example = pool[number % len(pool)]
-                        made = example.model_copy(update=inject(example, kind, number))
-                        key = f"{way} {kind} {number} {example.id}"
-                        row = log.judged(key, judge, made, kind=kind, label=label, way=way)
-                        flips.setdefault((kind, label, way), []).append(row["faithful"] is not label)
-    table = Table("kind", *(f"{to}, {way}" for way in WAYS for to in ("to pass", "to fail")))
+    log = Log(asked.out)
+    for name in asked.judge:
+        judge = judge_of(name, asked.lm, asked.api_base)
+        pools = answers(name, judge, log, asked.pool, asked.seed)
+        Console(width=200).print(table_of(name, {way: flips(name, judge, log, pools, way) for way in asked.ways}))
+
+
+def flips(
+    name: str, judge: Judge, log: Log, pools: dict[bool, list[LabelledExample]], way: str
+) -> dict[tuple[str, bool], list[bool]]:
+    """By kind of attack and the statement's label, whether each attack flipped the verdict."""
+    found: dict[tuple[str, bool], list[bool]] = {}
+    replaced, by = WAYS[way]
+    with patch(replaced, by) if replaced else nullcontext():
+        for kind, attack in attacks().items():
+            for number, (label, pool) in product(range(len(attack["texts"])), pools.items()):
+                example = pool[number % len(pool)]
+                made = example.model_copy(update=inject(example, kind, number))
+                key = f"{name} {way} {kind} {number} {example.id}"
+                row = log.judged(key, judge, made, kind=kind, label=label, way=way)
+                found.setdefault((kind, label), []).append(row["faithful"] is not label)
+    return found
+
+
+def table_of(name: str, found: dict[str, dict[tuple[str, bool], list[bool]]]) -> Table:
+    """Shares of flipped verdicts with 95 % intervals: kind by kind, and of all attacks together."""
+    table = Table("kind", *(f"{to}, {way}" for way in found for to in ("to pass", "to fail", "both")), title=name)
     for kind in [*attacks(), None]:
         cells = []
-        for way in WAYS:
-            for label in (False, True):
-                of = [f for (k, y, w), fs in flips.items() if (y, w) == (label, way) and kind in (k, None) for f in fs]
+        for by_attack in found.values():
+            for labels in ({False}, {True}, {False, True}):
+                of = [f for (k, label), fs in by_attack.items() if label in labels and kind in (k, None) for f in fs]
                 cells.append(f"{estimate(wilson(sum(of), len(of)))} of {len(of)}")
         table.add_row(kind or "all", *cells)
-    Console(width=200).print(table)
+    return table
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ FAULTS = [
     ({**GOOD, "faithful": 3}, "faithful is 3, expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
     ('{"context": ["a"], "answer": "x", "score": NaN}', r"is no JSON in UTF-8 \(Out of range float"),
+    ({**GOOD, "answer": "x" * 10_000_000}, "characters of question, context and answer, expected at most 10,000,000"),
     ({**GOOD, "answer": "  "}, "answer is '  ', expected text"),
     ({**GOOD, "answer": None}, r"it has no answer: got context, answer \(empty\), faithful, expected answer, "),
     ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)"),

@@ -110,7 +110,8 @@ def test_a_study_that_was_stopped_says_so():
 
 def test_the_card_says_what_the_judge_is_worth():
     """Three lines, how it judges, by which version, agreement, weights, cost, and what it is not."""
-    text = card(study(version="2.0", date="2026-01-31"))
+    text = card(study(version="2.0", date="2026-01-31", labels_file="a`b.csv"))
+    assert "Tuned on `a'b.csv`" in text
     assert text.startswith("# Faithfulness judge\n\n- Agreement: balanced accuracy .80 [")
     assert "\n\nBy sentence; an LM is asked about 100% of the answers (`local`)." in text
     assert "faith_dspy 2.0, 2026-01-31.\n" in text
