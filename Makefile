@@ -90,8 +90,12 @@ check: tree ## lint, types, import contracts
 lock: ## write the newest versions that pyproject.toml allows to constraints.txt (minutes)
 	@$(PYTHON) -m venv --clear build/lock
 	@build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@build/lock/bin/python -m pip install --quiet '.[local,tune]' --group dev --group peers
+	@build/lock/bin/python -m pip install --quiet '.[local,tune]' --group dev --group peers --group release
 	@build/lock/bin/python -m pip freeze --exclude faith_dspy > constraints.txt
+
+release-check: $(VENV)/.ready ## build the last commit, check it, install the wheel in an empty environment and judge
+	@$(INSTALL) --group release
+	@$(BIN)/python .ci/release.py $(REPOSITORY)
 
 format: $(VENV)/.ready ## format the code
 	@$(BIN)/ruff check --quiet --fix .

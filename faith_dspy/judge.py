@@ -203,7 +203,7 @@ class Judge:
         order = sorted(range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i))
         found: Iterable[Judgment] = self.stream((inputs[i] for i in order), num_threads)
         if progress:
-            from tqdm.auto import tqdm
+            from tqdm import tqdm
 
             found = tqdm(found, "judging", len(inputs), leave=False, mininterval=1)
         judged: dict[int, Judgment] = {}
