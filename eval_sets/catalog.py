@@ -17,14 +17,14 @@ from faith_dspy.io.records import rows_of
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
-SETS = ("assistants", "quickstart")
+SETS = ("quickstart", "assistants", "hard_cases")
 """Each is a folder: CARD.md and NAME.jsonl."""
 
 
 def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
     """The folder of a shipped set; `InputError` for a name that is none."""
     if name not in SETS:
-        raise InputError(f"{name}: {otherwise}; those are {' and '.join(SETS)}.")
+        raise InputError(f"{name}: {otherwise}; those are {', '.join(SETS)}.")
     return Path(str(files(f"faith_dspy.eval_sets.{name}")))
 
 

@@ -201,7 +201,7 @@ class Judge:
         inputs = read_inputs(records)
         first: dict[tuple[Chunk, ...], int] = {}
         order = sorted(range(len(inputs)), key=lambda i: first.setdefault(inputs[i].chunks, i))
-        found: Iterable[Judgment] = self.stream((inputs[i] for i in order), num_threads)
+        found: Iterable[Judgment] = (j for _, j in self._judge_all((inputs[i] for i in order), num_threads))
         if progress:
             from tqdm import tqdm
 

@@ -96,7 +96,7 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants, hard_cases.")],
     out: Annotated[Path | None, cli.option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
 ) -> None:
     """Write a shipped set as a labels file, to see how one is written or to change it."""

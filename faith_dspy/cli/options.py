@@ -38,7 +38,7 @@ def option(name: str, help: str, metavar: str | None = None, **how: Any) -> Any:
 
 
 _judge_option = partial(option, rich_help_panel="The judge")
-LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants."
+LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants, hard_cases."
 Labels = Annotated[Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)]
 _MODELS = (
     "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
 SETS = ("ragtruth_qa", "wice_oracle")
-SHIPPED = "quickstart"
+SHIPPED = "hard_cases"
 """Taken where the folder of human-labelled sets is missing."""
 SEED = 0
 STATEMENT_TOKENS = 3

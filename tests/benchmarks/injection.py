@@ -76,7 +76,7 @@ def answers(name: str, judge: Judge, log: Log, pool: int, seed: int) -> dict[boo
     """By label, labelled statements that the judge gets right, each as an answer of its own."""
     single = [
         e.model_copy(update={"id": f"{e.id}/{n}", "answer": s.text, "faithful": s.verdict.is_supported})
-        for e in read_labels(path_of("quickstart"))
+        for e in read_labels(path_of("hard_cases"))
         for n, s in enumerate(e.statements)
         if s.verdict is not None and sum(carries_statement(t.text) for t in sentences(s.text)) == 1
     ]

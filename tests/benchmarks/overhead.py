@@ -44,10 +44,10 @@ RESULTS = Path(__file__).parent / "results" / "overhead.json"
 
 def records(first: bool = False) -> Iterator[dict[str, Any]]:
     """Records of the shipped set without end, each document numbered; with ``first`` only answers' first sentences."""
-    import faith_dspy.eval_sets.quickstart as shipped
+    import faith_dspy.eval_sets.hard_cases as shipped
     from faith_dspy.text.sentences import carries_statement, sentences
 
-    lines = (Path(shipped.__file__).parent / "quickstart.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (Path(shipped.__file__).parent / "hard_cases.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     firsts = [next((s.text for s in sentences(row["answer"]) if carries_statement(s.text)), None) for row in rows]
     texts = [(row, text if first else row["answer"]) for row, text in zip(rows, firsts, strict=True) if text]

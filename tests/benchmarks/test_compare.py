@@ -55,7 +55,7 @@ class Here:
 def run(chat_server, tmp_path, monkeypatch):
     """Runs systems over six answers of the shipped set: (book, endpoint)."""
     server = chat_server(says=say)
-    one = AnswerSet("quickstart", "", choose(split(load("quickstart")).test, 6))
+    one = AnswerSet("hard_cases", "", choose(split(load("hard_cases")).test, 6))
     served = Endpoint(server.base.removesuffix("/v1"), "tiny", 8192, "0" * 64)
     proxy = MeteringProxy(served.base, {name: s.mark for name, s in SYSTEMS.items()})
     monkeypatch.setattr(compare, "tokens", lambda base, text: len(text.split()))
@@ -82,17 +82,17 @@ def test_each_system_has_its_turn_on_each_answer(run):
         assert row.usage.prompt_tokens == 100 * row.usage.calls
         assert row.usage.cached_tokens == 60 * row.usage.calls
         assert row.seconds > 0
-    assert all(r.usage.calls == 1 for r in book.judged("quickstart")["answer"])
+    assert all(r.usage.calls == 1 for r in book.judged("hard_cases")["answer"])
     assert len({asked["messages"][0]["content"][:2] for asked in server.requests}) == 2
 
 
 def test_goes_on_where_it_stopped(run):
     """Time that is over ends a run after an answer; the next one asks only about the rest."""
     first, _ = run("sentence", "answer", until=0.0)
-    assert {len(rows) for rows in first.judged("quickstart").values()} == {1}
+    assert {len(rows) for rows in first.judged("hard_cases").values()} == {1}
     before = dict(first.rows)
     again, _ = run("sentence", "answer")
-    assert {len(rows) for rows in again.judged("quickstart").values()} == {6}
+    assert {len(rows) for rows in again.judged("hard_cases").values()} == {6}
     assert {k: again.rows[k] for k in before} == before
 
 
@@ -100,7 +100,7 @@ def test_only_answers_all_had_their_turn_on_count(run):
     """A system that joins later has to catch up before its answers count."""
     run("sentence")
     book, _ = run("sentence", "answer", until=0.0)
-    assert {k: len(rows) for k, rows in book.judged("quickstart").items()} == {"sentence": 1, "answer": 1}
+    assert {k: len(rows) for k, rows in book.judged("hard_cases").items()} == {"sentence": 1, "answer": 1}
 
 
 def test_timeout(run):
@@ -125,8 +125,8 @@ def test_peers(run, library, system):
     """Each peer, as its users set it up, passes an answer of which the model says that all is supported."""
     pytest.importorskip(library)
     book, _ = run(system, until=0.0, worker=Worker)
-    assert book.run["sets"]["quickstart"]["absent"] == {}
-    for row in book.judged("quickstart")[system]:
+    assert book.run["sets"]["hard_cases"]["absent"] == {}
+    for row in book.judged("hard_cases")[system]:
         assert (row.passes, row.score, row.why) == (True, 1.0, None)
         assert row.usage.calls >= 1
 
@@ -168,4 +168,4 @@ def test_sets_are_those_asked_for(tmp_path):
     assert find_sets(tmp_path, ["a"]) == [tmp_path / "a.jsonl"]
     with pytest.raises(InputError, match=r"b\.jsonl is missing; label files there: a\."):
         find_sets(tmp_path, ["a", "b"])
-    assert [f.stem for f in find_sets(tmp_path / "x", ["a"])] == ["quickstart"]
+    assert [f.stem for f in find_sets(tmp_path / "x", ["a"])] == ["hard_cases"]

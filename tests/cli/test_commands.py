@@ -356,14 +356,14 @@ def test_labels_list(run):
     found = {row.pop("name"): row for row in json.loads(out)}
     assert (code, set(found)) == (0, set(SETS))
     assert {k: n for k, n in found["quickstart"].items() if k != "purpose"} == {
-        "answers": 132,
-        "faithful": 66,
-        "contexts": 33,
+        "answers": 200,
+        "faithful": 81,
+        "contexts": 40,
     }
     assert all(row["purpose"].endswith(".") for row in found.values())
     code, out, _ = run("labels", "list")
     assert code == 0
-    assert re.search(r"quickstart +132 +66 +33 +it proves that the pipeline works", out)
+    assert re.search(r"quickstart +200 +81 +40 +trying the whole way in minutes", out)
     assert out.endswith("faith-dspy labels show quickstart\n• Tune a judge on one: faith-dspy tune NAME\n")
 
 
@@ -412,7 +412,7 @@ def test_labels_show_as_json(run, tmp_path):
     assert lines(out)[1]["context"] == ["x"]
     assert read_labels(lines(out), require_label=False) == read_labels(source, require_label=False)[:2]
     assert "no label" in run("labels", "show", source)[1]
-    refused(run("labels", "show", "quikstart"), "no such file, and no shipped set; those are assistants and quickstart")
+    refused(run("labels", "show", "quikstart"), "no such file, and no shipped set; those are quickstart, assistants, hard_cases")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -425,7 +425,7 @@ def test_labels_get(run, tmp_path, name):
     before = kept.read_bytes()
     refused(run("labels", "get", name, "--out", kept), "kept.jsonl: exists already. Give another --out")
     assert kept.read_bytes() == before
-    refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are assistants and quickstart.")
+    refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are quickstart, assistants, hard_cases.")
 
 
 def test_model_info(run, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parent / "benchmarks" / "champions"
-QUICKSTART = HERE.parents[1] / "eval_sets" / "quickstart" / "quickstart.jsonl"
+HARD_CASES = HERE.parents[1] / "eval_sets" / "hard_cases" / "hard_cases.jsonl"
 CHAMPIONS = ("ragtruth_qa", "wice_oracle")
 RECORDS = [json.loads(line) for line in (HERE / "records.jsonl").read_text(encoding="utf-8").splitlines()]
 CORE = [r for r in RECORDS if "core" in r]
@@ -117,9 +117,9 @@ def loaded(folder: Path, records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def study(folder: Path) -> dict[str, Any]:
-    """A study of quickstart labels from the command line, and what it asked; the judge it exports is folder/judge."""
+    """A study of the hard cases from the command line, and what it asked; the judge it exports is folder/judge."""
     judge, labels, others = folder / "judge", folder / "labels.jsonl", folder / "others.jsonl"
-    every = [json.loads(line) for line in QUICKSTART.read_text(encoding="utf-8").splitlines()]
+    every = [json.loads(line) for line in HARD_CASES.read_text(encoding="utf-8").splitlines()]
     plain = [row for row in every if row["level"] == "plain"]
     for file, of_dev in ((labels, False), (others, True)):
         part = [json.dumps(row) + "\n" for row in plain if (row["split"] == "dev") is of_dev]

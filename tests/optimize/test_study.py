@@ -406,8 +406,8 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server,
 @pytest.mark.lm
 @pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
-    """Labels in, champion out, loaded and judging: the main job on the real model, with nine quickstart contexts."""
-    rows = [json.loads(line) for line in path_of("quickstart").read_text(encoding="utf-8").splitlines()]
+    """Labels in, champion out, loaded and judging: the main job on the real model, with nine contexts of hard cases."""
+    rows = [json.loads(line) for line in path_of("hard_cases").read_text(encoding="utf-8").splitlines()]
     by_part = {part: sorted({r["group"] for r in rows if r["split"] == part})[:3] for part in ("train", "dev", "test")}
     kept = {group for groups in by_part.values() for group in groups}
     path = tmp_path / "some.jsonl"

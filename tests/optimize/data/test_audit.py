@@ -10,8 +10,8 @@ from faith_dspy.optimize.data.audit import audit, few
 
 
 def test_an_audit_counts_and_shows_the_split():
-    """Quickstart: 132 answers, half faithful, 33 contexts, its own parts."""
-    found = audit(path_of("quickstart"))
+    """Hard cases: 132 answers, half faithful, 33 contexts, its own parts."""
+    found = audit(path_of("hard_cases"))
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
     assert found["split"] == {"train": 44, "dev": 44, "test": 44}
     assert found["labels_at_odds"] == 0

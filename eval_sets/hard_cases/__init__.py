@@ -1,0 +1,1 @@
+"""The shipped set; see CARD.md."""
