@@ -32,11 +32,15 @@ export FIRST_JUDGMENT
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.base: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "faith_dspy needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two, once) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # it knows dependency groups
+	@$(INSTALL) --editable '.[local]'
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.base
 	@$(INSTALL) --editable '.[local,tune]' --group dev
 	@touch $@
 
@@ -46,8 +50,8 @@ $(VENV)/.peers: $(VENV)/.ready
 	@$(INSTALL) --group peers
 	@touch $@
 
-quickstart: $(VENV)/.ready ## the main job: tune a judge on the shipped labels, load it, judge with it
-	@$(BIN)/faith-dspy model fetch
+quickstart: $(VENV)/.base ## the main job: tune a judge on the shipped labels, load it, judge with it
+	@$(BIN)/faith-dspy model fetch & model=$$!; $(INSTALL) --editable '.[local,tune]' && wait $$model
 	@$(BIN)/faith-dspy tune quickstart --budget quick
 	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
 
