@@ -412,7 +412,10 @@ def test_labels_show_as_json(run, tmp_path):
     assert lines(out)[1]["context"] == ["x"]
     assert read_labels(lines(out), require_label=False) == read_labels(source, require_label=False)[:2]
     assert "no label" in run("labels", "show", source)[1]
-    refused(run("labels", "show", "quikstart"), "no such file, and no shipped set; those are quickstart, assistants, hard_cases")
+    refused(
+        run("labels", "show", "quikstart"),
+        "no such file, and no shipped set; those are quickstart, assistants, hard_cases",
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -425,7 +428,7 @@ def test_labels_get(run, tmp_path, name):
     before = kept.read_bytes()
     refused(run("labels", "get", name, "--out", kept), "kept.jsonl: exists already. Give another --out")
     assert kept.read_bytes() == before
-    refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are quickstart, assistants, hard_cases.")
+    refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are quickstart, assistants")
 
 
 def test_model_info(run, tmp_path, monkeypatch):
