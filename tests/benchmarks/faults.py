@@ -6,7 +6,8 @@ Every fault × rate judges its share of the records, in a file, as `faith-dspy j
 again and the same run is resumed. Each answer has two statements, one of them unsupported in every second answer, and a
 request is faulty by chance, decided by statement and attempt. Checked on every cell: each record has one row, in order;
 an answer that is not faithful never passes; the resumed run asks about nothing that was answered, and its rows are
-those of a run that nobody disturbed. Last, the endpoint dies for good in the middle of a run.
+those of a run that nobody disturbed, but that a reply without a verdict stays one. Last, the endpoint dies for good in
+the middle of a run.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Endpoint:
         self.asked[statement] += 1
         self.server.requests.clear()  # it would keep every prompt
         if self.dead_after is not None and self.asked.total() > self.dead_after:
-            self.server.lists = False
+            self.server.status = 503  # of the preflight, too
             return _status(503)
         chance = random.Random(f"{self.seed} {self.fault} {statement} {self.asked[statement]}")
         truth = {"text": right(statement), "top": {right(statement): 0.9}}
@@ -155,7 +156,7 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
     most = max(endpoint.asked.values())
     expected = {s["text"] for row in rows for s in row["statements"] if s["error"]}
     expected |= {sentence for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
-    endpoint.rate, endpoint.dead_after, endpoint.server.lists = 0.0, None, True
+    endpoint.rate, endpoint.dead_after, endpoint.server.status = 0.0, None, 200
     endpoint.asked.clear()
     run(endpoint.judge(), source, out, threads=8)
     healed = rows_of(out)
@@ -175,9 +176,11 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
         "most requests a statement": most,
         "asked again": endpoint.asked.total(),
         "asked again for nothing": sum(s.strip() not in {e.strip() for e in expected} for s in endpoint.asked if s),
-        "unscored after resuming": sum(row["unscored"] is not None for row in healed),
+        "unscored after resuming": dict(Counter(row["unscored"] for row in healed if row["unscored"])),
         "whole after resuming": [row["id"] for row in healed] == [r["id"] for r in given],
-        "wrong after resuming": sum(row["faithful"] is not (row["id"] not in unfaithful) for row in healed),
+        "wrong after resuming": sum(
+            row["faithful"] is not (row["id"] not in unfaithful) for row in healed if not row["unscored"]
+        ),
         "stopped": stopped,
     }
     out.unlink()
@@ -186,9 +189,9 @@ def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: s
 
 def broken(row: dict[str, Any]) -> list[str]:
     """Which promises a cell does not keep."""
-    none = ("lost", "doubled", "passed wrongly", "asked again for nothing")
-    none += ("unscored after resuming", "wrong after resuming")
+    none = ("lost", "doubled", "passed wrongly", "asked again for nothing", "wrong after resuming")
     wrong = [name for name in none if row[name]]
+    wrong += ["unscored after resuming"] if row["unscored after resuming"].keys() - {"parse_failed"} else []
     wrong += [name for name in ("in order", "whole after resuming") if not row[name]]
     return wrong + (["retries"] if row["most requests a statement"] > 2 * (RETRIES + 1) else [])
 
@@ -199,7 +202,10 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     names += ("unscored after that",)
     lines = [f"| {' | '.join(names)} |", "|---|" + "--:|" * (len(names) - 1)]
     for row in rows:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(row["unscored"].items())) or "0"
+        reasons, after = (
+            ", ".join(f"{n} {reason}" for reason, n in sorted(row[name].items())) or "0"
+            for name in ("unscored", "unscored after resuming")
+        )
         if row["stopped"]:
             reasons += f"; {row['not reached']} not reached"
         cells = [
@@ -211,7 +217,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             row["lost"],
             row["doubled"],
         ]
-        cells += [row["passed wrongly"], row["asked again"], row["unscored after resuming"]]
+        cells += [row["passed wrongly"], row["asked again"], after]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
