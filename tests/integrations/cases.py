@@ -1,4 +1,4 @@
-"""Six small subjects, each answered in four ways: what the systems whose users come here show in their own examples.
+"""Three small subjects, each answered in four ways: what the systems whose users come here show in their own examples.
 
 Each sentence of an answer has the label a careful reader gives it: ``fully``, ``partly``, ``nothing`` or
 ``contradicts``. All wording was made for these tests.
@@ -97,57 +97,6 @@ SUBJECTS: dict[str, tuple[str, list[str], list[str]]] = {
             "The medicine may cause headaches.",
             "Adults take two tablets of 500 mg every six hours.",
             "Up to ten tablets in 24 hours are safe.",
-        ],
-    ),
-    "shakespeare": (
-        "Who wrote Hamlet, and when?",
-        [
-            "Hamlet is a tragedy by William Shakespeare, written around 1600.",
-            "Shakespeare was born in Stratford-upon-Avon in 1564.",
-        ],
-        [
-            "Hamlet is a tragedy by William Shakespeare.",
-            "Shakespeare was born in 1564.",
-            "Shakespeare was born in Stratford-upon-Avon.",
-            "Hamlet was written around 1600 and first printed in 1603.",
-            "Shakespeare had three children.",
-            "The Globe theatre burned down during a play.",
-            "Hamlet is a comedy by Christopher Marlowe.",
-            "Shakespeare was born in London in 1616.",
-        ],
-    ),
-    "python_search": (
-        "What is Python?",
-        [
-            "Python is a programming language created by Guido van Rossum.",
-            "The first version of Python was released in 1991.",
-        ],
-        [
-            "Python is a programming language created by Guido van Rossum.",
-            "Its first version was released in 1991.",
-            "Python is a programming language.",
-            "Python was released in 1991 and is named after a comedy group.",
-            "Python is the language most often taught in schools.",
-            "Its mascot is a pair of snakes.",
-            "Python was created by Dennis Ritchie.",
-            "The first version of Python was released in 2008.",
-        ],
-    ),
-    "exercise": (
-        "What does regular exercise do?",
-        [
-            "Regular exercise lowers blood pressure and strengthens the heart.",
-            "Adults should be active for at least 150 minutes a week.",
-        ],
-        [
-            "Regular exercise lowers blood pressure.",
-            "Adults should be active for at least 150 minutes a week.",
-            "Exercise strengthens the heart.",
-            "Exercise lowers blood pressure and cures asthma.",
-            "Swimming burns more calories than cycling.",
-            "Most people exercise in the evening.",
-            "Regular exercise raises blood pressure.",
-            "Ten minutes of activity a week are all that adults need.",
         ],
     ),
 }

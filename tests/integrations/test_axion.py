@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from faith_dspy.integrations.axion import DatasetItem, EvaluationMode, Faithfulness, MetricRunner
+from faith_dspy.integrations.axion import DatasetItem, EvaluationMode, Faithfulness
 
 TABLET = ["Adults take one tablet of 200 mg every six hours with water."]
 TAKEN = "The tablet is taken with water."
@@ -13,12 +13,10 @@ HEADACHES = "The medicine may cause headaches."
 VERDICTS = {TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing"}
 
 
-@pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
-def endpoint(request, replies):
-    """Sentences as claims, each with its verdict and a reason; with log-probabilities and without."""
-    server = replies(VERDICTS)
-    server.tells = request.param
-    return server
+@pytest.fixture
+def endpoint(replies):
+    """Sentences as claims, each with its verdict and a reason."""
+    return replies(VERDICTS)
 
 
 @pytest.fixture
@@ -47,26 +45,6 @@ def test_basic_usage(llm):
     }
 
 
-def test_what_a_claim_leaves_out_counts(judge_at):
-    """An LM that drops a clause of the only sentence: the sentence is the claim, and the rest of it makes no 1.0."""
-    rest = "The offside rule keeps attackers from waiting near the goal"
-    answer = f"{rest} to receive an easy pass."
-
-    def say(asked):
-        prompt = asked["messages"][-1]["content"]
-        return f"1. {rest}." if "Sentences:" in prompt else "partly" if "pass" in server.statement(asked) else "fully"
-
-    judge, server = judge_at(says=say, granularity="statement", verdicts="graded")
-    given = DatasetItem(
-        query="What is the offside rule for?",
-        actual_output=answer,
-        retrieved_content=[f"{rest}.", "It applies in the other half."],
-    )
-    result = asyncio.run(Faithfulness(llm=judge).execute(given))
-    assert (result.score, [c.text for c in result.data.judged_claims]) == (0.5, [answer])
-    assert result.judgment.stand_ins == 1
-
-
 @pytest.mark.parametrize(
     ("second", "options", "score"),
     [
@@ -90,22 +68,6 @@ def test_modes(llm, endpoint):
         given = DatasetItem(actual_output=answer, retrieved_content=TABLET)
         assert asyncio.run(Faithfulness(mode=mode, llm=llm).execute(given)).data.total_claims == 1
         assert len(endpoint.requests) - asked == calls
-
-
-def test_runner(llm):
-    """Over a data set: a result an item, in order; one without an answer has no score and says why."""
-
-    async def run():
-        runner = MetricRunner(metrics=[Faithfulness(strict_mode=True, llm=llm)])
-        return await runner.run([{"actual_output": a, "retrieved_content": TABLET} for a in (TAKEN, None, HEADACHES)])
-
-    results = asyncio.run(run())
-    assert [r.score for r in results] == [1.0, None, 0.0]
-    assert "it has no answer" in results[1].explanation
-    assert [f"{c.verdict}: {c.text}" for r in results for c in r.data.judged_claims] == [
-        f"Fully Supported: {TAKEN}",
-        f"No Evidence: {HEADACHES}",
-    ]
 
 
 def test_a_claim_that_was_not_judged(replies, dspy_lm):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import math
+import re
+from functools import partial
+from pathlib import Path
 
 import pytest
 from cases import CASES
 
 from faith_dspy import Judge
 from faith_dspy.errors import ConfigError
-from faith_dspy.integrations import axion, continuous_eval, rag_evals
+from faith_dspy.integrations import adapters, axion, continuous_eval, rag_evals
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.scoring.classifier import default_classifiers
 
@@ -18,10 +22,14 @@ pytest.importorskip("ragas")
 pytest.importorskip("strands_evals")
 pytest.importorskip("deepeval")
 
+import openai
 from deepeval.test_case import LLMTestCase
+from ragas import EvaluationDataset, evaluate
+from ragas.llms import llm_factory
+from strands_evals import Case, Experiment
 from strands_evals.types.evaluation import EvaluationData
 
-from faith_dspy.integrations import deepeval, ragas, strands
+from faith_dspy.integrations import deepeval, mlflow, ragas, strands
 
 pytestmark = pytest.mark.all
 
@@ -94,6 +102,19 @@ def _of_deepeval(model, **options):
     return measure
 
 
+def _of_mlflow(model):
+    scorer = mlflow.FaithfulnessScorer(model)
+
+    def give(question, context, answer):
+        found = {f.name: f for f in scorer(inputs={"question": question, "context": context}, outputs=answer)}
+        overall, passed = found["faithfulness"], found.get("faithfulness/faithful")
+        assert found["faithfulness/scored"].value is (overall.value is not None)
+        assert (overall.error is None) or overall.rationale.startswith(f"unscored ({overall.error.error_code})")
+        return overall.value, passed and passed.value, overall.rationale
+
+    return give
+
+
 SYSTEMS = {
     "rag_evals": _of_rag_evals,
     "continuous-eval": _of_continuous_eval,
@@ -101,16 +122,18 @@ SYSTEMS = {
     "RAGAS": _of_ragas,
     "Strands": _of_strands,
 }
-ADAPTERS = {**SYSTEMS, "DeepEval": _of_deepeval}
+ADAPTERS = {**SYSTEMS, "DeepEval": _of_deepeval, "MLflow": _of_mlflow}
 every_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 every_system = pytest.mark.parametrize("adapter", SYSTEMS.values(), ids=SYSTEMS)
 
 
 @every_adapter
-def test_cases(recorded, adapter):
+@pytest.mark.parametrize("tells", [True, False], ids=["log-probabilities", "labels alone"])
+def test_cases(recorded, adapter, tells):
     """Over a judge of one's own: the share of supported sentences; of axion the mean of its four verdicts' weights."""
     graded = adapter is _of_axion
-    judge, _ = recorded(**({"verdicts": "graded", "threshold": 0.5} if graded else {}))
+    judge, server = recorded(**({"verdicts": "graded", "threshold": 0.5} if graded else {}))
+    server.tells = tells
     judged = adapter(judge)
     for case in CASES:
         score, passed, words = judged(case.question, case.context, case.answer)
@@ -147,6 +170,56 @@ def test_options_come_before_the_systems_defaults(chat_server, dspy_lm, adapter)
     (asked,) = server.requests
     assert "Prices count." in asked["messages"][0]["content"]
     assert "say why" in asked["messages"][-1]["content"]
+
+
+ROW = {
+    "question": "Which colour?",
+    "answer": "It is blue. It is new.",
+    "context": ["It is blue."],
+}
+BLOCKS = {
+    "RAGAS": (lambda found: found["result"]["faithfulness"], [0.5]),
+    "Strands": (lambda found: (found["report"].overall_score, found["report"].test_passes), (0.5, [True])),
+    "continuous-eval": (lambda found: found["result"]["LLM_based_faithfulness"], 0.5),
+    "axion": (lambda found: [r.score for r in (found["result"], *found["results"])], [0.0, 0.0]),
+    "rag_evals": (lambda found: (found["result"].score, found["result"].statements[1].is_supported), (0.5, False)),
+}
+"""Of each block at the top of the page: what it finds, and what that is. One of two statements is supported; axion in
+strict mode weighs them 1 and −1, Strands' model calls the answer mixed."""
+
+
+@pytest.mark.parametrize("system", BLOCKS)
+def test_before_and_after(replies, monkeypatch, system):
+    """The blocks of the page do what they say, on an endpoint of OpenAI's shape."""
+    page = Path(adapters.__file__).with_name("README.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[list(BLOCKS).index(system)]
+    blue, new = {"axion": ("fully", "nothing")}.get(system, ("Yes", "No"))
+    server = replies({"It is blue.": blue, "It is new.": new, ROW["answer"]: "mixed"})
+    server.unlisted = {"gpt-4o-mini"}
+    monkeypatch.setenv("OPENAI_API_BASE", server.base)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    own = {"user_input": ROW["question"], "response": ROW["answer"], "retrieved_contexts": ROW["context"]}
+    names = {
+        **{"question": ROW["question"], "answer": ROW["answer"], "chunks": ROW["context"]},
+        "datum": {**ROW, "retrieved_contexts": ROW["context"]},
+        "evaluate": partial(evaluate, show_progress=False),
+        "llm": llm_factory("tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k")),
+        "model": "openai/tiny",
+        "Experiment": Experiment,
+        "cases": [Case(name="a", input=ROW["question"], metadata={"context": ROW["context"]})],
+        "task": lambda case: ROW["answer"],
+        "dataset": EvaluationDataset.from_list([own])
+        if system == "RAGAS"
+        else [{"actual_output": ROW["answer"], "retrieved_content": ROW["context"]}],
+    }
+    lines = [line for line in code.splitlines() if "# before" not in line]
+    assert len(lines) < len(code.splitlines())
+    work = eval(compile("\n".join(lines), system, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if work is not None:
+        asyncio.run(work)
+    find, found = BLOCKS[system]
+    assert find(names) == found
+    assert server.requests
 
 
 @pytest.fixture

@@ -94,21 +94,6 @@ def test_feedback(scorer):
     assert (red.name, red.value, red.rationale) == ("faithfulness/statement", "not_supported", RED)
 
 
-def test_unscored(scorer):
-    """What cannot be judged has no value, never 0: an error whose code is the reason."""
-    made, server = scorer()
-    server.status = 500
-    for row, reason in (
-        (_row("I don't know.", context=CONTEXT), "abstained"),
-        (_row(BLUE, context=[]), "no_context"),
-        (_row("An unknown statement.", context=CONTEXT), "lm_failed"),
-        (_row(BLUE, context=[3]), "parse_failed"),
-    ):
-        overall, scored = made(**row)
-        assert (overall.value, overall.error.error_code, scored.value) == (None, reason, False)
-        assert overall.rationale.startswith(f"unscored ({reason}): ")
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -160,16 +145,6 @@ def test_traces_in_production(scorer):
     assert '{"bought": "in May"}' in asked
     kept = mlflow.get_trace(trace.info.trace_id).search_assessments("faithfulness")
     assert [a.value for a in kept] == [0.5]
-
-
-def test_any_number_of_threads(scorer):
-    """Threads that know nothing of DSPy's context get the verdicts of their own rows, and one LM is made."""
-    answers = [f"Statement number {i}." for i in range(24)]
-    made, server = scorer(yes={a: (i % 2) * 0.8 + 0.1 for i, a in enumerate(answers)})
-    server.delay = 0.01
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda a: made(**_row(a, context=CONTEXT))[0].value, answers))
-    assert found == [float(i % 2) for i in range(24)]
 
 
 def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
@@ -238,9 +213,14 @@ def trace():
     return mlflow.get_trace(mlflow.get_last_active_trace_id())
 
 
-def test_record(trace):
-    """Root inputs and outputs are question and answer; documents, tool results and earlier turns the context."""
-    (record,) = records(trace)
+def test_record(trace, judge_at):
+    """Root inputs and outputs are question and answer; documents, tool results and earlier turns the context. Read back
+    from JSON it is the same; what is no trace is refused."""
+    (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
+    assert [record] == records(trace)
+    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[0].supporting_chunk_ids == (0,)
+    with pytest.raises(InputError, match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"):
+        records([{"a": 1}])
     assert record["id"] == trace.info.trace_id
     assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
     assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
@@ -253,18 +233,3 @@ def test_record(trace):
     ]
     ids = {s.span_id for s in trace.data.spans}
     assert all(c["source"].split(":")[0].removeprefix("span ") in ids for c in record["context"][:3])
-
-
-def test_round_trip(trace, judge_at):
-    """A trace read back from JSON gives the same record, and a judge takes it."""
-    again = records([mlflow.entities.Trace.from_json(trace.to_json())])
-    assert again == records(trace)
-    judge, _ = judge_at(says="Yes [0]", cite=True)
-    (judgment,) = judge.batch(again)
-    assert judgment.statements[0].supporting_chunk_ids == (0,)
-
-
-def test_what_is_no_trace():
-    """Anything else is an error that says how to get traces."""
-    with pytest.raises(InputError, match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"):
-        records([{"a": 1}])

@@ -45,12 +45,10 @@ def test_evaluate(recorded):
     assert metric.judgment({"response": "Something else."}) is None
 
 
-@pytest.fixture(params=[True, False], ids=["log-probabilities", "labels alone"])
-def llm(request, replies, dspy_lm):
-    """An LM that supports the first of two statements; with log-probabilities and without."""
-    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
-    server.tells = request.param
-    return dspy_lm(server)
+@pytest.fixture
+def llm(replies, dspy_lm):
+    """An LM that supports the first of two statements."""
+    return dspy_lm(replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"}))
 
 
 ROW = {
@@ -139,32 +137,3 @@ def test_reason(recorded):
     assert math.isnan(nothing.value)
     assert nothing.reason == "unscored (abstained): the answer only declines to answer"
     assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
-
-
-def test_statements_of_each_sentence(judge_at):
-    """Sentences first, so that the answer's words are kept; then statements without pronouns, under their sentence.
-
-    Three statements of two sentences, one of them not supported: |V| / |S| = 2 / 3.
-    """
-
-    def say(asked):
-        content = asked["messages"][-1]["content"]
-        if "Sentences:" in content:
-            return (
-                "1. The Moon landing of Apollo 11 was in 1969.\n2. Armstrong left Apollo 11 first.\n"
-                "2. Armstrong left Apollo 11 with a flag."
-            )
-        return "No" if "with a flag" in content else "Yes"
-
-    judge, _ = judge_at(says=say, granularity="statement")
-    metric = Faithfulness(judge)
-    row = SingleTurnSample(
-        user_input="When was the Moon landing of Apollo 11, and who left first?",
-        response="It was in 1969. Armstrong left first, with a flag.",
-        retrieved_contexts=["The Moon landing of Apollo 11 was in 1969.", "Armstrong left first."],
-    )
-    assert asyncio.run(metric.single_turn_ascore(row)) == pytest.approx(2 / 3)
-    found = metric.judgment(row)
-    assert [(s.sentence_index, s.is_supported) for s in found.statements] == [(0, True), (1, True), (1, False)]
-    assert [s.text for s in found.sentences] == ["It was in 1969.", "Armstrong left first, with a flag."]
-    assert found.statements[0].supporting_chunk_ids == (0,)
