@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("deepeval")
 
 from deepeval import assert_test, evaluate
-from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
+from deepeval.evaluate import CacheConfig, DisplayConfig
 from deepeval.test_case import LLMTestCase
 
 from faith_dspy import JudgeConfig
@@ -51,8 +51,7 @@ def test_threshold(recorded):
         assert (metric.score, metric.success) == (0.5, passes)
 
 
-@pytest.mark.parametrize("run_async", [True, False])
-def test_evaluate(recorded, run_async):
+def test_evaluate(recorded):
     """In DeepEval's own runner each test case has its score; one that could not be scored has an error."""
     judge, _ = recorded()
     context = ["Unused items are refunded in full within 30 days of purchase."]
@@ -69,7 +68,6 @@ def test_evaluate(recorded, run_async):
         [FaithfulnessMetric(judge)],
         display_config=DisplayConfig(show_indicator=False, print_results=False),
         cache_config=CacheConfig(write_cache=False),
-        async_config=AsyncConfig(run_async=run_async),
     )
     found = sorted(
         ((r.input, m.score, m.success, m.error) for r in result.test_results for m in r.metrics_data),

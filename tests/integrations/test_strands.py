@@ -121,14 +121,6 @@ def test_basic_usage(ran, replies, dspy_lm):
         assert server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
 
 
-def test_defaults():
-    """Without arguments the embedded model judges, by five levels with a reason; a name stands for a model."""
-    judge = FaithfulnessEvaluator()._judge
-    assert judge.lm_name == "local"
-    assert (judge.config.verdicts, judge.config.reasoning, judge.config.threshold) == ("five_level", "after", 0.5)
-    assert FaithfulnessEvaluator(model="us.amazon.nova-lite-v1:0")._judge.lm_name == "bedrock/us.amazon.nova-lite-v1:0"
-
-
 class Judging(Recorded):
     """A model of one's own that judges, and remembers what it was asked."""
 
@@ -199,9 +191,10 @@ def test_unscored(recorded):
     assert report.overall_score == 0.5
 
 
-def test_session(ran):
-    """A mapped session gives one record a turn, in which tool results and earlier turns say where they came from."""
-    exporter, _ = ran
+def test_what_an_agent_did(ran, judge_at):
+    """Its session, its spans and its messages are a record a turn: answers against all that was said or found before,
+    each chunk with its turn. Arguments of tool calls are no evidence."""
+    exporter, agent = ran
     session = StrandsInMemorySessionMapper().map_to_session(list(exporter.get_finished_spans()), session_id="s1")
     first, second = records(session)
     assert (first["question"], first["answer"].strip()) == ("Do you sell software?", ANSWER)
@@ -209,46 +202,35 @@ def test_session(ran):
         {"text": "Do you sell software?", "source": "turn 0: user"},
         {"text": FOUND, "source": "turn 1: tool search_docs"},
     ]
-    assert second["question"] == "Is opened software refunded?"
-    assert [c["source"] for c in second["context"]] == [
+    turns = [
         "turn 0: user",
         "turn 1: tool search_docs",
         "turn 2: assistant",
         "turn 3: user",
         "turn 4: tool search_docs",
     ]
-
-
-def test_spans_of_an_agent(ran):
-    """The same agent's spans, read without Strands: one record a trace, whose context holds the tool's result once."""
-    exporter, _ = ran
-    found = otel.records(exporter)
-    assert [r["question"] for r in found] == ["Do you sell software?", "Is opened software refunded?"]
-    for r in found:
+    assert (second["question"], [c["source"] for c in second["context"]]) == ("Is opened software refunded?", turns)
+    spans = otel.records(exporter)
+    assert [r["question"] for r in spans] == [first["question"], second["question"]]
+    for r in spans:
         assert r["answer"].strip() == ANSWER
         assert sum(c["text"] == FOUND and ": tool search_docs" in c["source"] for c in r["context"]) >= 1
-        assert not any("query" in c["text"] for c in r["context"])  # arguments of calls are not evidence
-    assert [c["source"].partition(": ")[2] for c in found[0]["context"]] == ["tool search_docs", "system", "user"]
-
-
-def test_messages(ran, judge_at):
-    """An agent's messages are a conversation: the last answer against all before it."""
+        assert not any("query" in c["text"] for c in r["context"])
+    assert [c["source"].partition(": ")[2] for c in spans[0]["context"]] == ["tool search_docs", "system", "user"]
     judge, server = judge_at()
-    assert judge(conversation=ran[1].messages).statements[0].text == ANSWER
-    # [0] user, [1] tool, [2] assistant, [3] user, [4] tool
+    assert judge(conversation=agent.messages).statements[0].text == ANSWER
     assert f"[4] {FOUND}" in server.requests[0]["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["log-probabilities", "labels alone"])
 @pytest.mark.parametrize(
     ("reply", "level"), [("not", 0), ("hardly", 1), ("mixed", 2), ("generally", 3), ("completely", 4)]
 )
-def test_five_levels(judge_at, reply, level, tells):
-    """The levels are 0, .25, .5, .75, 1 and pass from .5 on; an added fact is .25; whatever the log-probabilities."""
+def test_five_levels(judge_at, reply, level):
+    """The levels are 0, .25, .5, .75, 1 and pass from .5 on; what is supported in part is mixed, as Strands says."""
     words = ("not", "hardly", "mixed", "generally", "completely")
     top = {word: 0.24 if word == reply else 0.19 for word in words}
     judge, server = judge_at(says={"text": reply, "top": top}, granularity="answer", verdicts="five_level")
-    server.tells = tells
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
+    assert "mixed (some of it is supported and some is not)" in server.requests[0]["messages"][-1]["content"]
