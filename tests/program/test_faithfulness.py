@@ -87,16 +87,6 @@ def test_a_reply_without_a_label_is_unjudged(judge_at):
     assert judge(context=CONTEXT, answer="It is blue.").unscored is Unscored.PARSE_FAILED
 
 
-def test_an_lm_that_tells_no_probabilities(judge_at):
-    """Without token probabilities in the replies, verdicts come from the labels and there is no confidence."""
-    judge, server = judge_at(says=lambda r: "**No**, it does not." if "2 litres" in str(r["messages"][-1]) else "yes")
-    server.tells = False
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert [s.is_supported for s in found.statements] == [True, False, True]
-    assert [s.confidence for s in found.statements] == [None, None, None]
-    assert found.ranking == found.score == pytest.approx(2 / 3)
-
-
 # --- the judged text is data -------------------------------------------------------------------------------------
 
 
@@ -134,9 +124,8 @@ def test_extraction_end_to_end(judge_at):
         return replies[server.statement(asked)]
 
     judge, server = judge_at(says=say, granularity="statement")
-    found = judge(
-        question="What is the kettle like?", context=CONTEXT, answer="It is a blue kettle and holds 2 litres."
-    )
+    found = judge(context=CONTEXT, answer="The kettle is blue and holds 2 litres.")
+    assert "Question" not in server.requests[0]["messages"][-1]["content"]  # no field stands empty
     assert [(s.text, s.sentence_index, s.is_supported) for s in found.statements] == [
         ("The kettle is blue.", 0, True),
         ("The kettle holds 2 litres.", 0, False),
@@ -155,18 +144,6 @@ def test_failed_extraction_costs_no_statement(judge_at):
     found = judge(context=CONTEXT, answer=ANSWER)
     assert [s.text for s in found.statements] == list(YES)
     assert (found.score, found.stand_ins) == (1.0, 3)
-
-
-def test_extraction_without_a_question(judge_at):
-    """An answer is taken apart without one, too: no field of the request stands empty."""
-
-    def say(asked):
-        return "1. The kettle is blue.\n1. The kettle is light." if "Sentences:" in str(asked["messages"]) else "Yes"
-
-    judge, server = judge_at(says=say, granularity="statement")
-    found = judge(context=CONTEXT, answer="The kettle is blue and light.")
-    assert [s.text for s in found.statements] == ["The kettle is blue.", "The kettle is light."]
-    assert "Question" not in server.requests[0]["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -194,11 +171,21 @@ def test_words_of_the_users_own(judge_at, options, ask):
 # --- windows -----------------------------------------------------------------------------------------------------
 
 
-def test_windows_keep_the_order_and_the_limit():
-    """Chunks go into as few windows as their order allows: 4 + 4, then 6, then 3 + 3 of 8."""
-    found = windows(chunks("aaaa", "bbbb", "cccccc", "ddd", "eee"), 8)
-    assert [w.ids for w in found] == [[0, 1], [2], [3, 4]]
-    assert [w.texts for w in found] == [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]]
+SENTENCES = "The first is blue. The second is red. The third is green."
+
+
+@pytest.mark.parametrize(
+    ("texts", "limit", "overhead", "found"),
+    [
+        (["aaaa", "bbbb", "cccccc", "ddd", "eee"], 8, 0, [["aaaa", "bbbb"], ["cccccc"], ["ddd", "eee"]]),
+        (["x" * 100], 40, 5, [["x" * 35], ["x" * 35], ["x" * 30]]),  # with room for each chunk's number
+        ([SENTENCES], 40, 0, [["The first is blue. The second is red."], ["The third is green."]]),
+    ],
+    ids=["order and limit", "a long chunk", "between sentences"],
+)
+def test_windows(texts, limit, overhead, found):
+    """Chunks go into as few windows as their order allows; one that is too long is cut, between sentences if it can."""
+    assert [w.texts for w in windows(chunks(*texts), limit, overhead)] == found
 
 
 @pytest.mark.parametrize(
@@ -219,20 +206,6 @@ def test_long_chunks_are_cut_and_nothing_is_lost(text):
     assert pieces[-1] == (2, "last")
     joined = "".join(t for i, t in pieces if i == 1)
     assert joined.replace(" ", "") == text.replace(" ", "")
-
-
-def test_a_piece_of_a_chunk_leaves_room_for_its_number():
-    """With 5 bytes a text beside it, pieces of 100 bytes are at most 35 long in windows of 40."""
-    found = windows(chunks("x" * 100), 40, overhead=5)
-    assert [len(text) for w in found for text in w.texts] == [35, 35, 30]
-    assert all(len(w.texts) == 1 for w in found)
-
-
-def test_windows_are_cut_between_sentences():
-    """No sentence that fits is split: a number would lose what it belongs to."""
-    text = "The first is blue. The second is red. The third is green."
-    found = windows(chunks(text), 40)
-    assert [w.texts for w in found] == [["The first is blue. The second is red."], ["The third is green."]]
 
 
 def test_a_statement_covered_by_the_context_passes_without_a_call(judge_at):

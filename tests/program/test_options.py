@@ -202,21 +202,6 @@ def test_thoughts_before_the_label(judge_at):
     assert found.reason.startswith("Yes, it says é [0].")
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("It says 0.9.\nNo", Verdict.NOT_SUPPORTED),
-        ("I think.\n**Verdict:** Yes", Verdict.FULLY_SUPPORTED),
-        ("Hm.", None),
-    ],
-)
-def test_thoughts_without_a_verdict_line(judge_at, text, verdict):
-    """A last line that is a label will do; thoughts that end in none leave the statement unjudged."""
-    judge, server = judge_at(says=text, reasoning="before")
-    server.tells = False
-    assert judge(context=CONTEXT, answer="It holds 2 litres.").statements[0].verdict is verdict
-
-
 # --- confidence ---------------------------------------------------------------------------------------------------
 
 
