@@ -64,7 +64,8 @@ class ContextEvaluation:
     def __init__(
         self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult, **options: Any
     ) -> None:
-        self._prompt, self.response_model, self._options = prompt, response_model, options
+        self._prompt = None if prompt and prompt == prompt_of(DEFAULTS | options) else prompt
+        self.response_model, self._options = response_model, options
         self._made: tuple[Any, Judge] | None = None
 
     @property

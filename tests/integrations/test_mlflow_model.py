@@ -173,6 +173,18 @@ def test_a_dead_endpoint_fails_no_batch(judge_at):
     assert len(server.requests) < 60
 
 
+@pytest.mark.all
+def test_a_forked_worker_judges(judge_at):
+    """As servers and Spark fork them: a process made after the judge was used in threads judges like its parent."""
+    judge, _ = judge_at()
+    assert all(r["faithful"] for r in judge_rows(judge, [BLUE] * 8, threads=8))
+    worker = os.fork()
+    if not worker:
+        found = judge_rows(judge, [BLUE, RED] * 4, threads=4)
+        os._exit(7 if all(r["faithful"] for r in found) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 7
+
+
 def test_a_row_is_the_judgment():
     """A row has every field of a judgment but its id; Spark's type names them in order, the nested ones included."""
     assert {"id", *JudgedRow.model_fields} == set(Judgment(score=1.0).to_dict())

@@ -103,6 +103,8 @@ def test_prompt_of_ones_own(replies, dspy_lm):
     top, _, ask = Faithfulness.prompt.rpartition("\n\n")
     assert server.requests[-1]["messages"][0]["content"] == top
     assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
+    base.ContextEvaluation(prompt=Faithfulness.prompt).grade("Which colour?", BLUE, CONTEXT, dspy_lm(server))
+    assert len(server.requests) == 2  # ours given back sends the same: DSPy's cache has the replies
     server.requests.clear()
     own = base.ContextEvaluation(prompt="You check data sheets of kettles.", response_model=FaithfulnessResult)
     assert own.prompt == "You check data sheets of kettles."
