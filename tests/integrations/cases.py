@@ -1,4 +1,4 @@
-"""Three small subjects, each answered in four ways: what the systems whose users come here show in their own examples.
+"""Two small subjects, each answered in four ways: what the systems whose users come here show in their own examples.
 
 Each sentence of an answer has the label a careful reader gives it: ``fully``, ``partly``, ``nothing`` or
 ``contradicts``. All wording was made for these tests.
@@ -80,23 +80,6 @@ SUBJECTS: dict[str, tuple[str, list[str], list[str]]] = {
             "Members of the loyalty club get a voucher of 10 euros.",
             "Opened software is refunded in full.",
             "Unused items can be returned for 90 days.",
-        ],
-    ),
-    "dosage": (
-        "How much of the medicine may an adult take?",
-        [
-            "Adults take one tablet of 200 mg every six hours with water.",
-            "Do not take more than four tablets in 24 hours.",
-        ],
-        [
-            "Adults take one tablet of 200 mg every six hours.",
-            "Do not take more than four tablets in 24 hours.",
-            "The tablet is taken with water.",
-            "Adults take one tablet every six hours, after a meal.",
-            "Children take half a tablet.",
-            "The medicine may cause headaches.",
-            "Adults take two tablets of 500 mg every six hours.",
-            "Up to ten tablets in 24 hours are safe.",
         ],
     ),
 }

@@ -86,22 +86,6 @@ def ran(monkeypatch):
     return exporter, agent
 
 
-def test_threshold(recorded):
-    """Three supported statements and one that is not: .75, “Generally Yes”, passes as there; a threshold is heeded."""
-    judge, _ = recorded()
-    answer = (
-        "Adults take one tablet of 200 mg every six hours. Do not take more than four tablets in 24 hours. "
-        "The tablet is taken with water. The medicine may cause headaches."
-    )
-    case = EvaluationData(input="?", actual_output=answer, metadata={"context": ["One tablet every six hours."]})
-    for evaluator, passes in (
-        (FaithfulnessEvaluator(judge), True),
-        (FaithfulnessEvaluator(judge, threshold=1.0), False),
-    ):
-        (found,) = evaluator.evaluate(case)
-        assert (found.score, found.label, found.test_pass) == (0.75, "Generally Yes", passes)
-
-
 def test_basic_usage(ran, replies, dspy_lm):
     """Strands' own example, and its file: an experiment with an evaluator, run, and run again as it was read."""
     exporter, _ = ran
@@ -233,4 +217,5 @@ def test_five_levels(judge_at, reply, level):
     case = EvaluationData(input="?", actual_output="It is blue. It is light.", metadata={"context": ["It is blue."]})
     (found,) = FaithfulnessEvaluator(judge).evaluate(case)
     assert (found.score, found.label, found.test_pass) == (level / 4, LEVEL[level], level >= 2)
+    assert FaithfulnessEvaluator(judge, threshold=1.0).evaluate(case)[0].test_pass is (level == 4)
     assert "mixed (some of it is supported and some is not)" in server.requests[0]["messages"][-1]["content"]
