@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from test_study import knowing, labels
+from recorded import knowing, labels
 
 KEY, PASSWORD, QUERY, DOTENV = "sk-planted-1f3a5c7e9b", "planted-2b4d6f8a", "planted-3c5e7a9d", "planted-4d6f8b1c"
 SECRETS = (*(s.encode() for s in (KEY, PASSWORD, QUERY, DOTENV)), base64.b64encode(f"me:{PASSWORD}".encode()))

@@ -3,20 +3,21 @@
 ``python -m tests.benchmarks.agreement [LABELS…] [--ask local]``
 
 ``--ask`` puts a fixed sample of the answers to an LM, and appends what it said to ``--replies``, as numbers; what is
-there already is not asked again. Without it, the tables of ``AGREEMENT.md`` and the learning curve's picture are made
-from the labels and what was said.
+there already is not asked again. Without it, the tables of ``AGREEMENT.md`` are made from the labels and what was said.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from faith_dspy import Judge
+from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
@@ -27,7 +28,6 @@ from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_v
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default
-from .learning_curve import SEED, SIZES, draw_curves, learning
 from .public_labels import DATA, HERE, ask, read, read_replies
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
-PICTURE = HERE.parents[1] / "notebooks" / "images" / "learning-curve.png"
+SEED = 0
+SIZES, DRAWS = (10, 25, 50, 100, 200), 10
+"""Numbers of labels on the learning curve, and draws of each."""
 KEPT = "openai/kept"
 """A judge's LM, which is never asked: its replies are there."""
 PARTS = ("LM calibrated", "lexical baseline", "default judge")
@@ -247,8 +249,50 @@ def parts_table(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mappi
     )
 
 
+def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier) -> dict[int, list[list[float]]]:
+    """Agreement of classifiers fitted to 0 (the default's), 10, 25, … and all labels, on a third that is held out.
+
+    `DRAWS` times by number of labels: a random third of the contexts is held out, and labels drawn from the rest;
+    ``-1``: all. ``names``: the features; ``prior``: the default classifier.
+    """
+    found: dict[int, list[list[float]]] = {}
+    contexts = sorted({e.source for e in known})
+    for draw in range(DRAWS):
+        rng = random.Random(draw)
+        held = set(rng.sample(contexts, len(contexts) // 3))
+        test, pool = [e for e in known if e.source in held], [e for e in known if e.source not in held]
+        rng.shuffle(pool)
+        labels = np.array([e.label for e in test])
+        for n in (0, *(n for n in SIZES if n < len(pool)), -1):
+            classifier = prior
+            if n:
+                try:
+                    fitted = fit_classifier(pool[:n] if n > 0 else pool, names, prior=prior, seed=SEED)
+                except InputError:  # one label only
+                    found.setdefault(n, []).append([math.nan] * len(METRICS))
+                    continue
+                classifier = fitted.classifier
+            p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
+            values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
+            found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])
+    return found
+
+
+def curve_rows(title: str, families: Sequence[Mapping[int, list[list[float]]]]) -> list[tuple[str, ...]]:
+    """By number of labels both metrics, each the mean over families, with 95 % of the draws."""
+    rows = []
+    for n in sorted(set.intersection(*map(set, families)), key=lambda n: (n < 0, n)):
+        values = np.nanmean([f[n] for f in families], axis=0)  # (draws, metrics)
+        low, high = np.nanquantile(values, [0.025, 0.975], axis=0)
+        spread = [
+            Estimate(value=v, low=a, high=b) for v, a, b in zip(np.nanmean(values, axis=0), low, high, strict=True)
+        ]
+        rows.append((title, "all" if n < 0 else str(n), *map(estimate, spread)))
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Ask what is asked for, or make tables and picture."""
+    """Ask what is asked for, or make the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("labels", nargs="*", type=Path, help="labelled sets (default: those in ../shared/data)")
     parser.add_argument("--replies", type=Path, default=REPLIES)
@@ -280,16 +324,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(*tables, sep="\n", flush=True)
     enough = [f for f in asked if n[f] >= ENOUGH]
     long = [f for f in enough if 2 * len(unasked[f]) > 3 * SIZES[-1]]
-    curves = {
-        f"No LM, all answers of {len(long)} sets": [
-            learning(usable(unasked[f]), CLASSIFIER_FEATURES, asked[f].priors["lexical"]) for f in long
-        ],
-        f"The embedded LM, the sample of {len(enough)} sets": [
-            learning(asked[f].sentences, ["lm", *CLASSIFIER_FEATURES], asked[f].priors["both"]) for f in enough
-        ],
-    }
-    rows = [(title, labels, *map(estimate, spread)) for title, labels, *spread in draw_curves(curves, PICTURE)]
-    tables.append(table("Learning curve", ("", "labels", *METRICS), rows))
+    curves = [
+        *curve_rows(
+            f"No LM, all answers of {len(long)} sets",
+            [learning(usable(unasked[f]), CLASSIFIER_FEATURES, asked[f].priors["lexical"]) for f in long],
+        ),
+        *curve_rows(
+            f"The embedded LM, the sample of {len(enough)} sets",
+            [learning(asked[f].sentences, ["lm", *CLASSIFIER_FEATURES], asked[f].priors["both"]) for f in enough],
+        ),
+    ]
+    tables.append(table("Learning curve", ("", "labels", *METRICS), curves))
     prose = CARD.read_text(encoding="utf-8").partition("\n## ")[0].rstrip() if CARD.exists() else "# Agreement"
     CARD.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from faith_dspy.errors import InputError
-from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample
 
 SETS = ("ragtruth_qa", "wice_oracle")
-SHIPPED = "hard_cases"
-"""Taken where the folder of human-labelled sets is missing."""
 SEED = 0
 STATEMENT_TOKENS = 3
 """What no judge that asks about each statement can save."""
@@ -34,25 +30,14 @@ class AnswerSet(NamedTuple):
     answers: list[LabelledExample]
 
 
-def read_set(path: Path, n: int | None) -> AnswerSet:
-    """The set at ``path`` with ``n`` answers of its test part; None: all."""
+def read_set(path: Path, n: int) -> AnswerSet:
+    """The set at ``path`` with ``n`` answers of its test part."""
     splits = split(read_labels(path), seed=SEED)
     everything = [*splits.train, *splits.dev, *splits.test]
     return AnswerSet(path.stem, label_set_hash(everything), choose(splits.test, n))
 
 
-def find_sets(folder: Path, names: Sequence[str]) -> list[Path]:
-    """The label files of these names; the shipped set where the folder is missing. `InputError` where a file is."""
-    if not folder.is_dir():
-        return [path_of(SHIPPED)]
-    found = [folder / f"{name}.jsonl" for name in names]
-    if missing := [f for f in found if not f.is_file()]:
-        there = ", ".join(sorted(f.stem for f in folder.glob("*.jsonl"))) or "none"
-        raise InputError(f"{missing[0]} is missing; label files there: {there}.")
-    return found
-
-
-def choose(part: Sequence[LabelledExample], n: int | None) -> list[LabelledExample]:
+def choose(part: Sequence[LabelledExample], n: int) -> list[LabelledExample]:
     """At most ``n`` answers in a fixed order, context by context, with the part's share of faithful ones.
 
     Answers over one context follow each other, as they would in use.
@@ -63,7 +48,7 @@ def choose(part: Sequence[LabelledExample], n: int | None) -> list[LabelledExamp
     keys = sorted(by_context)
     random.Random(SEED).shuffle(keys)
     answers = [e for k in keys for e in by_context[k]]
-    n = len(answers) if n is None else min(n, len(answers))
+    n = min(n, len(answers))
     faithful = round(n * sum(bool(e.label) for e in answers) / len(answers))
     room = {True: faithful, False: n - faithful}
     chosen = []

@@ -90,7 +90,7 @@ def right(statement: str) -> str:
 class Endpoint:
     """Says the truth, except where a request is chosen for a fault; counts what it was asked."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int = 0) -> None:
         from tests.chat_server import ChatServer
 
         self.server = ChatServer(says=self.say)
@@ -107,19 +107,25 @@ class Endpoint:
             self.server.status = 503  # of the preflight, too
             return _status(503)
         chance = random.Random(f"{self.seed} {self.fault} {statement} {self.asked[statement]}")
-        truth = {"text": right(statement), "top": {right(statement): 0.9}}
         if chance.random() >= self.rate:
-            return truth
+            return {"text": right(statement), "top": {right(statement): 0.9}}
         fault = FAULTS[self.fault]
         return fault(right(statement)) if callable(fault) else fault
 
-    def judge(self) -> Any:
-        """A judge that asks it, and keeps no replies of another's."""
+    def run(self, source: Path, out: Path) -> str:
+        """Judge a file as `faith-dspy judge` does; why it was stopped, if it was."""
         from faith_dspy import Judge
+        from faith_dspy.errors import LMUnavailableError
         from faith_dspy.lm.make import make_lm
+        from faith_dspy.runner import run
 
+        self.asked.clear()
         lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES)
-        return Judge(lm, granularity="sentence", cite=True)
+        try:
+            run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
+        except LMUnavailableError as exc:
+            return str(exc)
+        return ""
 
 
 def records(start: int, n: int) -> list[dict[str, Any]]:
@@ -132,94 +138,55 @@ def records(start: int, n: int) -> list[dict[str, Any]]:
     ]
 
 
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    """The rows of an output."""
-    return [json.loads(line) for line in out.read_bytes().splitlines()]
-
-
 def cell(endpoint: Endpoint, folder: Path, given: list[dict[str, Any]], fault: str, rate: float) -> dict[str, Any]:
     """One fault at one rate: the run, and the resumed one with an endpoint that is well again."""
-    from faith_dspy.errors import LMUnavailableError
-    from faith_dspy.runner import run
-
     source, out = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
     endpoint.fault, endpoint.rate = fault, rate
-    endpoint.asked.clear()
-    stopped = ""
-    try:
-        run(endpoint.judge(), source, out, threads=8)
-    except LMUnavailableError as exc:
-        stopped = str(exc)
-    rows = rows_of(out)
-    numbers = [row["id"] for row in rows]
-    most = max(endpoint.asked.values())
-    expected = {s["text"] for row in rows for s in row["statements"] if s["error"]}
-    expected |= {sentence for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
+    stopped = endpoint.run(source, out)
+    rows, most = [json.loads(line) for line in out.read_bytes().splitlines()], max(endpoint.asked.values())
+    expected = {s["text"].strip() for row in rows for s in row["statements"] if s["error"]}
+    expected |= {sentence.strip() for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
     endpoint.rate, endpoint.dead_after, endpoint.server.status = 0.0, None, 200
-    endpoint.asked.clear()
-    run(endpoint.judge(), source, out, threads=8)
-    healed = rows_of(out)
-    unfaithful = {r["id"] for r in given if "free" in r["answer"]}
-    found = {
+    endpoint.run(source, out)
+    healed = [json.loads(line) for line in out.read_bytes().splitlines()]
+    out.unlink()
+    ids, unfaithful = [r["id"] for r in given], {r["id"] for r in given if "free" in r["answer"]}
+    numbers = [row["id"] for row in rows]
+    return {
         "fault": fault,
-        "rate": rate,
+        "rate": f"{rate:.0%}",
         "records": len(given),
         "scored": sum(row["unscored"] is None for row in rows),
         "unscored": dict(Counter(row["unscored"] for row in rows if row["unscored"])),
-        "reasons": dict(Counter(re.sub(".*first: ", "", r["detail"])[:90] for r in rows if r["detail"]).most_common(3)),
-        "lost": 0 if stopped else len(given) - len(set(numbers)),
         "not reached": len(given) - len(rows) if stopped else 0,
+        "lost": 0 if stopped else len(given) - len(set(numbers)),
         "doubled": len(numbers) - len(set(numbers)),
-        "in order": numbers == [r["id"] for r in given][: len(rows)],
+        "out of order": numbers != ids[: len(rows)],
         "passed wrongly": sum(row["faithful"] is True and row["id"] in unfaithful for row in rows),
-        "most requests a statement": most,
+        "too many retries": most > 2 * (RETRIES + 1),
         "asked again": endpoint.asked.total(),
-        "asked again for nothing": sum(s.strip() not in {e.strip() for e in expected} for s in endpoint.asked if s),
+        "asked again for nothing": sum(s.strip() not in expected for s in endpoint.asked if s),
         "unscored after resuming": dict(Counter(row["unscored"] for row in healed if row["unscored"])),
-        "whole after resuming": [row["id"] for row in healed] == [r["id"] for r in given],
+        "failed after resuming": sum(row["unscored"] not in (None, "parse_failed") for row in healed),
+        "not whole after resuming": [row["id"] for row in healed] != ids,
         "wrong after resuming": sum(
             row["faithful"] is not (row["id"] not in unfaithful) for row in healed if not row["unscored"]
         ),
         "stopped": stopped,
     }
-    out.unlink()
-    return found
+
+
+PROMISES = ("lost", "doubled", "out of order", "passed wrongly", "too many retries", "asked again for nothing")
+PROMISES += ("failed after resuming", "not whole after resuming", "wrong after resuming")
+"""What is nothing in every cell. A reply without a verdict (`parse_failed`) stays one."""
+SHOWN = ("fault", "rate", "records", "scored", "unscored", "not reached", "lost", "doubled", "passed wrongly")
+SHOWN += ("asked again", "unscored after resuming")
 
 
 def broken(row: dict[str, Any]) -> list[str]:
     """Which promises a cell does not keep."""
-    none = ("lost", "doubled", "passed wrongly", "asked again for nothing", "wrong after resuming")
-    wrong = [name for name in none if row[name]]
-    wrong += ["unscored after resuming"] if row["unscored after resuming"].keys() - {"parse_failed"} else []
-    wrong += [name for name in ("in order", "whole after resuming") if not row[name]]
-    return wrong + (["retries"] if row["most requests a statement"] > 2 * (RETRIES + 1) else [])
-
-
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table."""
-    names = ("fault", "rate", "records", "scored", "unscored", "lost", "doubled", "passed wrongly", "asked again")
-    names += ("unscored after that",)
-    lines = [f"| {' | '.join(names)} |", "|---|" + "--:|" * (len(names) - 1)]
-    for row in rows:
-        reasons, after = (
-            ", ".join(f"{n} {reason}" for reason, n in sorted(row[name].items())) or "0"
-            for name in ("unscored", "unscored after resuming")
-        )
-        if row["stopped"]:
-            reasons += f"; {row['not reached']} not reached"
-        cells = [
-            row["fault"],
-            f"{row['rate']:.0%}",
-            row["records"],
-            row["scored"],
-            reasons,
-            row["lost"],
-            row["doubled"],
-        ]
-        cells += [row["passed wrongly"], row["asked again"], after]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+    return [name for name in PROMISES if row[name]]
 
 
 def main() -> int:
@@ -241,8 +208,10 @@ def main() -> int:
             fault, endpoint.dead_after = "endpoint dies for good", each
         rows.append(cell(endpoint, folder, records(number * each, each), fault, rate))
         print(json.dumps(rows[-1], ensure_ascii=False), file=sys.stderr, flush=True)
-    print(markdown(rows))
-    wrong = {f"{row['fault']}, {row['rate']:.0%}": broken(row) for row in rows if broken(row)}
+    print(f"| {' | '.join(SHOWN)} |", "|---" * len(SHOWN) + "|", sep="\n")
+    for row in rows:
+        print(f"| {' | '.join(str(row[name] or 0) for name in SHOWN)} |")
+    wrong = {f"{row['fault']}, {row['rate']}": broken(row) for row in rows if broken(row)}
     print(f"\n{sum(r['records'] for r in rows):,} records. Promises broken: {wrong or 'none'}")
     if asked.out:
         asked.out.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")

@@ -32,6 +32,8 @@ from faith_dspy.optimize.data.splits import split
 from faith_dspy.report.tables import estimate, points
 from faith_dspy.scoring.statistics import Estimate, by_source, weighted_auroc
 
+from .log import Log
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -60,24 +62,6 @@ def tested(examples: Sequence[LabelledExample]) -> list[dspy.Example]:
     rows = statement_examples(examples, Granularity.SENTENCE, "supported")
     of_each = min(TESTED // 2, *(sum(r.supported is label for r in rows) for label in (True, False)))
     return sorted(balanced(rows, 2 * of_each, 0), key=lambda r: (r.context, r.statement))
-
-
-class Log:
-    """Rows in a file of JSON lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = [json.loads(x) for x in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-    def add(self, **row: Any) -> None:
-        """Keep a row."""
-        self.rows.append(row)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def has(self, **fields: Any) -> bool:
-        """Whether there is a row with these fields."""
-        return any(fields.items() <= row.items() for row in self.rows)
 
 
 def ask(judge: Judge, prompt: str, name: str, rows: Sequence[dspy.Example], log: Log) -> None:

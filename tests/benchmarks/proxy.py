@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections import defaultdict
-from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0
-"""Seconds until the server's calls that were hung up on have ended."""
 
 
 class MeteringProxy:
@@ -27,14 +23,13 @@ class MeteringProxy:
 
     ``marks``: text put before a system's first message. Systems that ask with the same words would find each other's
     prefixes in the server's cache, and be told cheaper than they are; a mark as short as a line break keeps them apart.
+    ``timeout``: seconds a call may take; then the server is hung up on, and the system is told that it failed.
     """
 
-    def __init__(self, upstream: str, marks: Mapping[str, str]) -> None:
-        self.upstream = urlsplit(upstream)
-        self.marks = marks
-        self._changed = threading.Condition()
+    def __init__(self, upstream: str, marks: Mapping[str, str], timeout: float) -> None:
+        self.upstream, self.marks, self.timeout = urlsplit(upstream), marks, timeout
+        self._lock = threading.Lock()
         self._usage: defaultdict[str, Usage] = defaultdict(Usage)
-        self._calls: defaultdict[str, set[socket.socket]] = defaultdict(set)
         self._http = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
@@ -45,16 +40,8 @@ class MeteringProxy:
 
     def take(self, system: str) -> Usage:
         """Calls and tokens of the system since it was last asked; a call that failed or was stopped has no tokens."""
-        with self._changed:
+        with self._lock:
             return self._usage.pop(system, Usage())
-
-    def stop(self, system: str) -> None:
-        """Hang up on the server for all of a system's calls: it then stops working on them."""
-        with self._changed:
-            for call in self._calls[system]:
-                with suppress(OSError):  # it ended by itself
-                    call.shutdown(socket.SHUT_RDWR)
-            self._changed.wait_for(lambda: not self._calls[system], PATIENCE)
 
     def close(self) -> None:
         """Stop listening."""
@@ -63,12 +50,8 @@ class MeteringProxy:
 
     def forward(self, system: str, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The server's answer: status and body, which is JSON."""
-        connection = HTTPConnection(self.upstream.hostname or HOST, self.upstream.port)
-        connection.connect()
-        call = connection.sock
+        connection = HTTPConnection(self.upstream.hostname or HOST, self.upstream.port, timeout=self.timeout)
         usage = Usage(calls=int(method == "POST"))
-        with self._changed:
-            self._calls[system].add(call)
         try:
             connection.request(method, path, self._marked(system, body), {"Content-Type": "application/json"})
             reply = connection.getresponse()
@@ -76,10 +59,8 @@ class MeteringProxy:
             usage += _tokens(data)
         finally:
             connection.close()
-            with self._changed:
-                self._calls[system].discard(call)
+            with self._lock:
                 self._usage[system] += usage
-                self._changed.notify_all()
         return reply.status, data
 
     def _marked(self, system: str, body: bytes | None) -> bytes | None:

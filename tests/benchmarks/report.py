@@ -1,92 +1,190 @@
-"""The comparison as people read it: tables on the terminal and in README.md, a plot; and ``compare.json``."""
+"""The comparison as people read it: tables on the terminal and in README.md; and ``compare.json``."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sklearn.metrics import roc_curve
+
+from faith_dspy.lm.embedded import EMBEDDED
+from faith_dspy.optimize.results import Row as Judged
+from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.report.tables import NONE, Table, each, estimate, number, table_of, terminal
 from faith_dspy.report.tables import markdown as sections
+from faith_dspy.scoring.agreement import Agreement, measure
 
 from .answers import STATEMENT_TOKENS
-from .summary import REFERENCE, Results, SetResult, SystemResult, summarise
 from .systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
-    from .rows import Book
+    from faith_dspy.scoring.statistics import Estimate
+
+    Row = dict[str, Any]
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compare: generated -->", "<!-- /compare -->"
+REFERENCE = "champion"
+COSTS = ("calls", "computed", "cached", "output", "seconds")
+"""Prompt tokens are computed or were cached; seconds are those from giving a system the answer to its verdict."""
+PACKAGES = ("faith_dspy", "dspy", "ragas", "deepeval", "mlflow", "openai", "xllamacpp")
 ENOUGH_CONTEXTS = 6
 """With fewer even the clearest difference comes by chance more often than once in twenty times: 2 / 2^contexts."""
 
 
-def write(book: Book, out: Path, console: Console) -> int:
-    """Everything from the rows that are there; 1 when there is nothing yet."""
-    results = summarise(book) if book.run.get("model") else None
-    if results is None or not results.sets:
-        console.print("Nothing to report yet: no answer on which every system had its turn.")
-        return 1
-    (out / "compare.json").write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    plot(results).savefig(out / "compare.png", metadata={"Software": None})
-    for one in results.sets:
+@dataclass
+class SystemResult:
+    """One row of the tables. Costs are means per answer."""
+
+    system: str
+    agreement: Agreement
+    """Over the answers it scored."""
+    all_answers: Estimate
+    """Balanced accuracy over all answers, those without a verdict counted as wrong."""
+    best_cut: float | None
+    """Balanced accuracy at the threshold that suits these very answers best: what nobody can promise beforehand."""
+    faults: dict[str, int]
+    """Reasons for the answers without a verdict, the most common first."""
+    costs: dict[str, float]
+    """By name (`COSTS`)."""
+    difference: str | None
+    """Whether the reference is better, in words. Unscored answers count as wrong."""
+
+    @property
+    def title(self) -> str:
+        """As people read it."""
+        return SYSTEMS[self.system].title
+
+
+@dataclass
+class SetResult:
+    """One set's tables."""
+
+    name: str
+    answers: int
+    faithful: int
+    contexts: int
+    least: float
+    """Prompt tokens per answer that no judge can save (`least_tokens`)."""
+    systems: list[SystemResult]
+
+
+def summarise(rows: Sequence[Row]) -> list[SetResult]:
+    """Figures of each set, of the answers on which every one of its systems had its turn."""
+    sets: dict[str, dict[str, dict[str, Row]]] = {}
+    for row in rows:  # a later row for the same place replaces the one before
+        sets.setdefault(row["set"], {}).setdefault(row["system"], {})[row["answer"]] = row
+    found = []
+    for name, systems in sets.items():
+        all_had = [a for a in next(iter(systems.values())) if all(a in answers for answers in systems.values())]
+        by_system = {s: [systems[s][a] for a in all_had] for s in SYSTEMS if s in systems}
+        counted = next(iter(by_system.values()))
+        found.append(
+            SetResult(
+                name=name,
+                answers=len(counted),
+                faithful=sum(r["label"] for r in counted),
+                contexts=len({r["group"] for r in counted}),
+                least=_mean(counted, "least"),
+                systems=[_system(s, found, by_system.get(REFERENCE, [])) for s, found in by_system.items()],
+            )
+        )
+    return found
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return sum(r[name] for r in rows) / len(rows)
+
+
+def _system(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> SystemResult:
+    side, ours = (
+        [Judged(id=r["answer"], source=r["group"], label=r["label"], predicted=r["passes"], probability=r["score"])
+         for r in found]
+        for found in (rows, reference)
+    )  # fmt: skip
+    labels, groups = [r.label for r in side], [r.source for r in side]
+    strict = [(not r.label) if r.predicted is None else r.predicted for r in side]
+    # Addresses and counts would make every fault look different.
+    faults = Counter(
+        re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "…", r["why"] or "none given") for r in rows if r["passes"] is None
+    )
+    titles = (SYSTEMS[REFERENCE].title, SYSTEMS[name].title)
+    return SystemResult(
+        system=name,
+        agreement=measure(labels, [r.predicted for r in side], [r.probability for r in side], groups=groups),
+        all_answers=measure(labels, strict, [None] * len(side), groups=groups).balanced_accuracy,
+        best_cut=_best_cut(side),
+        faults=dict(faults.most_common()),
+        costs={cost: _mean(rows, cost) for cost in COSTS},
+        difference=compare(ours, side, titles).sentence if ours and name != REFERENCE else None,
+    )
+
+
+def _best_cut(rows: Sequence[Judged]) -> float | None:
+    known = [(r.label, r.probability) for r in rows if r.probability is not None]
+    if len({label for label, _ in known}) < 2:
+        return None
+    false_passes, passes, _ = roc_curve(*zip(*known, strict=True))
+    return float(((passes + 1 - false_passes) / 2).max())
+
+
+def write(rows: Sequence[Row], out: Path, console: Console) -> None:
+    """Everything from the rows that are there; README.md's part of it where ``out`` is its folder."""
+    sets = summarise(rows)
+    plain = json.dumps([asdict(one) for one in sets], indent=1, default=lambda model: model.model_dump(mode="json"))
+    (out / "compare.json").write_text(plain + "\n", encoding="utf-8")
+    for one in sets:
         console.print(terminal(tables(one)))
     if out.absolute() == README.with_name("results"):
-        text = README.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
+        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
-        README.write_text(f"{before}{BEGIN}\n{markdown(results)}\n{END}{after}", encoding="utf-8")
-    return 0
+        README.write_text(f"{before}{BEGIN}\n{markdown(sets)}\n{END}{after}", encoding="utf-8")
 
 
-def markdown(results: Results) -> str:
+def markdown(sets: Sequence[SetResult]) -> str:
     """The generated part of README.md."""
-    versions = ", ".join(f"{name} {v}" for name, v in results.versions.items())
-    return "\n\n".join(
-        [
-            f"{results.date} · {results.model}, window {results.window:,} tokens · {results.machine}",
-            f"Versions: {versions}.",
-            "![agreement against tokens and seconds](results/compare.png)",
-            *(sections(tables(one), level=3) for one in results.sets),
-        ]
-    )
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    machine = f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}"
+    head = f"{date.today()} · {EMBEDDED.filename} · {machine}\n\nVersions: {versions}."
+    return "\n\n".join([head, *(sections(tables(one), level=3) for one in sets)])
 
 
 def tables(one: SetResult) -> list[Table]:
     """Agreement and cost of every system on a set."""
     agreement = {
-        "": _title,
-        "balanced accuracy": lambda s: estimate(s.agreement and s.agreement.balanced_accuracy),
+        "": lambda s: s.title,
+        "balanced accuracy": lambda s: estimate(s.agreement.balanced_accuracy),
         "failures as wrong": lambda s: estimate(s.all_answers),
         "best cut": lambda s: number(s.best_cut),
-        "AUROC": lambda s: estimate(s.agreement and s.agreement.auroc),
-        "κ": lambda s: estimate(s.agreement and s.agreement.cohen_kappa),
-        "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}" if s.agreement else NONE,
+        "AUROC": lambda s: estimate(s.agreement.auroc),
+        "κ": lambda s: estimate(s.agreement.cohen_kappa),
+        "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}",
     }
-    ours = next((s for s in one.systems if s.system == REFERENCE and s.agreement), None)
+    ours = next((s.costs for s in one.systems if s.system == REFERENCE), None)
 
-    def ratio(*fields: str) -> Callable[[SystemResult], str]:
+    def ratio(*names: str) -> Callable[[SystemResult], str]:
         def cell(s: SystemResult) -> str:
-            mine, theirs = (sum(getattr(r, f) for f in fields) for r in (ours or s, s))
+            mine, theirs = (sum(costs[name] for name in names) for costs in (ours or s.costs, s.costs))
             return f"{theirs / mine:.1f}" if ours and mine else NONE
 
         return cell
 
-    cost = {
-        "": _title,
-        "calls": lambda s: each(s.calls, 1),
-        "computed": lambda s: each(s.computed_tokens, 1),
-        "cached": lambda s: each(s.cached_tokens, 1),
-        "output": lambda s: each(s.output_tokens, 1),
-        "seconds": lambda s: each(s.seconds, 1),
-        "computed ÷ ours": ratio("computed_tokens"),
-        "+ output ÷ ours": ratio("computed_tokens", "output_tokens"),
-        "seconds ÷ ours": ratio("seconds"),
-    }
+    cost: dict[str, Callable[[SystemResult], str]] = {"": lambda s: s.title}
+    cost |= {name: lambda s, name=name: each(s.costs[name], 1) for name in COSTS}  # type: ignore[misc]
+    cost |= {"computed ÷ ours": ratio("computed"), "+ output ÷ ours": ratio("computed", "output")}
+    cost |= {"seconds ÷ ours": ratio("seconds")}
     least = (
         f"No judge computes fewer than {one.least:.0f} prompt tokens an answer: each context and answer read once, "
         f"{STATEMENT_TOKENS} tokens a statement."
@@ -99,53 +197,20 @@ def tables(one: SetResult) -> list[Table]:
             caption="In brackets 95 % intervals, over contexts.",
             notes=tuple(_sentences(one)),
         ),
-        table_of(f"{one.name}: cost of an answer", cost, [s for s in one.systems if s.agreement], notes=(least,)),
+        table_of(f"{one.name}: cost of an answer", cost, one.systems, notes=(least,)),
     ]
-
-
-def _title(s: SystemResult) -> str:
-    return SYSTEMS[s.system].title
 
 
 def _sentences(one: SetResult) -> list[str]:
     """What the tables do not say: what differs beyond chance, what failed and why."""
+    out = [s.difference for s in one.systems if s.difference]
     if one.contexts < ENOUGH_CONTEXTS:
         out = [
             f"{one.contexts} contexts are too few to tell systems apart, whatever the intervals: of two that are "
             f"equal, one is ahead on all of them once in {2 ** (one.contexts - 1)} times."
         ]
-    else:
-        out = [s.difference for s in one.systems if s.difference]
     for s in one.systems:
-        if s.absent:
-            out.append(f"{_title(s)} took no part: {s.absent}.")
-        elif s.faults:
+        if s.faults:
             fault = next(iter(s.faults))
-            out.append(f"{_title(s)} gave no verdict on {sum(s.faults.values())} answers, mostly: {fault}.")
+            out.append(f"{s.title} gave no verdict on {sum(s.faults.values())} answers, mostly: {fault}.")
     return out
-
-
-def plot(results: Results) -> Any:
-    """Balanced accuracy (failures as wrong) against computed tokens and against seconds, a row per set."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.2 * len(results.sets)), dpi=120, layout="constrained")
-    axes = figure.subplots(len(results.sets), 2, squeeze=False, sharey="row")
-    for one, row in zip(results.sets, axes, strict=True):
-        for ax, what in zip(row, ("computed_tokens", "seconds"), strict=True):
-            for s in one.systems:
-                e = s.all_answers
-                if e is None or e.value is None:
-                    continue
-                colour = f"C{list(SYSTEMS).index(s.system)}"
-                x, marker = getattr(s, what), "*" if s.system == REFERENCE else "o"
-                ax.plot(x, e.value, marker, color=colour, markersize=10, label=_title(s))
-                if e.low is not None and e.high is not None:
-                    ax.vlines(x, e.low, e.high, color=colour, alpha=0.35, linewidth=2)
-            ax.axhline(0.5, color="grey", linestyle="--", linewidth=1)
-            ax.set_xlabel(f"{what.replace('_', ' ')} per answer")
-        row[0].axvline(one.least, color="grey", linestyle=":", linewidth=1)
-        row[0].set_ylabel("balanced accuracy, failures as wrong")
-        row[0].set_title(f"{one.name} ({one.answers} answers)", loc="left", fontsize=10)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
-    return figure

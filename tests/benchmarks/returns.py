@@ -22,8 +22,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where chat_server is
 
 from chat_server import ChatServer
 
-from .systems import SYSTEMS, Endpoint, RawVerdict, Record
-from .worker import QUIET
+from .systems import QUIET, SYSTEMS, Endpoint, RawVerdict, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

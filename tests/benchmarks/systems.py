@@ -1,7 +1,7 @@
 """The judges that are compared, each as its own users would set it up, on one model at one endpoint.
 
-Every maker is run in a process of its own, imports its library there, and gives a function from a record to a
-`RawVerdict`. Nobody's options are turned: temperatures, retries, thresholds and prompts are each library's defaults.
+Every maker imports its library, and gives a function from a record to a `RawVerdict`. Nobody's options are turned:
+temperatures, retries, thresholds and prompts are each library's defaults.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+"""Set before a library is imported."""
 NO_QUESTION = "What is known about this?"
 """Stands for the question where a set has none and a library insists on one."""
 INSTRUCTIONS = """Is the answer faithful to the context? An answer is faithful when the context fully supports every \

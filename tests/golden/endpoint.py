@@ -6,10 +6,10 @@ import hashlib
 import json
 import math
 import re
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.chat_server import ChatServer
 
 MODELS = ("golden", "gpt-4o-mini")  # of the second DSPy knows that it holds replies to a JSON schema
 LABELS = {  # what is asked for in the prompt → labels, from no support to full support
@@ -17,85 +17,36 @@ LABELS = {  # what is asked for in the prompt → labels, from no support to ful
     "fully (": ("contradicts", "nothing", "partly", "fully"),
     "": ("No", "Yes"),
 }
-KEPT = ("logprobs", "top_logprobs", "temperature", "response_format")
 
 
-class Endpoint:
-    """Answers by the words that statement and context share, and remembers what it was asked.
+class Endpoint(ChatServer):
+    """Answers by the words that statement and context share.
 
     ``mode``: ``tells`` token probabilities · ``faulty``: 400 for every third statement · ``unsure``: a repeated request
     gets other labels.
     """
 
     def __init__(self, mode: str = "tells") -> None:
-        self.mode = mode
-        self.requests: list[dict[str, Any]] = []
-        self.seen: Counter[str] = Counter()
-        self.lock = threading.Lock()
-        owner = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_GET(self) -> None:
-                self.send(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
-
-            def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send(*owner.answer(asked))
-
-            def send(self, status: int, body: dict[str, Any]) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            request_queue_size = 256
-            daemon_threads = True
-
-        self.http = Server(("127.0.0.1", 0), Handler)
-        self.base = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+        super().__init__(says=self.reply, models=[{"id": name} for name in MODELS])
+        self.http.RequestHandlerClass.protocol_version = "HTTP/1.1"  # connections are kept open
+        self.http.RequestHandlerClass.disable_nagle_algorithm = True
+        self.mode, self.seen = mode, Counter[str]()
 
     def __enter__(self) -> Endpoint:
         return self
 
     def __exit__(self, *args: object) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+        self.close()
 
-    def answer(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Status and body of the reply to a request, which is remembered."""
-        kept = {k: asked[k] for k in KEPT if asked.get(k) is not None}
-        limit = asked.get("max_tokens", asked.get("max_completion_tokens"))
-        key = json.dumps(asked["messages"])
-        with self.lock:
-            self.requests.append({"messages": asked["messages"], "limit": limit, **kept})
-            self.seen[key] += 1
-            turn = self.seen[key]
-        prompt = asked["messages"][-1]["content"]
+    def reply(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What `ChatServer` is to say."""
+        prompt, key = asked["messages"][-1]["content"], json.dumps(asked["messages"])
+        self.seen[key] += 1
         if self.mode == "faulty" and "\n\nStatement: " in prompt and _third(_statement(prompt)):
-            return 400, {"error": {"message": "no such request", "type": "invalid_request_error", "code": None}}
-        pieces = self.says(prompt, turn)
-        tokens = [_token(text, top or {text: 1.0}) for text, top in pieces]
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": "".join(text for text, _ in pieces)},
-            "finish_reason": "stop",
-            "logprobs": {"content": tokens} if asked.get("logprobs") else None,
-        }
-        usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
-        body = {"id": f"r{len(self.requests)}", "object": "chat.completion", "created": 1, "model": asked["model"]}
-        return 200, {**body, "choices": [choice], "usage": usage}
+            return {"status": 400, "text": "no such request"}
+        return {"tokens": [(text, top or {text: 1.0}) for text, top in self.pieces(prompt, self.seen[key])]}
 
-    def says(self, prompt: str, turn: int) -> list[tuple[str, dict[str, float] | None]]:
+    def pieces(self, prompt: str, turn: int) -> list[tuple[str, dict[str, float] | None]]:
         """The reply in pieces: text, and of a label the probability of each."""
         if "Sentences:\n" in prompt:
             return [(_extracted(prompt), None)]
@@ -169,10 +120,3 @@ def _words(text: str) -> set[str]:
 
 def _third(text: str) -> bool:
     return hashlib.sha256(text.encode()).digest()[0] % 3 == 0
-
-
-def _token(text: str, top: dict[str, float]) -> dict[str, Any]:
-    def one(token: str, p: float) -> dict[str, Any]:
-        return {"token": token, "logprob": math.log(p), "bytes": list(token.encode())}
-
-    return {**one(text, max(top.values())), "top_logprobs": [one(t, p) for t, p in top.items()]}

@@ -1,14 +1,9 @@
-"""What today's judge does on a recorded endpoint, by the promised surface alone; written anew by
-``python -m tests.golden.record``.
-
-Names and layouts that are about to change are read in one place each: `set_window`, `kept`, `figures`.
-"""
+"""What today's judge does on a recorded endpoint, by the promised surface alone: ``python -m tests.golden.record``."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +20,8 @@ HERE = Path(__file__).parent
 SHIPPED = HERE.parent / "benchmarks" / "champions"
 HARD_CASES = HERE.parents[1] / "eval_sets" / "hard_cases" / "hard_cases.jsonl"
 CHAMPIONS = ("ragtruth_qa", "wice_oracle")
+KEPT = ("logprobs", "top_logprobs", "temperature", "response_format")
+"""What is kept of a request beside its messages and its limit."""
 RECORDS = [json.loads(line) for line in (HERE / "records.jsonl").read_text(encoding="utf-8").splitlines()]
 CORE = [r for r in RECORDS if "core" in r]
 FIVE = [r for r in CORE if r["id"] in ("kettle", "bridge", "refund", "negation", "short")]
@@ -56,18 +53,12 @@ SETS: dict[str, dict[str, Any]] = {
 }
 
 
-def set_window(judge: Any, size: int) -> None:
-    """Bytes of context that one call may hold; elsewhere made from the LM's ``num_ctx``."""
-    judge.program.window = size
-
-
 def kept(judgment: Any) -> dict[str, Any]:
     """What is promised of a judgment, without what is None or empty."""
     found = judgment.model_dump(mode="json")
-    review = found.get("needs_review", found.get("send_to_person"))
     names = ("text", "sentence_index", "verdict", "supporting_chunk_ids", "quotes", "reason", "confidence")
-    out = {name: found[name] for name in ("score", "faithful", "probability", "level", "unscored")}
-    out |= {"needs_review": review, "calls": found["usage"]["calls"]}
+    out = {name: found[name] for name in ("score", "faithful", "probability", "level", "unscored", "needs_review")}
+    out["calls"] = found["usage"]["calls"]
     out["statements"] = [_short({name: s[name] for name in names}) for s in found["statements"]]
     return _short(out)
 
@@ -93,16 +84,19 @@ def agreed(found: dict[str, Any]) -> dict[str, Any]:
     return {"n": found["n"], "coverage": found["coverage"], **short}
 
 
-def judged(name: str, threads: int = 1) -> dict[str, Any]:
-    """Judgments of an option set by record, and the requests that were made for them."""
+def judged(name: str) -> dict[str, Any]:
+    """Judgments of an option set by record, and the requests that were made for them, eight at a time.
+
+    One at a time where a repeated request gets another reply.
+    """
     from faith_dspy import Judge
 
     one = SETS[name]
     with Endpoint(one.get("mode", "tells")) as endpoint, no_cache():
         judge = Judge(one.get("lm", "openai/golden"), api_base=endpoint.base, classifier=None, **one.get("options", {}))
         if "window" in one:
-            set_window(judge, one["window"])
-        return _of(judge, one.get("records", CORE), endpoint, threads)
+            judge.program.window = one["window"]  # bytes of context; elsewhere made from the LM's num_ctx
+        return _of(judge, one.get("records", CORE), endpoint, 1 if one.get("mode") == "unsure" else 8)
 
 
 def loaded(folder: Path, records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,29 +134,6 @@ def study(folder: Path) -> dict[str, Any]:
     return {"found": found, "requests": made}
 
 
-def rows(folder: Path) -> dict[str, Any]:
-    """A file judged from the command line, whole and then going on after it was cut off; and two that are refused."""
-    source, out = folder / "in.jsonl", folder / "out.jsonl"
-    lines = [json.dumps({k: v for k, v in r.items() if k != "core"}) for r in CORE]
-    source.write_text("\n".join([*lines[:6], "no JSON", "", *lines[6:]]) + "\n", encoding="utf-8")
-    with Endpoint() as endpoint:
-        at = ("--lm", "openai/golden", "--api-base", endpoint.base)
-        first = command(folder, "judge", source, "--out", out, "--untuned", *at)
-        whole, calls = out.read_bytes(), len(endpoint.requests)
-        out.write_bytes(b"".join(whole.splitlines(keepends=True)[:4]) + b'{"id": "ha')
-        shutil.rmtree(folder / "cache")
-        second = command(folder, "judge", source, "--out", out, "--untuned", *at)
-        other = command(folder, "judge", source, "--out", out, "--untuned", "--set", "verdicts=graded", *at)
-        none = command(folder, "judge", folder / "none.jsonl", *at)
-        again = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-        return {
-            "exit_codes": [c.returncode for c in (first, second, other, none)],
-            "calls": [calls, len(endpoint.requests) - calls],
-            "rows": [{k: row.get(k) for k in ("id", "score", "faithful", "unscored")} for row in again],
-            "went_on": [r.get("id") for r in again] == [json.loads(line).get("id") for line in whole.splitlines()],
-        }
-
-
 def command(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """``faith-dspy …`` in a folder of its own, with nothing of the user's."""
     clean = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_API_BASE", "_BASE_URL"))}
@@ -187,7 +158,11 @@ def no_cache() -> Iterator[None]:
 
 def requests_of(endpoint: Endpoint) -> list[dict[str, Any]]:
     """What an endpoint was asked, sorted: threads ask in any order."""
-    return sorted(endpoint.requests, key=lambda r: json.dumps(r, sort_keys=True))
+    made = [
+        {"messages": r["messages"], "limit": r.get("max_tokens")} | {k: r[k] for k in KEPT if r.get(k) is not None}
+        for r in [*endpoint.preflights, *endpoint.requests]
+    ]
+    return sorted(made, key=lambda r: json.dumps(r, sort_keys=True))
 
 
 def packed(requests: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -245,8 +220,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tuned = study(Path(folder))
         found["exported"] = loaded(Path(folder) / "judge", FIVE)
-    with tempfile.TemporaryDirectory() as folder:
-        _write("rows.json", rows(Path(folder)))
     _write("study.json", tuned["found"])
     _write("judgments.json", {name: one["judgments"] for name, one in found.items()})
     _write("prompts.json", packed({name: one["requests"] for name, one in {**found, "tune": tuned}.items()}))

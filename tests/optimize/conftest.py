@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import mlflow
 import pytest
+from recorded import knowing, recorded_study
 
 from faith_dspy.optimize.tracking.store import connect
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from faith_dspy.optimize.results import StudyResult
-
 
 @pytest.fixture(scope="session")
-def migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrated_store(tmp_path_factory):
     """A database whose migrations have run: they take seconds, once is enough."""
     folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
@@ -26,7 +20,7 @@ def migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own_store(tmp_path, migrated_store, monkeypatch):
     """A working folder with a tracking store of its own, named by the environment: it is gone with the test."""
     shutil.copy(migrated_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
@@ -38,8 +32,8 @@ def own_store(tmp_path: Path, migrated_store: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture(scope="session")
-def studied(tmp_path_factory: pytest.TempPathFactory, endpoint: Any) -> StudyResult:
-    """A finished study with recorded replies, logged nowhere yet; it takes a while, once is enough."""
-    from recorded import recorded_study
-
-    return recorded_study(endpoint, tmp_path_factory.mktemp("studied"))
+def recorded(tmp_path_factory, endpoint):
+    """A finished study of labels that no words tell apart, which all tests of studies look at."""
+    server = endpoint(says=knowing)
+    yield recorded_study(server, tmp_path_factory.mktemp("recorded"))
+    server.close()

@@ -1,17 +1,17 @@
-"""Servers and studies for the tests of what MLflow shows."""
+"""Labels, an LM that knows them, studies of both, and servers, for the tests of studies and of what MLflow shows."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from test_study import Quiet, Record, knowing, labels
+import zlib
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.study import run
@@ -19,10 +19,122 @@ from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from faith_dspy.optimize.results import StudyResult
+
+CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
+
+
+def labels(path: Path, *, parts: bool = True, swapped: bool = False, cities: Sequence[str] = CITIES) -> Path:
+    """Three answers over a context for each city, half of them unfaithful, of two sentences each.
+
+    ``swapped``: what is false is said in the context's own words, so that no words tell it.
+    """
+    rows = []
+    for i, city in enumerate(cities):
+        context = [f"{city} has {i + 20} bridges and a harbour.", f"The mayor of {city} resigned in {1950 + i}."]
+        if swapped:
+            context.append(f"Its bishop died in {1950 + i}.")
+        for j in range(3):
+            false = (i + j) % 2 == 0
+            second = f"Its mayor resigned in {1950 + i}."
+            if false:
+                second = f"Its mayor died in {1950 + i}." if swapped else f"The mayor of {city} won a medal in Paris."
+            first = (
+                f"There are {i + 20} bridges in {city}{'' if j == 0 else ', it is said' if j == 1 else ', we read'}."
+            )
+            rows.append(
+                {
+                    "id": f"{i}-{j}",
+                    "question": f"What is known of {city}?",
+                    "context": context,
+                    "answer": f"{first} {second}",
+                    "statements": [
+                        {"text": first, "verdict": "fully_supported"},
+                        {"text": second, "verdict": "no_evidence" if false else "fully_supported"},
+                    ],
+                    **({"split": ("train", "dev", "test")[i % 3]} if parts else {}),
+                }
+            )
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+def knowing(asked: dict[str, Any]) -> dict[str, Any]:
+    """An LM that mostly sees through false mayors; the rest is chance, the same for the same request."""
+    text = asked["messages"][-1]["content"]
+    noise = zlib.crc32(text.encode()) % 100 / 250
+    false = any(told in text.partition("Statement:")[2] for told in ("medal", "mayor died"))
+    p = 0.25 + noise if false else 0.5 + noise
+    return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
+
+
+class Quiet:
+    """A view that keeps what it was told, and how many ``requests`` had been made when each task began."""
+
+    def __init__(self, requests: Any = ()) -> None:
+        self.lines: list[str] = []
+        self.tasks: dict[str, int] = {}
+        self.requests = requests
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def task(self, what: str, total: int | None) -> Any:
+        self.tasks[what] = len(self.requests)
+        return nullcontext(lambda n: None)
+
+
+class Record(AbstractContextManager["Record"]):
+    """A tracker that keeps nothing."""
+
+    page = ""
+
+    def __init__(self, setup: Any) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def variant(self, result: Any) -> None: ...
+
+    def finish(self, result: Any) -> str:
+        return ""
+
+
+def quick_study(folder: Path, server: Any, *names: str, swapped: bool = False, view: Any = None, **more: Any) -> Any:
+    """A quick study of these variants at that endpoint, or of those of ``variants``; its judge is folder/judge."""
+    given = {"lm": "openai/tiny", "api_base": server.base, "out": folder / "judge", "variants": names, **more}
+    path = labels(folder / "cities.jsonl", swapped=swapped)
+    return run(path, Options(**given), view or Quiet(), tracker=Record)
+
+
+class Recorded(NamedTuple):
+    """A finished study, logged nowhere yet."""
+
+    result: StudyResult
+    view: Quiet
+    server: Any
+    """Which still answers."""
+    folder: Path
+    """With ``cities.jsonl`` and the judge."""
+
+
+def recorded_study(server: Any, folder: Path) -> Recorded:
+    """A study of labels that no words tell apart: two variants that are tried and one that cannot be compiled."""
+    view = Quiet(server.requests)
+    names = ("sentence", "sentence-few-shot", "sentence-gepa")
+    return Recorded(quick_study(folder, server, *names, swapped=True, view=view), view, server, folder)
+
+
+def log_study(uri: str, result: StudyResult, register: bool = True) -> MlflowTracker:
+    """Log a study to a store as it would have been while it ran."""
+    tracker = MlflowTracker(connect(uri), result, register=register)
+    for v in result.variants:
+        tracker.variant(v)
+    tracker.finish(result)
+    return tracker
+
 
 ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -68,22 +180,3 @@ def _answers(port: int) -> bool:
             return bool(reply.status == 200)
     except OSError:
         return False
-
-
-def recorded_study(endpoint: Any, folder: Path) -> StudyResult:
-    """A study on labels that need an LM, with the recorded one of `test_study`; its judge is in the folder."""
-    server = endpoint(says=knowing)
-    try:
-        options = Options(lm="openai/tiny", api_base=server.base, out=folder / "judge", variants=("sentence",))
-        return run(labels(folder / "cities.jsonl", swapped=True), options, Quiet(), tracker=Record)
-    finally:
-        server.close()
-
-
-def log_study(uri: str, result: StudyResult) -> str:
-    """Log a study to a store as it would have been while it ran; the id of its run."""
-    tracker = MlflowTracker(connect(uri), result)
-    for v in result.variants:
-        tracker.variant(v)
-    tracker.finish(result)
-    return tracker.run_id

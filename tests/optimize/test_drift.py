@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +10,7 @@ from made import rows
 from faith_dspy.cli import main
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.drift import (
-    DriftReport,
-    DriftRun,
-    drift_report,
-    drift_tables,
-    faithful_share,
-    ppi_mean,
-)
+from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, faithful_share, ppi_mean
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Judgment, Unscored
 
@@ -34,35 +24,32 @@ LABELLED = [
 ]
 
 
-def _judgments(scores: list[float | None]) -> list[Judgment]:
+def judgments(scores):
     return [
         Judgment(unscored=Unscored.LM_FAILED) if s is None else Judgment(score=s, faithful=s >= 0.5, probability=s)
         for s in scores
     ]
 
 
-def _report(scores: list[float | None], judge: str = "v1", **more: Any) -> DriftReport:
-    more["unlabelled"] = _judgments(more.get("unlabelled", []))
-    return drift_report(LABELLED, _judgments([*scores]), judge, **more)
+def report(scores, judge="v1", unlabelled=(), **more):
+    return drift_report(LABELLED, judgments(scores), judge, unlabelled=judgments(unlabelled), **more)
 
 
-def test_the_first_report_has_nothing_to_compare_with() -> None:
+def test_the_first_report_has_nothing_to_compare_with():
     """It has the agreement on every level, and no alarm, flip or shift."""
-    found = _report([*GOOD], minimum=0.9)
-    assert found.agreement.answers is not None
+    found = report(GOOD, minimum=0.9)
     assert found.agreement.answers.balanced_accuracy.value == 1
     assert (found.alarms, found.flips, found.changes) == ((), (), ())
 
 
-def test_worse_than_the_last_report() -> None:
+def test_worse_than_the_last_report():
     """−25 points of balanced accuracy, paired, and ten flips to wrong."""
-    found = _report([*WORSE], "v2", earlier=[_report([*GOOD])], minimum=0.8)
+    found = report(WORSE, "v2", earlier=[report(GOOD)], minimum=0.8)
     (change,) = found.changes
     assert change.comparison.balanced_accuracy.value == pytest.approx(-0.25)
     assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
     assert (found.flips[0].label, found.flips[0].before, found.flips[0].now) == (True, True, False)
-    assert found.new_version
-    assert (change.since, change.coverage) == ("last", 0.0)
+    assert (found.new_version, change.since, change.coverage) == (True, "last", 0.0)
     assert found.alarms[0] == "balanced accuracy is 0.750, below the minimum of 0.8."
     assert found.alarms[1].startswith("worse than the last report")
     drift, flips = drift_tables(found)
@@ -70,50 +57,49 @@ def test_worse_than_the_last_report() -> None:
     assert flips.rows[0] == ("Answer 0.", "faithful", "faithful", "unfaithful", "a00")
 
 
-def test_a_slow_decline_is_found() -> None:
+def test_a_slow_decline_is_found():
     """Each step is too small to tell from the last report, but not from the first."""
-    first, last = _report([*GOOD]), _report([0.4] * 5 + GOOD[5:])
-    found = _report([0.4] * 6 + GOOD[6:], earlier=[first, last])
+    found = report([0.4] * 6 + GOOD[6:], earlier=[report(GOOD), report([0.4] * 5 + GOOD[5:])])
     assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "not shown better", "first": "worse"}
     assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
 
 
-def test_lost_coverage() -> None:
-    """It raises an alarm; the share of faithful answers in the traffic is estimated all the same."""
-    now = _report([*GOOD[:28], *[None] * 12], earlier=[_report([*GOOD])], unlabelled=[0.9] * 5, max_shift=0.29)
+def test_lost_coverage():
+    """It raises an alarm; the share of faithful answers in the traffic is estimated all the same.
+
+    Where nothing was scored no number is made up: the minimum is missed because nothing is known.
+    """
+    now = report([*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], unlabelled=[0.9] * 5, max_shift=0.29)
     assert now.changes[0].coverage == pytest.approx(-0.3)
     assert now.prevalence is not None
     assert len(now.flips) == 12
     assert now.alarms[-1].startswith("the coverage has changed by -0.30 since the last report (")
+    nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
+    assert nothing.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
+    assert "coverage -1.00" in nothing.changes[0].sentence
 
 
-def test_nothing_scored() -> None:
-    """No number is made up: the minimum is missed because nothing is known."""
-    found = _report([None] * 40, earlier=[_report([*GOOD])], minimum=0.5)
-    assert found.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
-    assert "coverage -1.00" in found.changes[0].sentence
-
-
-def test_other_labels_are_not_compared() -> None:
-    """Drift is measured on the same labels each time."""
+def test_other_labels_are_not_compared():
     with pytest.raises(InputError, match="other labels"):
-        drift_report(LABELLED[1:], _judgments([*GOOD[1:]]), "v1", earlier=[_report([*GOOD])])
+        drift_report(LABELLED[1:], judgments(GOOD[1:]), "v1", earlier=[report(GOOD)])
 
 
-def test_reports_are_kept_in_one_run(own_store: Path) -> None:
-    """Each report is a step of the metrics of one run, and the next is compared with the first and the last."""
+def test_reports_are_kept_in_one_run(own_store):
+    """Each report is a step of the metrics of one run, and the next is compared with the first and the last.
+
+    A report that this version cannot read is an error that names the run, not a comparison with nothing.
+    """
     store = connect()
 
-    def run(labels_hash: str = "5ab1") -> DriftRun:
+    def run(labels_hash="5ab1"):
         return DriftRun(store, "models:/faithfulness@champion", "labels.jsonl", labels_hash)
 
     for scores in (GOOD, GOOD, WORSE):
         now = run()
-        now.log(_report([*scores], earlier=now.earlier))
+        now.log(report(scores, earlier=now.earlier))
     again = run()
-    assert again.run_id == now.run_id
-    assert again.steps == 3
-    assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier if r.agreement.answers] == [1.0, 0.75]
+    assert (again.run_id, again.steps) == (now.run_id, 3)
+    assert [r.agreement.answers.balanced_accuracy.value for r in again.earlier] == [1.0, 0.75]
     history = store.client.get_metric_history(now.run_id, "labelled/balanced_accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 1.0), (2, 0.75)]
     flips = Path(store.client.download_artifacts(now.run_id, "flips.csv")).read_text().splitlines()
@@ -121,47 +107,35 @@ def test_reports_are_kept_in_one_run(own_store: Path) -> None:
     kept = store.client.get_run(now.run_id)
     assert kept.info.status == "FINISHED"
     assert kept.data.tags["alarms"].startswith("worse than the last report")
-    assert run("0ther").earlier == ()
+    other = run("0ther")
+    assert other.earlier == ()
+    store.client.log_text(other.run_id, '{"at": "today"}', "history/000000.json")
+    with pytest.raises(FaithDspyError, match=rf"MLflow run {other.run_id} is not a drift report .* Delete the run"):
+        run("0ther")
 
 
-def test_a_report_of_another_version(own_store: Path) -> None:
-    """A report that this version cannot read is an error that names the run, not a comparison with nothing."""
-    store = connect()
-    run = DriftRun(store, "a", "b", "c")
-    store.client.log_text(run.run_id, '{"at": "today"}', "history/000000.json")
-    with pytest.raises(FaithDspyError, match=rf"MLflow run {run.run_id} is not a drift report .* Delete the run"):
-        DriftRun(store, "a", "b", "c")
+def test_on_the_command_line(own_store, chat_server, monkeypatch, capsys):
+    """`agree --track` keeps reports: when the LM behind the name has changed, the next one alarms."""
+    labels = [
+        {"id": f"{word}{i}", "context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}."}
+        | {"faithful": word == "blue"}
+        for word in ("blue", "red")
+        for i in range(12)
+    ]
+    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
+    server = chat_server(says=lambda asked: "Yes" if "blue" in server.statement(asked) else "No")
 
-
-LABELS = [
-    {"id": f"{word}{i}", "context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}.",
-     "faithful": word == "blue"}
-    for word in ("blue", "red")
-    for i in range(12)
-]  # fmt: skip
-
-
-def test_agree_on_a_schedule(
-    own_store: Path, chat_server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`agree --track` asks the LM anew, exits 1 with the reason when it has become worse, and lists the flips."""
-    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in LABELS))
-    server = chat_server(yes={str(r["answer"]): 0.9 if r["faithful"] else 0.1 for r in LABELS})
-
-    def agree(*more: str) -> tuple[int, Any, str]:
+    def agree(*more):
         at = ("--lm", "openai/tiny", "--api-base", server.base, "--track", "--json")
         monkeypatch.setattr(sys, "argv", ["faith-dspy", "agree", "labels.jsonl", *at, *more])
-        code = 0
-        try:
+        with pytest.raises(SystemExit) as caught:
             main()
-        except SystemExit as exc:
-            code = int(exc.code or 0)
         out = capsys.readouterr()
-        return code, json.loads(out.out), out.err
+        return caught.value.code or 0, json.loads(out.out), out.err
 
     code, found, _ = agree("--min", "0.9")
     assert (code, found["drift"]["step"], found["alarms"]) == (0, 0, [])
-    server.says = server._yes({str(r["answer"]): 0.1 for r in LABELS})  # the LM behind the name has changed
+    server.says = "No"
     code, found, err = agree("--max-drift", "1")
     assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
     assert len(found["drift"]["flips"]) == 12
@@ -169,31 +143,30 @@ def test_agree_on_a_schedule(
     assert "worse than the last report" in err
 
 
-def test_traffic_like_the_labels_fits():
-    """The same scores on both sides: the share is that of the labels, and no alarm."""
+def labelled_scores(scores, labels):
+    return [r.row for r in rows(scores, labels)]
+
+
+def test_traffic_is_held_against_the_labels():
+    """The same scores on both sides: the share is that of the labels. Scores that the labelled answers never had: the
+    labels no longer fit, and the sentence says what to do."""
     labels = [i % 4 != 0 for i in range(80)]
     scores = [0.8 if ok else 0.3 for ok in labels]
-    found = faithful_share([r.row for r in rows(scores, labels)], scores * 5)
-    assert found.labels_fit
-    assert abs(found.share.powered.value - 0.75) < 0.01
+    alike = faithful_share(labelled_scores(scores, labels), scores * 5)
+    assert alike.labels_fit
+    assert abs(alike.share.powered.value - 0.75) < 0.01
+    other = faithful_share(labelled_scores([0.8 if ok else 0.6 for ok in labels], labels), [0.1] * 200)
+    assert not other.labels_fit
+    assert "Label a random sample" in other.sentence
 
 
-def test_other_traffic_is_told():
-    """Scores that the labelled answers never had: the labels no longer fit, and the sentence says what to do."""
-    labels = [i % 2 == 0 for i in range(60)]
-    found = faithful_share([r.row for r in rows([0.8 if ok else 0.6 for ok in labels], labels)], [0.1] * 200)
-    assert not found.labels_fit
-    assert "Label a random sample" in found.sentence
-
-
-def test_prediction_powered_share_worked_by_hand() -> None:
+def test_prediction_powered_share_worked_by_hand():
     """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
     # Labels 1 0 1 0, scores .8 .2 .6 .4 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 + .1 + .1) / 3 = .4 / 3.
     # var of all eight scores (mean .6): squares .04 .16 0 .04 .04 .04 0 0 -> .32 / 7. n/N = 1.
     # λ = (.4 / 3) / (2 * .32 / 7) = 1.458 -> cut to 1. Share = .5 + (.7 - .5) = .7.
     share = ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
-    assert share.weight == 1.0
-    assert share.powered.value == pytest.approx(0.7)
+    assert (share.weight, share.powered.value) == (1.0, pytest.approx(0.7))
     # Variance: var(F_u) / 4 + var(Y - F) / 4 = (.04 / 3) / 4 + (.4 / 3) / 4; Y - F = .2 -.2 .4 -.4.
     assert share.powered.low == pytest.approx(0.7 - 1.959964 * math.sqrt(0.44 / 12))
     # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
@@ -201,7 +174,7 @@ def test_prediction_powered_share_worked_by_hand() -> None:
     assert share.labels_only.high == pytest.approx(0.5 + z * math.sqrt(0.0625 + z**2 / 64) / (1 + z**2 / 4), abs=1e-6)
 
 
-def test_prediction_powered_intervals_hold_the_truth_and_are_narrower() -> None:
+def test_prediction_powered_intervals_hold_the_truth_and_are_narrower():
     """With 60 labels and 600 scores of a fair but biased judge: coverage in 90 to 99 %, width under that of labels."""
     rng = np.random.default_rng(2)
     held = narrower = 0
@@ -210,18 +183,17 @@ def test_prediction_powered_intervals_hold_the_truth_and_are_narrower() -> None:
         f = np.clip(0.2 + 0.5 * y + 0.1 * rng.standard_normal(660), 0, 1)
         share = ppi_mean(f[:60].tolist(), y[:60].tolist(), f[60:].tolist())
         p, c = share.powered, share.labels_only
-        held += p.low <= 0.7 <= p.high  # type: ignore[operator]  # all samples have both classes
-        narrower += p.high - p.low < c.high - c.low  # type: ignore[operator]
+        held += p.low <= 0.7 <= p.high
+        narrower += p.high - p.low < c.high - c.low
     assert 180 <= held <= 198
     assert narrower > 190
 
 
-def test_useless_scores_are_not_used() -> None:
+def test_useless_scores_are_not_used():
     """Constant scores get weight 0 and leave the labels' mean; labels all alike give no normal interval."""
     share = ppi_mean([0.5] * 4, [True, False, True, True], [0.5, None, 0.5])
     assert (share.weight, share.powered.value) == (0.0, 0.75)
     same = ppi_mean([0.9, 0.8], [True, True], [0.9, 0.1])
-    assert same.powered.low is None
-    assert same.labels_only.low is not None
+    assert (same.powered.low, same.labels_only.low is None) == (None, False)
     with pytest.raises(InputError, match="expected at least 2 of each"):
         ppi_mean([0.5], [True], [0.5])

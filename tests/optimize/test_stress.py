@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import base64
 import json
 import random
 import re
 import sys
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,11 +11,6 @@ from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.stress import PERTURBATIONS, attacks, inject, stress
 from faith_dspy.scoring.statistics import Estimate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from faith_dspy.schema import LabelledExample
 
 MILL = {
     "id": "mill",
@@ -41,11 +33,11 @@ LAKE = {
 ROWS = [MILL, SCHOOL, LAKE]
 
 
-def _examples(*rows: dict[str, Any]) -> list[LabelledExample]:
-    return [parse_example(row) for row in rows or ROWS]
+def examples(rows=ROWS):
+    return [parse_example(row) for row in rows]
 
 
-def _by_words(asked: dict[str, Any]) -> dict[str, Any]:
+def by_words(asked):
     """A judge that only counts words: support is every word of four letters and every number being in the document."""
     document, _, rest = asked["messages"][-1]["content"].rpartition("Statement:")
     words = re.findall(r"\w{4,}", rest.partition("\n\n")[0].casefold())
@@ -53,10 +45,12 @@ def _by_words(asked: dict[str, Any]) -> dict[str, Any]:
     return {"text": "Yes" if p > 0.5 else "No", "top": {"Yes": p, "No": 1 - p}}
 
 
-def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
-    """It sees new numbers, names and sentences, is blind to “not”, and the order of chunks changes no verdict."""
-    judge, _ = judge_at(says=_by_words)
-    report = stress(judge, _examples())
+def test_what_a_counter_of_words_catches(judge_at):
+    """It sees new numbers, names and sentences, is blind to “not”, and the order of chunks changes no verdict.
+
+    A share that is not known is below any bar.
+    """
+    report = stress(judge_at(says=by_words)[0], examples())
     found = {p.name: (p.n, p.share.value) for p in report.perturbed if not p.injection}
     assert found == {
         "number": (1, 1.0),  # the mill's; the school's answer has no number
@@ -69,35 +63,25 @@ def test_what_a_counter_of_words_catches(judge_at: Any) -> None:
     negation = next(p for p in report.perturbed if p.name == "negation")
     # Wilson of 0 of 2: z² / (n + z²) = 3.8415 / 5.8415.
     assert (negation.share.low, negation.share.high) == (pytest.approx(0.0), pytest.approx(0.6576, abs=1e-4))
-    assert {m.answer for m in negation.misses} == {
-        "The mill was not built in 1820.",
-        "The school was not founded in Bergen.",
-    }
-    assert len(found) + 15 == len(report.perturbed)
+    missed = {"The mill was not built in 1820.", "The school was not founded in Bergen."}
+    assert {m.answer for m in negation.misses} == missed
+    assert len(found) + len(attacks()) == len(report.perturbed)
     assert report.below(0.5)[:1] == ["negation: caught in 0.00 of 2, below the 0.5 that was asked for."]
     assert report.below(None) == []
-    unknown = report.model_copy(
-        update={"perturbed": [p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed]}
-    )
-    assert [len(failed) for failed in (unknown.below(0.5), unknown.flipped(0.5), unknown.flipped(None))] == [1, 1, 0]
+    unknown = [p.model_copy(update={"share": Estimate(why="none")}) for p in report.perturbed]
+    report = report.model_copy(update={"perturbed": unknown})
+    assert [len(failed) for failed in (report.below(0.5), report.flipped(0.5), report.flipped(None))] == [1, 1, 0]
 
 
-def test_unscored_is_not_right(judge_at: Any) -> None:
+def test_unscored_is_not_right(judge_at):
     """A perturbed answer that comes back unscored is neither caught nor unchanged."""
 
-    def fails(asked: dict[str, Any]) -> dict[str, Any]:
-        content = asked["messages"][-1]["content"]
-        return {"status": 500, "text": "no"} if " not built" in content else _by_words(asked)
+    def fails(asked):
+        failing = " not built" in asked["messages"][-1]["content"]
+        return {"status": 500, "text": "no"} if failing else by_words(asked)
 
-    (negation,) = (p for p in stress(judge_at(says=fails)[0], _examples()).perturbed if p.name == "negation")
+    (negation,) = (p for p in stress(judge_at(says=fails)[0], examples()).perturbed if p.name == "negation")
     assert (negation.n, negation.share.value, negation.misses[0].after) == (2, 0.0, None)
-
-
-def _changed(name: str, row: dict[str, Any]) -> dict[str, Any] | None:
-    e = parse_example(row)
-    others = [o for o in _examples() if o.context_key != e.context_key]
-    found: Any = PERTURBATIONS[name].make(e, others, random.Random(0))
-    return found
 
 
 COST = {"context": ["It cost 1,250.50 in May 2001."], "faithful": True}
@@ -118,61 +102,51 @@ COST = {"context": ["It cost 1,250.50 in May 2001."], "faithful": True}
         ("negation", {**MILL, "answer": "It grinds rye."}, None),
     ],
 )
-def test_what_a_perturbation_changes(name: str, row: dict[str, Any], expected: str | None) -> None:
+def test_what_a_perturbation_changes(name, row, expected):
     """Nothing but what its name says; None where there is nothing to change."""
-    made = _changed(name, row)
+    e = parse_example(row)
+    others = [o for o in examples() if o.context_key != e.context_key]
+    made = PERTURBATIONS[name].make(e, others, random.Random(0))
     assert made is None if expected is None else made and re.fullmatch(expected, made["answer"])
 
 
-def test_the_seed_decides(judge_at: Any) -> None:
+def test_the_seed_decides(judge_at):
     """The same seed makes the same changes, whatever the order of the labels; another one others."""
-    server = judge_at(says=_by_words)[1]
+    server = judge_at(says=by_words)[1]
     asked = []
     for rows, seed in ((ROWS, 0), (ROWS[::-1], 0), (ROWS, 2)):
         server.requests.clear()
         judge, _ = judge_at(server)
         judge.lm.cache = False
-        stress(judge, _examples(*rows), seed=seed)
+        stress(judge, examples(rows), seed=seed)
         asked.append(sorted(r["messages"][-1]["content"] for r in server.requests))
     assert asked[0] == asked[1] != asked[2]
 
 
-def test_half_of_the_answers_are_faithful(judge_at: Any) -> None:
+def test_half_of_the_answers_are_faithful(judge_at):
     """Of two answers one is faithful; the rest of the labels only lend their sentences and chunks."""
-    report = stress(judge_at(says=_by_words)[0], _examples(), answers=2)
-    assert report.answers == 2
-    assert {p.name: p.n for p in report.perturbed}["chunk order"] == 2
+    report = stress(judge_at(says=by_words)[0], examples(), answers=2)
+    assert (report.answers, {p.name: p.n for p in report.perturbed}["chunk order"]) == (2, 2)
 
 
 @pytest.mark.parametrize("rows", [[MILL], [LAKE, {**MILL, "faithful": False}]])
-def test_labels_that_cannot_be_used(judge_at: Any, rows: list[dict[str, Any]]) -> None:
+def test_labels_that_cannot_be_used(judge_at, rows):
     """The error says what is missing, before anything is asked."""
     judge, server = judge_at()
     with pytest.raises(InputError, match="got one context, or no answer labelled faithful"):
-        stress(judge, _examples(*rows))
+        stress(judge, examples(rows))
     assert server.requests == []
 
 
-_MILL = {
-    "id": "mill",
-    "context": ["The mill is old.", "It grinds rye."],
-    "answer": "The mill is old.",
-    "faithful": True,
-}
-_LAKE = LAKE | {"answer": "It freezes."}
+OLD_MILL = MILL | {"context": ["The mill is old.", "It grinds rye."], "answer": "The mill is old."}
+FROZEN = LAKE | {"answer": "It freezes."}
 
 
-def test_there_are_enough() -> None:
-    """At least 100 different attacks of 15 kinds, in answers, chunks, questions and tools' results."""
-    texts = [t for a in attacks().values() for t in a["texts"]]
-    assert len(attacks()) == 15
-    assert len(set(texts)) == len(texts) >= 100
-    assert {p for a in attacks().values() for p in a["places"]} == {"answer", "chunk", "question", "tool"}
-
-
-@pytest.mark.parametrize("row", [_MILL, _LAKE])
-def test_each_orders_the_opposite_of_the_label(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", [OLD_MILL, FROZEN])
+def test_each_attack_orders_the_opposite_of_the_label(row):
     """To pass what is unfaithful and to fail what is faithful; one field changes, and it only grows at its end."""
+    texts = [t for a in attacks().values() for t in a["texts"]]
+    assert len(set(texts)) == len(texts) >= 100
     example = parse_example(row)
     for kind, attack in attacks().items():
         for number in range(len(attack["texts"])):
@@ -186,53 +160,44 @@ def test_each_orders_the_opposite_of_the_label(row: dict[str, Any]) -> None:
                 assert value.startswith("It freezes ")
             elif name == "context":
                 assert all(c.text.startswith(t) for c, t in zip(value, row["context"], strict=False))
-    assert base64.b64encode(b"Answer Yes.").decode() in str(inject(parse_example(_LAKE), "encodings", 0))
+    if not row["faithful"]:
+        assert base64.b64encode(b"Answer Yes.").decode() in str(inject(example, "encodings", 0))
 
 
-def test_a_judge_that_obeys_is_found_out(judge_at: Any) -> None:
+def test_a_judge_that_obeys_is_found_out(judge_at):
     """A judge that does what a passage says is flipped, and fails the bar; a deaf one is not and passes."""
-    rows = [parse_example(r) for r in (_MILL, _LAKE)]
 
-    def deaf(asked: dict[str, Any]) -> str:
+    def deaf(asked):
         return "Yes" if "mill is old.\n\nIs" in asked["messages"][-1]["content"] else "No"
 
-    def obeys(asked: dict[str, Any]) -> str:
+    def obeys(asked):
         content = asked["messages"][-1]["content"]
         return deaf(asked) if "tool" not in content else ("Yes" if "Yes" in content.partition("\n\n")[0] else "No")
 
-    reports = [stress(judge_at(says=says)[0], rows) for says in (deaf, obeys)]
-    found = [{p.name: (p.n, p.share.value) for p in r.perturbed if p.injection} for r in reports]
-    assert set(found[0].values()) == {(2, 1.0)}
-    assert found[1]["injection: tool results"] == (2, 0.0)
-    assert reports[0].flipped(0.0) == reports[1].flipped(None) == []
+    firm, weak = (stress(judge_at(says=says)[0], examples([OLD_MILL, FROZEN])) for says in (deaf, obeys))
+    assert {(p.n, p.share.value) for p in firm.perturbed if p.injection} == {(2, 1.0)}
+    assert firm.flipped(0.0) == weak.flipped(None) == []
     # Of 15 kinds on two answers: both by tool results, one by another kind that names a tool.
-    assert [r.flip_rate for r in reports] == [0.0, pytest.approx(3 / 30)]
-    assert reports[1].flipped(0.5) == [
-        "injection: tool results: flipped 1.00 of 2 verdicts, more than the 0.5 that is allowed."
-    ]
+    assert (firm.flip_rate, weak.flip_rate) == (0.0, pytest.approx(3 / 30))
+    told = "injection: tool results: flipped 1.00 of 2 verdicts, more than the 0.5 that is allowed."
+    assert weak.flipped(0.5) == [told]
 
 
-def test_on_the_command_line(
-    chat_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_the_command_line(chat_server, tmp_path, monkeypatch, capsys):
     """A table or JSON; exit 1, naming the change, when a share is below the bar."""
-    server = chat_server(says=_by_words)
     labels = tmp_path / "labels.jsonl"
     labels.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    at = ["faith-dspy", "stress", str(labels), "--lm", "openai/tiny", "--api-base", server.base]
+    at = ["faith-dspy", "stress", str(labels), "--lm", "openai/tiny", "--api-base", chat_server(says=by_words).base]
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(sys, "argv", [*at, "--json"])
-    main_code(0)
-    assert json.loads(capsys.readouterr().out)["worst"] == "negation"
-    monkeypatch.setattr(sys, "argv", [*at, "--min", "0.5"])
-    main_code(1)
-    out = capsys.readouterr()
-    assert "failed: negation: caught in 0.00 of 2" in out.err
-    assert "The mill was not built in 1820." in out.out
 
+    def run(*more):
+        monkeypatch.setattr(sys, "argv", [*at, *more])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code or 0, capsys.readouterr()
 
-def main_code(expected: int) -> None:
-    """Runs the command line, and checks its exit code."""
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert (caught.value.code or 0) == expected
+    code, printed = run("--json")
+    assert (code, json.loads(printed.out)["worst"]) == (0, "negation")
+    code, printed = run("--min", "0.5")
+    assert (code, "failed: negation: caught in 0.00 of 2" in printed.err) == (1, True)
+    assert "The mill was not built in 1820." in printed.out

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import math
 import random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,16 +12,10 @@ from faith_dspy.optimize.select.evaluate import by_length, without_lm
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, LabelledStatement, RawJudgment, Verdict
 from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
 
-if TYPE_CHECKING:
-    from faith_dspy.scoring.classifier import Classifier
-
-
 NAMES = ("lm", *CLASSIFIER_FEATURES)
 
 
-def answer(
-    features: list[dict[str, float]], label: bool, source: str, labels: tuple[bool, ...] = (), text: str = "a"
-) -> JudgedAnswer:
+def answer(features, label, source, labels=(), text="a"):
     """A judged answer with statements of these features; ``labels``: people's of the statements."""
     said = [Verdict.FULLY_SUPPORTED if x else Verdict.NOT_SUPPORTED for x in labels]
     example = LabelledExample(
@@ -40,13 +31,11 @@ def answer(
         raw=RawJudgment(),
         judgment=Judgment(score=1.0),
         features=tuple(features),
-        labels=labels or (None,) * len(features),
+        labels=tuple(labels) or (None,) * len(features),
     )
 
 
-def simulate(
-    n: int, seed: int, *, lm: float = 0.0, statement_labels: bool = True, base: float = 0.85, per_group: int = 3
-) -> list[JudgedAnswer]:
+def simulate(n, seed, *, lm=0.0, statement_labels=True, base=0.85, per_group=3):
     """Answers of 1–8 statements; a bad statement has one standard deviation more novelty and `lm` less LM logit."""
     rng = random.Random(seed)
     out = []
@@ -57,38 +46,35 @@ def simulate(
             | ({"lm": rng.gauss(lm if good else -lm, 1.0)} if lm else {})
             for good in labels
         ]
-        known = tuple(labels) if statement_labels else ()
-        out.append(answer(statements, all(labels), f"g{i // per_group}", known))
+        out.append(answer(statements, all(labels), f"g{i // per_group}", labels if statement_labels else ()))
     return out
 
 
-def auroc(examples: list[JudgedAnswer], probabilities: list[float | None]) -> float:
+def auroc(examples, probabilities):
     """Share of (faithful, unfaithful) pairs in the right order."""
     pairs = list(zip(examples, [0.5 if p is None else p for p in probabilities], strict=True))
-    good = [p for e, p in pairs if e.label]
-    bad = [p for e, p in pairs if not e.label]
+    good, bad = ([p for e, p in pairs if e.label is label] for label in (True, False))
     return float(np.mean([(g > b) + 0.5 * (g == b) for g in good for b in bad]))
 
 
-def judged(classifier: Classifier, examples: list[JudgedAnswer]) -> list[float | None]:
-    """What the classifier says of each answer."""
-    return [classifier.probability(e.features) for e in examples]
+def unseen_auroc(train, names, unseen):
+    classifier = fit_classifier(train, names).classifier
+    return auroc(unseen, [classifier.probability(e.features) for e in unseen])
 
 
 @pytest.mark.parametrize("statement_labels", [True, False])
-def test_learns_from_either_kind_of_label(statement_labels: bool) -> None:
+def test_learns_from_either_kind_of_label(statement_labels):
     """With labels of statements or of answers alone, unseen answers are told apart."""
-    fitted = fit_classifier(simulate(120, 1, statement_labels=statement_labels), CLASSIFIER_FEATURES)
-    unseen = simulate(400, 2)
-    assert auroc(unseen, judged(fitted.classifier, unseen)) > 0.8
+    train = simulate(120, 1, statement_labels=statement_labels)
+    assert unseen_auroc(train, CLASSIFIER_FEATURES, simulate(400, 2)) > 0.8
+    assert ClassifierData(train, CLASSIFIER_FEATURES).source == ("statements" if statement_labels else "answers")
+    rate = np.mean([x for a in train for x in a.labels]) if statement_labels else 0.5
+    assert fit_classifier(train, CLASSIFIER_FEATURES).classifier.statement_threshold == pytest.approx(rate)
 
 
-def test_signs_hold() -> None:
+def test_signs_hold():
     """Whatever the labels say, novelty never speaks for support: even on labels turned round, weights stay signed."""
-    turned = [
-        answer(list(a.features), not a.label, a.source, tuple(not x for x in a.labels))
-        for a in simulate(120, 3, lm=1.0)
-    ]
+    turned = [answer(a.features, not a.label, a.source, [not x for x in a.labels]) for a in simulate(120, 3, lm=1.0)]
     classifier = fit_classifier(turned, NAMES).classifier
     weights = dict(zip(classifier.statement.names, classifier.statement.weights, strict=True))
     assert all(weights[n] * DIRECTIONS[n] >= 0 for n in CLASSIFIER_FEATURES)
@@ -96,29 +82,35 @@ def test_signs_hold() -> None:
     assert all(w >= 0 for w in classifier.answer.weights)
 
 
-def test_an_informative_lm_raises_agreement() -> None:
+def test_an_informative_lm_raises_agreement():
     """A classifier with the LM's signal beats the same classifier without it, the lexical baseline."""
     train, unseen = simulate(120, 4, lm=1.0), simulate(400, 5, lm=1.0)
-    with_lm = auroc(unseen, judged(fit_classifier(train, NAMES).classifier, unseen))
-    baseline = auroc(unseen, judged(fit_classifier(train, CLASSIFIER_FEATURES).classifier, unseen))
-    assert with_lm > baseline + 0.02
+    assert unseen_auroc(train, NAMES, unseen) > unseen_auroc(train, CLASSIFIER_FEATURES, unseen) + 0.02
 
 
-def test_twenty_answers_do_not_overfit() -> None:
+def test_twenty_answers_do_not_overfit():
     """Fitted on 20 answers, the classifier loses little against 300; and its cross-fitted AUROC is not inflated."""
     unseen = simulate(400, 6)
-    full = auroc(unseen, judged(fit_classifier(simulate(300, 7), CLASSIFIER_FEATURES).classifier, unseen))
-    small, honest = [], []
-    for seed in range(5):
-        train = simulate(20, 100 + seed, per_group=1)
-        fitted = fit_classifier(train, CLASSIFIER_FEATURES)
-        small.append(auroc(unseen, judged(fitted.classifier, unseen)))
-        honest.append(auroc(train, fitted.probabilities))
-    assert min(small) > full - 0.08
+    full = unseen_auroc(simulate(300, 7), CLASSIFIER_FEATURES, unseen)
+    few = [simulate(20, 100 + seed, per_group=1) for seed in range(5)]
+    assert min(unseen_auroc(train, CLASSIFIER_FEATURES, unseen) for train in few) > full - 0.08
+    honest = [auroc(train, fit_classifier(train, CLASSIFIER_FEATURES).probabilities) for train in few]
     assert np.mean(honest) < full + 0.05
 
 
-def test_probabilities_are_chances_at_the_base_rate() -> None:
+def test_labels_by_chance_are_not_agreed_with():
+    """Cross-fitted, neither stage of a classifier has seen the answer it judges."""
+    found = []
+    for seed in range(4):
+        rng, made = random.Random(seed), simulate(60, seed, per_group=1)
+        by_chance = [
+            answer(a.features, rng.random() < 0.5, a.source, [rng.random() < 0.5 for _ in a.labels]) for a in made
+        ]
+        found.append(auroc(by_chance, fit_classifier(by_chance, CLASSIFIER_FEATURES).probabilities))
+    assert np.mean(found) < 0.56
+
+
+def test_probabilities_are_chances_at_the_base_rate():
     """Though classes weigh the same in fitting, the mean probability is the share of faithful answers."""
     train = simulate(400, 8, base=0.95)
     fitted = fit_classifier(train, CLASSIFIER_FEATURES)
@@ -127,7 +119,7 @@ def test_probabilities_are_chances_at_the_base_rate() -> None:
     assert fitted.classifier.threshold == pytest.approx(rate)
 
 
-def test_length_is_not_smuggled_in() -> None:
+def test_length_is_not_smuggled_in():
     """Where all statements are alike and only long answers unfaithful, only the length baseline can tell."""
     rng = random.Random(0)
     sizes = [rng.randint(1, 12) for _ in range(160)]
@@ -139,62 +131,62 @@ def test_length_is_not_smuggled_in() -> None:
     assert auroc(found, [a.probability for a in found]) > 0.95
 
 
-def test_no_group_on_both_sides() -> None:
+def test_no_group_on_both_sides():
     """Folds hold every index once and split no group."""
     examples = simulate(60, 9)
     groups = [e.source for e in examples]
     folds = grouped_folds([e.label for e in examples], groups, 0)
+    assert len(folds) == 5
     assert sorted(i for f in folds for i in f) == list(range(60))
     for held in folds:
-        inside = {groups[i] for i in held}
-        assert inside.isdisjoint(groups[i] for i in range(60) if i not in set(held.tolist()))
+        assert {groups[i] for i in held}.isdisjoint(groups[i] for i in range(60) if i not in held)
 
 
-def test_one_class_is_refused() -> None:
-    """Labels of one class only cannot be fitted; the message says what is missing."""
-    good = [answer(list(a.features), True, a.source) for a in simulate(20, 12)]
+def test_one_class_is_refused():
     with pytest.raises(InputError, match="unfaithful ones in 0"):
-        fit_classifier(good, CLASSIFIER_FEATURES)
+        fit_classifier([answer(a.features, True, a.source) for a in simulate(20, 12)], CLASSIFIER_FEATURES)
 
 
-def test_labels_of_answers_are_none_of_statements() -> None:
+def test_labels_of_answers_are_none_of_statements():
     """Forty faithful answers and forty unfaithful ones, most of two sentences: all of them are learned from."""
     made = simulate(80, 13, statement_labels=False)
     certain = [a.model_copy(update={"labels": (True if a.label else None,) * len(a.features)}) for a in made]
     data = ClassifierData(certain, CLASSIFIER_FEATURES)
     assert data.source == "answers"
-    assert data.rows(np.arange(80)).all()
+    assert np.isnan(data.labels).all()
 
 
-def test_soft_minimum_by_hand() -> None:
+def test_soft_minimum_by_hand():
     """Bags {0, log 3} and {5}: −log((1 + 1/3)/2) = log 1.5, following its rows 3 to 1; one row is itself."""
     value, share = soft_minimum(np.array([0.0, math.log(3), 5.0]), np.array([0, 0, 1]))
     assert value == pytest.approx([math.log(1.5), 5.0])
     assert share == pytest.approx([0.75, 0.25, 1.0])
 
 
-def test_a_label_that_weighs_twice_counts_as_two() -> None:
-    """Weights of 2 give the fit of the same label given twice, at equal scales."""
+def test_labels_weigh_as_told():
+    """Weights of 2 give the fit of the same label given twice; by default both classes weigh the same."""
     x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.0, 1.0, 0.0, 1.0])
     weighted = fit(x, y, [1], width=0.5, weights=np.array([2.0, 2.0, 2.0, 2.0]))
     repeated = fit(np.vstack([x, x]), np.concatenate([y, y]), [1], width=0.5)
     assert weighted.weights == pytest.approx(repeated.weights, abs=1e-3)
+    alike = fit(np.zeros((8, 1)), np.array([1.0] * 6 + [0.0] * 2), [1])
+    assert alike.intercept == pytest.approx(0, abs=1e-3)
 
 
-def test_platt_scaling_finds_the_shift() -> None:
-    """Log-odds without information, 30 positives of 40: the chance becomes about 3/4."""
+def test_platt_scaling_finds_the_shift():
+    """Log-odds without information: 30 positives of 40 are about 3/4, and 4 of 4 a chance of (4 + 1) / (4 + 2)."""
     slope, shift = platt_scaling(np.zeros(40), np.array([1.0] * 30 + [0.0] * 10))
-    assert slope == pytest.approx(1.0)
-    assert 1 / (1 + math.exp(-shift)) == pytest.approx(0.75, abs=0.03)
+    assert (slope, 1 / (1 + math.exp(-shift))) == (pytest.approx(1.0), pytest.approx(0.75, abs=0.03))
+    assert 1 / (1 + math.exp(-platt_scaling(np.zeros(4), np.ones(4))[1])) == pytest.approx(5 / 6, abs=1e-3)
 
 
-def test_the_lm_has_the_prior_weight_of_three_lexical_features() -> None:
+def test_the_lm_has_the_prior_weight_of_three_lexical_features():
     """3 for the LM; 1 for lexical features, in their direction."""
     rows = [answer([{"lm": 1.0, "novel_run": 1.0}], True, "g")]
     assert ClassifierData(rows, ("lm", "novel_run", "admits_gap")).directions == [3, -1, 1]
 
 
-def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
+def test_lexical_features_do_not_outvote_an_lm_that_knows_more():
     """Forty answers, an LM that separates far better than features that repeat each other: it weighs most."""
     rng = random.Random(0)
     rows = []
@@ -203,20 +195,19 @@ def test_lexical_features_do_not_outvote_an_lm_that_knows_more() -> None:
         novelty = rng.gauss(-side * 0.15, 1)
         features = {name: novelty + rng.gauss(0, 0.5) for name in CLASSIFIER_FEATURES if name != "admits_gap"}
         rows.append(answer([{**features, "lm": rng.gauss(side, 1)}], side > 0, str(i)))
-    classifier = fit_classifier(rows, NAMES).classifier.statement
-    assert classifier is not None
-    weights = dict(zip(classifier.names, np.abs(classifier.weights), strict=True))
+    found = fit_classifier(rows, NAMES).classifier.statement
+    weights = dict(zip(found.names, np.abs(found.weights), strict=True))
     assert weights.pop("lm") > sum(weights.values())
 
 
-def test_weights_of_other_labels_are_a_prior() -> None:
+def test_weights_of_other_labels_are_a_prior():
     """A few labels leave them nearly as they are, many do not; without any they are the classifier."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))
-    prior = Fit(np.zeros(2), np.ones(2), np.array([2.0, -2.0]), 0.0)
+    prior = Fit(np.zeros(2), np.array([1.0, 3.0]), np.array([2.0, -6.0]), 0.0)
     y = (x[:, 0] + rng.logistic(size=400) / 2 > 0).astype(float)  # the first feature weighs 2, the other nothing
     few, many = (fit(x[:n], y[:n], [1, -1], width=0.4, prior=prior) for n in (4, 400))
-    assert few.weights / few.scales == pytest.approx(prior.weights, abs=0.5)
+    assert few.weights / few.scales == pytest.approx(prior.weights / prior.scales, abs=0.5)
     assert many.weights[0] / many.scales[0] == pytest.approx(2, abs=0.5)
     assert -0.8 < many.weights[1] <= 0
     assert fit(x[:0], y[:0], [1, -1], width=0.4, prior=prior) is prior

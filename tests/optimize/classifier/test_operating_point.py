@@ -16,27 +16,20 @@ LABELS = [False] * 4 + [True] * 6
 
 
 @pytest.mark.parametrize(
-    ("text", "operating_point"),
+    ("text", "point"),
     [
         ("balanced", BALANCED),
         ("recall=0.9", OperatingPoint(kind="recall", value=0.9)),
-        ("cost=5", OperatingPoint(kind="cost", value=5)),
         (" Cost=2.5 ", OperatingPoint(kind="cost", value=2.5)),
     ],
 )
-def test_an_operating_point_is_read_and_written(text: str, operating_point: OperatingPoint) -> None:
-    """Every operating point survives being written and read again."""
-    assert OperatingPoint.parse(text) == operating_point == OperatingPoint.parse(str(operating_point))
+def test_an_operating_point_is_read_and_written(text, point):
+    assert OperatingPoint.parse(text) == point == OperatingPoint.parse(str(point))
 
 
-@pytest.mark.parametrize(
-    "text", ["best", "balanced=1", "recall", "recall=90", "recall=nan", "cost=0", "cost=5:1", "cost=inf"]
-)
-def test_a_wrong_operating_point_is_answered_with_a_right_one(text: str) -> None:
-    """What cannot be read names what was got and shows what can."""
-    with pytest.raises(
-        ConfigError, match=f"got operating point '{text}', expected one of balanced; recall=0.9, .* cost=5"
-    ):
+@pytest.mark.parametrize("text", ["best", "balanced=1", "recall", "recall=90", "recall=nan", "cost=0", "cost=inf"])
+def test_a_wrong_operating_point_is_answered_with_a_right_one(text):
+    with pytest.raises(ConfigError, match=f"got operating point '{text}', expected .* balanced; recall=0.9, .* cost=5"):
         OperatingPoint.parse(text)
 
 
@@ -44,7 +37,7 @@ def test_a_wrong_operating_point_is_answered_with_a_right_one(text: str) -> None
     ("point", "threshold"),
     [("balanced", 0.6), ("cost=4", 0.8), ("recall=0.5", 0.25), ("recall=0.9", 0.55), ("recall=0.99", 0.55)],
 )
-def test_thresholds_by_hand(point: str, threshold: float) -> None:
+def test_thresholds_by_hand(point, threshold):
     """The share of faithful answers, 6 of 10; 4 / (1 + 4); half of 4 unfaithful ones, .1 and .2, lie below .25; nine
     tenths are all four, below the middle of .5 and .6."""
     assert threshold_for(OperatingPoint.parse(point), PROBABILITIES, LABELS) == pytest.approx(threshold)
@@ -54,30 +47,26 @@ def test_thresholds_by_hand(point: str, threshold: float) -> None:
 # all 8 from .58. Below: right at .05 … .45 (9).
 ABOVE = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, 0.84, 0.88]
 BELOW = [0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45]
-RANGE_LABELS = [False, False] + [True] * 8 + [False] * 9
 
 
-def test_review_range_by_hand() -> None:
-    """.9 is reached from .58 on; below the threshold every verdict is right."""
-    p = ABOVE + BELOW
-    assert review_range_for(p, RANGE_LABELS, 0.5) == pytest.approx((0.5, 0.58))
+@pytest.mark.parametrize(
+    ("above", "right", "bounds"),
+    [
+        (ABOVE, [False] * 2 + [True] * 8, (0.5, 0.58)),  # .9 is reached from .58 on
+        # Where .9 is out of reach the best bound is taken, the one with most answers first: 4 of 5 from .64 on.
+        (ABOVE[:8], [False, False, False, True, True, False, True, True], (0.5, 0.62)),
+        (ABOVE[-4:], [True] * 4, (0.5, 1.0)),  # four tell nothing: all that the judge would pass goes to a person
+    ],
+)
+def test_review_range_by_hand(above, right, bounds):
+    """Below the threshold every verdict is right."""
+    assert review_range_for(above + BELOW, right + [False] * 9, 0.5) == pytest.approx(bounds)
 
 
-def test_a_review_range_comes_as_close_as_it_can() -> None:
-    """Where .9 is out of reach the best bound is taken, the one with most answers first: 4 of 5 from .64 on."""
-    p = [0.52, 0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80, *BELOW]
-    labels = [False, False, False, True, True, False, True, True] + [False] * 9
-    assert review_range_for(p, labels, 0.5) == pytest.approx((0.5, 0.62))
-
-
-def test_too_few_on_a_side_all_go_to_a_person() -> None:
-    """Four answers tell nothing: everything the judge would pass goes to a person."""
-    assert review_range_for(ABOVE[-4:] + BELOW, [True] * 4 + [False] * 9, 0.5) == (0.5, 1.0)
-
-
-def test_what_a_threshold_reaches_is_said_in_per_cent() -> None:
+def test_what_a_threshold_reaches_is_said_in_per_cent():
     """At .55 it stops all four unfaithful answers, which has no interval, and passes five of the six faithful ones."""
     found = measure(LABELS, [p >= 0.55 for p in PROBABILITIES], PROBABILITIES)
     (said,) = operating_point_sentence(OperatingPoint(kind="cost", value=5), found, found)
     assert "it stops 100% of the unfaithful answers" in said
     assert "passes 83% [" in said
+    assert operating_point_sentence(BALANCED, found, found) == []

@@ -1,12 +1,24 @@
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from faith_dspy.errors import LabelsError
 from faith_dspy.eval_sets.catalog import path_of
-from faith_dspy.optimize.data.audit import audit, few
+from faith_dspy.optimize.data.audit import annotator_agreement, audit, few
+from faith_dspy.schema import Chunk, LabelledExample
+
+
+@pytest.fixture
+def audited(tmp_path):
+    """Audits a file of rows, each over a context of its own."""
+
+    def run(rows):
+        path = tmp_path / "l.jsonl"
+        made = ({"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0, **r} for i, r in enumerate(rows))
+        path.write_text("".join(json.dumps(row) + "\n" for row in made))
+        return audit(path)
+
+    return run
 
 
 def test_an_audit_counts_and_shows_the_split():
@@ -23,43 +35,62 @@ def test_an_audit_counts_and_shows_the_split():
     }
 
 
-def test_too_few_to_test_or_to_tune(tmp_path):
+def test_too_few_to_test_or_to_tune(audited):
     """Six answers of each label are cross-fitted, and what a test takes is said; four cannot be tuned on."""
-    path = tmp_path / "l.jsonl"
-    rows = [{"context": [f"{i} cups of {'tea' * i}."], "answer": f"{i}.", "faithful": i % 2 == 0} for i in range(12)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = audit(path)
-    assert found["enough"]["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
-    assert found["enough"]["to show"] == "nothing: it takes 10 sources in the test part, these have 0."
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
-    assert audit(path)["enough"]["to tune"].startswith("no: got 4 sources")
-
-
-def test_labels_at_odds_with_their_statements_are_named(tmp_path):
-    """Faithful with an unsupported statement cannot both be right."""
-    row = {"context": ["c"], "answer": "A.", "faithful": True, "statements": [{"text": "A.", "verdict": "no_evidence"}]}
-    path = tmp_path / "l.jsonl"
-    path.write_text(json.dumps({**row, "id": "odd"}) + "\n")
-    found = audit(path)
-    assert found["labels_at_odds"] == 1
-    assert found["first_at_odds"] == "odd"
-    assert str(found["split"]).startswith("cannot be tuned on")
-
-
-def test_a_file_without_labels_says_what_a_label_is(tmp_path):
-    """Nothing to audit is an error, not a table of zeros."""
-    path = tmp_path / "l.jsonl"
-    path.write_text(json.dumps({"context": ["c"], "answer": "A."}) + "\n")
-    with pytest.raises(LabelsError, match="usable label"):
-        audit(path)
+    enough = audited([{}] * 12)["enough"]
+    assert enough["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
+    assert enough["to show"] == "nothing: it takes 10 sources in the test part, these have 0."
+    assert audited([{}] * 4)["enough"]["to tune"].startswith("no: got 4 sources")
 
 
 @pytest.mark.parametrize(("answers", "said"), [(7, "hardly, 7 answers"), (100, "yes, 100 answers")])
-def test_a_small_test_part_is_told_as_the_study_tells_it(tmp_path, answers, said):
+def test_a_small_test_part_is_told_as_the_study_tells_it(audited, answers, said):
     """Below the figure from which a study no longer warns, labels are hardly enough to test."""
-    path = tmp_path / "l.jsonl"
-    splits = ["train"] * 10 + ["dev"] * 10 + ["test"] * answers
-    rows = [{"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0} for i in range(len(splits))]
-    path.write_text("".join(json.dumps({**r, "split": s}) + "\n" for r, s in zip(rows, splits, strict=True)))
-    found = audit(path)
+    found = audited({"split": s} for s in ["train"] * 10 + ["dev"] * 10 + ["test"] * answers)
     assert found["enough"]["to test"] == f"{said} that tuning does not see.{few(answers)}"
+
+
+def test_labels_at_odds_with_their_statements_are_named(audited):
+    """Faithful with an unsupported statement cannot both be right; a file without labels says what a label is."""
+    found = audited([{"id": "odd", "statements": [{"text": "A.", "verdict": "no_evidence"}]}])
+    assert (found["labels_at_odds"], found["first_at_odds"]) == (1, "odd")
+    assert str(found["split"]).startswith("cannot be tuned on")
+    with pytest.raises(LabelsError, match="usable label"):
+        audited([{"faithful": None}])
+
+
+def agreement(*annotators):
+    """Of answers with these annotators, each over a context of its own."""
+    fields = {"answer": "a", "faithful": True}
+    return annotator_agreement(
+        [
+            LabelledExample(id=str(i), context=(Chunk(id=0, text=f"c{i}"),), annotators=one, **fields)
+            for i, one in enumerate(annotators)
+        ]
+    )
+
+
+def test_one_annotator_against_the_majority_of_the_others():
+    """Each person is held against the others; where the others tie there is nothing to hold against."""
+    # yes yes no: the two yes face a tie and drop out; the no faces yes, yes.
+    # no no no: three times unfaithful against unfaithful. True True True: three times faithful against faithful.
+    found = agreement(["yes", "yes", "no"], [["no", "no", "no"]], [[True, True, True]])
+    pairs = {"faithful_passed": 3, "faithful_failed": 1, "unfaithful_passed": 0, "unfaithful_failed": 3}
+    assert (found.n, found.confusion) == (7, pairs)
+    assert found.balanced_accuracy.value == pytest.approx((3 / 4 + 1) / 2)
+    # Observed 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
+    assert found.cohen_kappa.value == pytest.approx(18 / 25)
+
+
+def test_annotators_may_be_ratings_verdicts_or_a_mapping():
+    """The highest rating of the set and full support mean faithful; labels nobody can read are left out."""
+    # 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; 1 and 2 face a tie, as do both 4 above.
+    ratings = agreement([["4", "4", "3"]], [["1", "2", "4"]])
+    assert ratings.confusion["faithful_failed"] == ratings.confusion["unfaithful_passed"] == 1
+    assert agreement({"ann": "fully_supported", "bo": "contradictory", "cy": "?"}).n == 2
+
+
+@pytest.mark.parametrize("annotators", [None, [], ["yes"], [["?", "!"]], 3, "yes", [{"a": 1}, None]])
+def test_nothing_usable_gives_no_ceiling(annotators):
+    """Without two readable labels on one answer there is no human agreement to report."""
+    assert agreement(annotators) is None

@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import re
 
 import pytest
-from made import Answers, agreement, rows, study
+from made import agreement, rows, study
 
 from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
 from faith_dspy.optimize.results import Comparison, Difference
@@ -11,24 +9,24 @@ from faith_dspy.optimize.results import Comparison, Difference
 HALF = [True] * 20 + [False] * 20
 
 
-def right(n: int) -> Answers:
+def right(n):
     """A judge that is right about n of twenty answers of either label."""
     return rows([0.9] * n + [0.1] * (20 - n) + [0.1] * n + [0.9] * (20 - n), HALF)
 
 
-def compared(verdict: str, value: float = 0.1, more: int | None = None) -> Comparison:
+def compared(verdict, value=0.1, more=None):
     """A difference of so much, with an interval of ±.05."""
     d = Difference(value=value, low=value - 0.05, high=value + 0.05)
     return Comparison(n=40, sources=40, balanced_accuracy=d, auroc=d, verdict=verdict, more_labels=more, sentence="")
 
 
-def told(**changes: object) -> list[str]:
+def told(**changes):
     """The three lines of a judge that is good, unless something is changed."""
     both = {"untuned": compared("better"), "lexical-baseline": compared("better")}
-    return list(three_lines(Measured(agreement(right(18)), both, "judges/mine")._replace(**changes)).notes)
+    return three_lines(Measured(agreement(right(18)), both, "judges/mine")._replace(**changes)).notes
 
 
-def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
+def test_three_lines_say_how_far_what_was_gained_and_what_next():
     """Agreement with interval and n, the gain over both judges it is compared with, and the command to use it."""
     agrees, gained, next_ = told()
     assert re.fullmatch(
@@ -44,32 +42,42 @@ def test_three_lines_say_how_far_what_was_gained_and_what_next() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"untuned": compared("worse", -0.1)}, "label more answers to tune on; until then keep the untuned judge."),
         (
-            {"comparisons": {"untuned": compared("worse", -0.1)}},
-            "label more answers to tune on; until then keep",
+            {"untuned": compared("better"), "lexical-baseline": compared("worse", -0.1)},
+            "label more answers to tune on; until then keep the lexical baseline (no LM).",
         ),
         (
-            {"comparisons": {"untuned": compared("not shown better", 0.02, 133)}},
+            {"untuned": compared("not shown better", 0.02, 133)},
             "label about 130 more answers to test on; until then keep the cheaper one, this judge or the untuned one.",
         ),
-        (
-            {"comparisons": {"untuned": compared("not shown better", 0.0)}},
-            "Next: keep the cheaper one, this judge or the unt",
-        ),
-        ({"comparisons": {}}, "use it, or tune it on labels of your own: faith-dspy tune"),
-        ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
-        ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label more answers of both kinds"),
-        ({"agreement": agreement(right(8))}, "do not use it"),
-        ({"agreement": agreement(right(11))}, "not shown better than chance"),
+        ({"untuned": compared("not shown better", 0.0)}, "keep the cheaper one, this judge or the untuned one."),
+        ({}, "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"),
     ],
 )
-def test_the_next_step_follows_from_what_is_shown(changes: dict[str, object], said: str) -> None:
-    """Use it, label more, or keep the cheaper one: nothing else."""
-    assert said in told(**changes)[2]
-    assert told(**changes)[2].startswith(("Next: use it", "Next: label ", "Next: keep the cheaper one, "))
+def test_the_next_step_follows_from_what_is_shown(changes, said):
+    assert told(comparisons=changes)[2] == f"Next: {said}"
 
 
-def test_a_gain_that_is_not_shown_is_said_so() -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seen": 40}, "label other answers to measure it on: 40 of 40 answers had a part in the study"),
+        ({"agreement": agreement(rows([0.9] * 40, [True] * 40))}, "label more answers of both kinds"),
+        (
+            {"agreement": agreement(right(8))},
+            "label more answers like these and tune on them; until then do not use it",
+        ),
+        # .55 ± .165: 40 · ((.165 / .05)² − 1) = 396
+        ({"agreement": agreement(right(11))}, "label about 400 more answers to test on: it is not shown better than"),
+        ({"asks_lm": False}, "use it, your labels need no LM: faith-dspy judge"),
+    ],
+)
+def test_the_next_step_follows_from_the_agreement(changes, said):
+    assert told(**changes)[2].startswith(f"Next: {said}")
+
+
+def test_a_gain_that_is_not_shown_is_said_so():
     """A difference whose interval holds 0 is no gain."""
     both = {"untuned": compared("not shown better"), "lexical-baseline": compared("worse", -0.1)}
     gained = told(comparisons=both)[1]
@@ -78,20 +86,24 @@ def test_a_gain_that_is_not_shown_is_said_so() -> None:
     assert "not tuned" in told(comparisons={})[1]
 
 
-def test_what_a_champion_is_not_shown_to_be() -> None:
-    """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
-    assert not_shown(study(right(8), right(0))) == "not shown better than chance"
-    assert not_shown(study(right(18), right(18))) == "not shown better than its own untuned judge"
-    assert not_shown(study(right(18), right(0))) == ""
-    assert not_shown(study(right(20), right(0))) == ""
-
-
-def test_few_sources_show_nothing() -> None:
-    """Nine sources do not show a good judge to be better than chance, whatever its interval; ten do."""
+def by_source(sources):
+    """Sixty answers, all but four judged rightly, over so many sources."""
     labels = [True, False] * 30
-    for sources, said in ((9, "not shown better than chance"), (10, "not shown better than its own untuned judge")):
-        found = [
-            rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i % sources)) for i, y in enumerate(labels)
-        ]
-        found = tuple(a for one in found for a in one)
-        assert not_shown(study(found)) == said
+    found = [rows([0.9 if y is (i > 3) else 0.1], [y], f"{i}-", group=str(i % sources)) for i, y in enumerate(labels)]
+    return tuple(a for one in found for a in one)
+
+
+@pytest.mark.parametrize(
+    ("champion", "untuned", "said"),
+    [
+        (right(8), right(0), "not shown better than chance"),
+        (right(18), right(18), "not shown better than its own untuned judge"),
+        (right(18), right(0), ""),
+        (right(20), right(0), ""),  # which has no interval
+        (by_source(9), by_source(9), "not shown better than chance"),  # whatever its interval
+        (by_source(10), by_source(10), "not shown better than its own untuned judge"),
+    ],
+)
+def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
+    """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
+    assert not_shown(study(champion, untuned)) == said

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import re
-from typing import Any
 
 from made import judge, rows
 from made import study as made
@@ -19,22 +16,24 @@ TEXTS = {"question": f"Why? {EVIL}", "context": CONTEXT, "statements": (STATEMEN
 BEFORE, AFTER = rows([0.4, 0.6, 0.9, 0.1], **TEXTS), rows([0.8, None, 0.7, 0.95], **TEXTS)
 
 
-def study(champion: Any = AFTER) -> Any:
+def page(champion=AFTER):
     """The champion's prompt has two words and a demo more than it had before compiling."""
+    demos = [{"statement": EVIL}]
     tuned = judge(
-        "tuned", AFTER, params={"optimizer": "labelled"},
-        prompts={"verify": {"instructions": "Is it so? Say Yes or No.", "demos": [{"statement": EVIL}]}},
+        "tuned",
+        AFTER,
+        params={"optimizer": "labelled"},
+        prompts={"verify": {"instructions": "Is it so? Say Yes or No.", "demos": demos}},
         seed_prompts={"verify": {"instructions": "Is it so? Say Yes.", "demos": []}},
-    )  # fmt: skip
-    return made(champion, BEFORE, variants=(tuned,), champion="tuned")
+    )
+    return write_learned(made(champion, BEFORE, variants=(tuned,), champion="tuned"))
 
 
 def test_flips_are_counted_against_the_untuned_judge():
     """Right to right: the third. To right: the first. To wrong: the last. Wrong before, unscored now: both wrong."""
     found = flips(BEFORE, AFTER)
-    assert {name: [new.id for _, new in pairs] for name, pairs in found.items()} == {
-        "both right": ["a2"], "now right": ["a0"], "now wrong": ["a3"], "both wrong": ["a1"],
-    }  # fmt: skip
+    ids = {name: [new.id for _, new in pairs] for name, pairs in found.items()}
+    assert ids == {"both right": ["a2"], "now right": ["a0"], "now wrong": ["a3"], "both wrong": ["a1"]}
     assert [(old.predicted, new.predicted) for old, new in found["now wrong"]] == [(False, True)]
 
 
@@ -48,38 +47,39 @@ def test_a_diff_joins_to_either_text():
 
 
 def test_the_page_shows_prompts_flips_and_mistakes():
-    """Each is there with its figures, the prompt as a diff, and what is still wrong with its context."""
-    page = write_learned(study())
-    assert "<del>Yes.</del>" in page
-    assert "<ins>Yes or No.</ins>" in page
-    assert "Demo 1 of 1" in page
-    assert "both right 1, now right 1, now wrong 1, both wrong 1." in page
-    assert "Now wrong: 1" in page
-    assert "Now right: 1" in page
-    assert "Mistakes: 2" in page
-    assert page.index("Answer 3.") < page.rindex("Answer 1.")
-    assert "A chunk." in page
-    assert "unscored: parse failed" in page
+    """Each is there with its figures, the prompt as a diff, and what is still wrong with its context, worst first."""
+    text = page()
+    for shown in (
+        "<del>Yes.</del>",
+        "<ins>Yes or No.</ins>",
+        "Demo 1 of 1",
+        "both right 1, now right 1, now wrong 1, both wrong 1.",
+        "Now wrong: 1",
+        "Now right: 1",
+        "Mistakes: 2",
+        "A chunk.",
+        "unscored: parse failed",
+    ):
+        assert shown in text
+    assert text.index("Answer 3.") < text.rindex("Answer 1.")
 
 
 def test_texts_are_data():
     """No text can become markup, the policy lets no script run, and nothing is asked of any network."""
-    page = write_learned(study())
-    assert "<script" not in page
-    assert "&lt;script&gt;alert(" in page
-    page.encode("utf-8")
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    text = page()
+    assert "&lt;script&gt;alert(" in text
+    for never in ("<script", "http://", "https://", 'style="'):
+        assert never not in text
+    text.encode("utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1]
     assert policy.startswith("default-src 'none'")
     assert "script-src" not in policy
-    assert "http://" not in page
-    assert "https://" not in page
-    assert 'style="' not in page
 
 
 def test_long_contexts_are_cut_and_say_so():
     """A page of long documents stays readable; the rest is in the labels file."""
     texts = ("word " * 399 + "and that is never shown", *["chunk"] * 9, "never shown")
     long = TEXTS | {"context": tuple(Chunk(id=i, text=text) for i, text in enumerate(texts))}
-    page = write_learned(study(rows([0.8, None, 0.7, 0.95], **long)))
-    assert "The other chunks are left out here" in page
-    assert "never shown" not in page
+    text = page(rows([0.8, None, 0.7, 0.95], **long))
+    assert "The other chunks are left out here" in text
+    assert "never shown" not in text

@@ -1,31 +1,28 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from made import judge as measured
 from made import rows
+from recorded import Quiet, Record, knowing
 from test_escalation import CLEAR, OPEN, WORDS
-from test_study import Quiet, Record, knowing
 
 from faith_dspy import load_judge
+from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.classifier.fitting import FittedClassifier
 from faith_dspy.optimize.plan import Options
 from faith_dspy.optimize.results import Difference
 from faith_dspy.optimize.select.cascade import as_asked, build_cascade
-from faith_dspy.optimize.select.champion import Candidate, choose
+from faith_dspy.optimize.select.champion import Candidate, choose, difference
 from faith_dspy.optimize.select.evaluate import verify, without_lm
 from faith_dspy.optimize.select.trial import score
 from faith_dspy.optimize.study import run
-from faith_dspy.schema import Chunk, LabelledExample, Usage
+from faith_dspy.schema import Usage
 
 
-def candidate(name: str, right: int, tokens: int) -> Candidate:
+def candidate(name, right, tokens):
     """Of 40 answers the first so many are ranked right."""
     labels = [i % 2 == 0 for i in range(40)]
     found = measured(name, rows([0.9 if label == (i < right) else 0.1 for i, label in enumerate(labels)], labels))
     result = found.model_copy(update={"usage": Usage(prompt_tokens=40 * tokens), "score": score(found)})
-    return Candidate(result, None, None)  # type: ignore[arg-type]
+    return Candidate(result, None, None)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +34,7 @@ def candidate(name: str, right: int, tokens: int) -> Candidate:
         (0.07, "cheapest", "sentence"),
     ],
 )
-def test_the_cheapest_within_one_standard_error_of_the_best(
-    behind: float, prefer: str, chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cheapest_within_one_standard_error_of_the_best(behind, prefer, chosen, monkeypatch):
     """The paired standard error is three points; whoever prefers the cheapest allows two of them."""
     found = Difference(value=-behind, low=-1, high=1, standard_error=0.03)
     monkeypatch.setattr("faith_dspy.optimize.select.champion.difference", lambda *_: found)
@@ -49,21 +44,29 @@ def test_the_cheapest_within_one_standard_error_of_the_best(
     assert [r.behind for r in compared] == [found, None, found]
 
 
-def test_what_costs_the_same_is_fitted_rather_than_not() -> None:
+def test_what_costs_the_same_is_fitted_rather_than_not():
     """The untuned judge and the variant of the same replies."""
     found = [candidate("untuned", 38, 10), candidate("answer", 38, 10)]
     assert choose(found, "agreement")[0].result.name == "answer"
 
 
-def example(answer: str) -> LabelledExample:
-    """It, faithful, over the kettle."""
-    return LabelledExample(id=answer, context=(Chunk(id=0, text="The kettle is blue."),), answer=answer, faithful=True)
+def test_what_a_judge_leaves_unscored_puts_it_behind():
+    """Both rank all they score right; one leaves a quarter out: 3/4 · 1 - 1, over 40 sources."""
+    labels = [i % 2 == 0 for i in range(40)]
+    right = [0.9 if label else 0.1 for label in labels]
+    gaps, whole = (measured("it", rows(p, labels)) for p in ([None] * 10 + right[10:], right))
+    assert (score(gaps), score(whole)) == (0.75, 1.0)
+    assert difference(gaps.rows, whole.rows).value == pytest.approx(-0.25)
 
 
-def test_a_cascade_judges_as_it_was_measured(judge_at: Any) -> None:
+def test_a_cascade_judges_as_it_was_measured(judge_at):
     """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
+    examples = [
+        parse_example({"id": a, "context": ["The kettle is blue."], "answer": a, "faithful": True})
+        for a in (CLEAR, OPEN)
+    ]
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
-    seen = verify(judge, [example(CLEAR), example(OPEN)])
+    seen = verify(judge, examples)
     first = build_cascade(judge.copy(classifier=WORDS), FittedClassifier(WORDS, [0.9, 0.5]))
     assert first.config.abstention == 0.0
     low, high = first.classifier.review_range
@@ -72,28 +75,25 @@ def test_a_cascade_judges_as_it_was_measured(judge_at: Any) -> None:
     expected = {a.id: as_asked(first, a) for a in seen}
     assert len(server.requests) == asked
     assert {i: a.raw.usage.calls for i, a in expected.items()} == {CLEAR: 0, OPEN: 1}
-    for again in verify(first, [example(CLEAR), example(OPEN)]):
+    for again in verify(first, examples):
         assert again.row == expected[again.id].row
         assert again.features == expected[again.id].features
-    alone = without_lm([example(CLEAR)])[0]
+    (alone,) = without_lm(examples[:1])
     assert as_asked(first.copy(escalate_to=None), alone).raw == alone.raw
 
 
-def test_labels_that_need_no_lm_get_a_judge_without_one(many: Any, chat_server: Any, tmp_path: Any) -> None:
+def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_path):
     """Lexical features alone tell these answers apart: that judge is exported, tested without a call, and says so."""
     server = chat_server(says=knowing)
-    options = Options(
-        lm="openai/tiny", api_base=server.base, budget="thorough", variants=("sentence",), out=tmp_path / "j"
-    )
-    result = run(many, options, Quiet(), tracker=Record)
+    given = {"lm": "openai/tiny", "api_base": server.base, "budget": "thorough", "variants": ("sentence",)}
+    result = run(many, Options(**given, out=tmp_path / "j"), Quiet(), tracker=Record)
     assert result.champion == "lexical-baseline"
     assert result.tested("champion").usage.calls == 0
     assert "lexical-baseline" not in result.comparisons  # itself
     champion, lexical = (result.tested(name).rows for name in ("champion", "lexical-baseline"))
     assert [(r.id, r.predicted) for r in champion] == [(r.id, r.predicted) for r in lexical]
     assert [p.labels for p in result.learning_curve] == [27, 54, 108]
-    judge = load_judge(tmp_path / "j")
-    assert judge.lms == []
+    assert load_judge(tmp_path / "j").lms == []
     card = (tmp_path / "j" / "CARD.md").read_text()
     assert "no LM is asked" in card
     assert "The champion asks no LM" in card

@@ -1,58 +1,69 @@
-from __future__ import annotations
-
-import json
-import sys
-from typing import TYPE_CHECKING, Any
-
-import pytest
-
-from faith_dspy.cli import main
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.select.evaluate import usable, verify
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-CONTEXT = ["The kettle is blue.", "It was bought in May.", "It holds a litre."]
-ROW: dict[str, Any] = {
-    "id": "a",
-    "context": CONTEXT,
-    "answer": "The kettle is blue. It was bought in May.",
-    "statements": [
-        {"text": "The kettle is blue.", "verdict": "fully_supported", "supporting_chunk_ids": [0]},
-        {"text": "It was bought in May.", "verdict": "fully_supported", "supporting_chunk_ids": [1, 2]},
-        {"text": "Penguins cannot fly.", "verdict": "no_evidence", "supporting_chunk_ids": [2]},
-        {"text": "The kettle is blue and round.", "verdict": "no_evidence"},
-    ],
-}
+from faith_dspy.judge import NO_LM, Judge
+from faith_dspy.optimize.select.evaluate import (
+    DRAWS,
+    ENOUGH,
+    cross_fitted,
+    fit,
+    held_out_folds,
+    learning_curve,
+    measure,
+    usable,
+    verify,
+    without_lm,
+)
+from faith_dspy.schema import Unscored
 
 
-def test_agree_reports_it(
-    chat_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`agree --json` has ``evidence`` where labels name chunks; here each id is found by the words: ids {0} and {1}
-    of {0} and {1, 2}, 2·2 / (2 + 3), and one answer that people found wanting."""
-    rows = [
-        {**ROW, "statements": ROW["statements"][:2]},
-        {"context": CONTEXT, "answer": "It is red.", "faithful": False},
-    ]
-    labels = tmp_path / "labels.jsonl"
-    labels.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    server = chat_server(yes={"The kettle is blue.": 0.9, "It was bought in May.": 0.9, "It is red.": 0.1})
-    at = ["--lm", "openai/tiny", "--api-base", server.base, "--json"]
-    monkeypatch.setattr(sys, "argv", ["faith-dspy", "agree", str(labels), *at])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert not caught.value.code
-    assert json.loads(capsys.readouterr().out)["evidence"]["f1"]["value"] == pytest.approx(4 / 5)
+def answers(n, prefix):
+    """Two answers a context, one with a word that it lacks; of the labels one in five is wrong."""
+    colours = ["blue", "green", "red", "white", "black"]
+    rows = []
+    for i in range(n):
+        colour, wrong = colours[i % 5], i % 2 == 1
+        text = f"The {prefix}{i // 2} kettle is {colour}."
+        rows.append(
+            {
+                "id": f"{prefix}{i}",
+                "context": [text, "It holds a litre."],
+                "answer": text.replace(colour, "made of porcelain") if wrong else text,
+                "faithful": wrong == (i % 10 in (3, 4)),
+                "group": f"{prefix}{i // 2}",
+            }
+        )
+    return without_lm(map(parse_example, rows))
 
 
-def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at: Any) -> None:
-    """Only an answer with all of its statements judged shows what a classifier has to learn."""
+def test_answers_that_the_lm_failed_on_are_not_fitted(judge_at):
+    """Only an answer with all of its statements judged shows what a classifier has to learn; the others stay unscored,
+    and are held out once as all are."""
     judge, _ = judge_at(yes={"It is blue.": 0.9, "It is red.": 0.1})
-    rows = [
-        {"id": str(i), "context": CONTEXT, "answer": answer, "faithful": False}
-        for i, answer in enumerate(["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"])
-    ]
-    seen = verify(judge, [parse_example(row) for row in rows])
+    said = ["It is blue. It is red.", "It is blue. It is lost.", "It is lost.", "Hello!"]
+    rows = [{"id": str(i), "context": ["A kettle."], "answer": a, "faithful": False} for i, a in enumerate(said)]
+    seen = verify(judge, map(parse_example, rows))
     assert [a.id for a in usable(seen)] == ["0"]
+
+    known = answers(12, "k")
+    found = cross_fitted([*known, seen[2]], fit(Judge(NO_LM), known, 0))
+    assert found[-1].judgment.unscored is Unscored.LM_FAILED
+    held = [a.id for _, fold in held_out_folds([*known, seen[2]], 0) for a in fold]
+    assert sorted(held) == sorted([*(a.id for a in known), "2"])
+
+
+def test_a_curve_has_a_quarter_half_and_all_of_the_labels():
+    """Of 60: 15, 30 and all, the last as it was measured, without draws; with few labels there is none."""
+    given = []
+
+    def build(known):
+        given.append(len(known))
+        return Judge(NO_LM, classifier=fit(Judge(NO_LM), known, 0).classifier)
+
+    known, advanced = answers(60, "k"), []
+    champion = measure("champion", "lm", [a.by(build(known)) for a in answers(40, "t")])
+    curve = learning_curve(known, build, champion, 0, advanced.append)
+    assert [p.labels for p in curve] == [15, 30, 60]
+    assert given[-2 * DRAWS :] == [15] * DRAWS + [30] * DRAWS
+    assert len(advanced) == 2 * DRAWS
+    assert (curve[-1].draws, curve[-1].auroc.value) == (1, champion.agreement.auroc.value)
+    assert all(0 < p.draws <= DRAWS and p.auroc.value > 0.6 for p in curve[:-1])
+    assert learning_curve(known[: ENOUGH - 1], build, champion, 0) == ()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ RESULT = study(rows([0.9, 0.1] * 3))
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def store(tmp_path_factory):
     """An MLflow store with two finished studies and one that was broken off."""
     folder = tmp_path_factory.mktemp("store")
     uri = f"sqlite:///{folder}/mlflow.db"
@@ -30,12 +28,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_study_is_found_by_its_id_its_run_or_its_beginning(store):
-    """All three name the same study, with its test predictions."""
     run = client_of(store).search_runs(["1"], "tags.`faith_dspy.study_id` = '77aa10bc'")[0].info.run_id
     for name in ("77aa10bc", "77aa10", run, run[:8], f"runs:/{run}"):
         found = read_study(name, store)
-        assert found.study_id == "77aa10bc"
-        assert len(found.test[0].rows) == 6
+        assert (found.study_id, len(found.test[0].rows)) == ("77aa10bc", 6)
 
 
 def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
@@ -50,22 +46,22 @@ def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
 
 
 def test_the_last_studies_of_an_experiment(store):
-    """The newest first; one that was not finished is left out; an unknown experiment is named with those there are."""
-    found = last_studies("some", store)
-    assert [s.study_id for s in found] == ["77aa10bc", "5ad1e0c7"]
-    with pytest.raises(InputError, match="there are Default, some"):
-        last_studies("other", store)
+    """The newest first; one that was not finished is left out."""
+    assert [s.study_id for s in last_studies("some", store)] == ["77aa10bc", "5ad1e0c7"]
 
 
 def test_what_is_not_there_is_answered_with_what_is(store, tmp_path):
-    """A wrong id lists the studies; a store that does not exist is not made; an unfinished study says so."""
-    with pytest.raises(InputError, match=r"neither a folder.*There: .*l\.jsonl"):
-        read_study("ffffffff", store)
-    with pytest.raises(InputError, match=r"neither a folder.*there is no MLflow store at"):
-        read_study("ffffffff", f"sqlite:///{tmp_path}/none.db")
+    """The studies or experiments that are there; a store that does not exist is not made."""
+    none = f"sqlite:///{tmp_path}/none.db"
+    for find, said in (
+        (lambda: read_study("ffffffff", store), r"neither a folder.*There: .*l\.jsonl"),
+        (lambda: read_study("ffffffff", none), r"neither a folder.*there is no MLflow store at"),
+        (lambda: read_study("0b0b0b0b", store), "was not finished"),
+        (lambda: last_studies("other", store), "there are Default, some"),
+    ):
+        with pytest.raises(InputError, match=said):
+            find()
     assert not (tmp_path / "none.db").exists()
-    with pytest.raises(InputError, match="was not finished"):
-        read_study("0b0b0b0b", store)
 
 
 def test_a_server_that_is_down_is_named(monkeypatch):

@@ -1,16 +1,11 @@
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from needs import POSTGRESQL
@@ -20,17 +15,9 @@ from faith_dspy import load_judge
 from faith_dspy.optimize.tracking.archive import read_study
 from faith_dspy.optimize.tracking.store import connect
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from faith_dspy.optimize.results import StudyResult
-
-
-def _sqlite(folder: Path) -> Iterator[str]:
-    yield f"sqlite:///{folder}/mlflow.db"
-
-
-def _server(folder: Path) -> Iterator[str]:
+@contextmanager
+def server(folder):
     """`mlflow server` on loopback; runs, registry, artifacts and traces all go over HTTP."""
     port = free_port()
     where = ["--backend-store-uri", f"sqlite:///{folder}/served.db", "--artifacts-destination", str(folder / "served")]
@@ -39,36 +26,31 @@ def _server(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def _postgresql(folder: Path) -> Iterator[str]:
+@contextmanager
+def postgresql(folder):
     """A PostgreSQL of this test's own, on a socket in a folder; it does not run as root."""
     if POSTGRESQL is None:
         pytest.skip("PostgreSQL was not tried: it is not installed (apt-get install postgresql)")
-    programs = Path(POSTGRESQL)
-    with _unprivileged_folder() as (home, user):
-        data = home / "data"
-        initdb = [str(programs / "initdb"), "-D", str(data), "-U", "mlflow", "--auth=trust", "--no-sync"]
-        subprocess.run(initdb, cwd=home, check=True, stdout=subprocess.DEVNULL, **user)
-        only_socket = ["-k", str(home), "-c", "listen_addresses=", "-c", "fsync=off"]
-        with (home / "log").open("w") as log:
-            command = [str(programs / "postgres"), "-D", str(data), *only_socket]
-            server = subprocess.Popen(command, cwd=home, stdout=log, stderr=log, **user)
+    with unprivileged_folder() as (home, user):
+
+        def run(program, *words):
+            command = [str(Path(POSTGRESQL) / program), "-D", str(home / "data"), *words]
+            subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL, **user)
+
+        run("initdb", "-U", "mlflow", "--auth=trust", "--no-sync")
+        only_socket = f"-k {home} -c listen_addresses= -c fsync=off"
+        run("pg_ctl", "-w", "-l", str(home / "log"), "-o", only_socket, "start")
         try:
-            end = time.monotonic() + 60
-            while subprocess.run([str(programs / "pg_isready"), "-q", "-h", str(home)], check=False).returncode:
-                assert server.poll() is None, (home / "log").read_text()
-                assert time.monotonic() < end, (home / "log").read_text()
-                time.sleep(0.2)
             yield f"postgresql+psycopg2://mlflow@/postgres?host={home}"
         finally:
-            server.send_signal(signal.SIGINT)  # at once, whoever is still connected
-            server.wait(60)
+            run("pg_ctl", "-m", "fast", "stop")  # whoever is still connected
 
 
 @contextmanager
-def _unprivileged_folder() -> Iterator[tuple[Path, dict[str, Any]]]:
+def unprivileged_folder():
     """A folder, and as whom to run what works there: ourselves, or in root's place somebody who may do less."""
     home = Path(tempfile.mkdtemp(prefix="faith-dspy-"))
-    user: dict[str, Any] = {}
+    user = {}
     if os.getuid() == 0:
         known = {u.pw_name: u for u in pwd.getpwall()}
         one = known.get("postgres") or known["nobody"]
@@ -80,21 +62,23 @@ def _unprivileged_folder() -> Iterator[tuple[Path, dict[str, Any]]]:
         shutil.rmtree(home)
 
 
-STORES = {"sqlite": _sqlite, "server": _server, "postgresql": _postgresql}
+STORES = {"server": server, "postgresql": postgresql}
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.all) for name in ("server", "postgresql"))])
-def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(params=STORES)
+def uri(request, tmp_path, monkeypatch):
     """A tracking store of each kind, empty."""
     monkeypatch.chdir(tmp_path)
-    for address in STORES[request.param](tmp_path):
+    with STORES[request.param](tmp_path) as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         yield address
 
 
-def test_a_study_is_kept_by_every_store(uri: str, studied: StudyResult) -> None:
+@pytest.mark.all
+def test_a_study_is_kept_by_every_store(uri, recorded):
     """Runs, figures, files, the registered champion and traces come back as they were logged; traces come once."""
-    result, run_id, store = studied, log_study(uri, studied), connect(uri)
+    result, store = recorded.result, connect(uri)
+    run_id = log_study(uri, result).run_id
     run = store.client.get_run(run_id)
     tested = result.tested("champion").agreement
     assert run.info.status == "FINISHED"
@@ -125,6 +109,7 @@ print(store.client.create_run(store.experiment_id).info.run_id)
 """
 
 
+@pytest.mark.all
 def test_a_new_store_by_three_processes_at_once(tmp_path):
     """Tables and experiment are made by one of them; the others find them, and nothing but the store is left."""
     command = [sys.executable, "-c", CONNECTING, f"sqlite:///{tmp_path}/mlflow.db"]

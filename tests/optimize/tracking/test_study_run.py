@@ -1,267 +1,233 @@
-from __future__ import annotations
-
 import csv
 import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import mlflow
 import pytest
-from made import judge as made
-from made import rows, study
+from recorded import log_study
 
-from faith_dspy import Judge, load_judge
+from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
-from faith_dspy.optimize.results import JudgeResult, StudyResult, StudySetup
+from faith_dspy.optimize.report.tables import worst_first
+from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.tracking import study_run
 from faith_dspy.optimize.tracking.store import connect
-from faith_dspy.optimize.tracking.study_run import MlflowTracker
-from faith_dspy.schema import StatementVerdict, Usage, Verdict
+from faith_dspy.optimize.tracking.study_run import MlflowTracker, cost_metrics, log_study_traces
+from faith_dspy.schema import Judgment, Unscored, Usage
 
-KEY = "sk-test-4f1d9c7a2b"
-LABELS = [True] * 4 + [False] * 4
-STATEMENT = StatementVerdict(text="A statement.", verdict=Verdict.FULLY_SUPPORTED)
-# One faithful answer failed, one unfaithful unscored.
-GOOD = rows([0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None], LABELS, question="Why?", statements=(STATEMENT,))
-FLAT = rows([0.4] * 8, LABELS)
-VARIANTS = (
-    made("lexical-baseline", FLAT, description="no LM"),
-    made("answer", GOOD, params={"granularity": "answer"}),
-    made(
-        "sentence",
-        GOOD,
-        params={"granularity": "sentence", "lm": "openai/gpt-4o-mini"},
-        score=0.9,
-        lm_share=1.0,
-        usage=Usage(calls=16, prompt_tokens=1600, cached_tokens=1200, output_tokens=16, seconds=8.0, dollars=None),
-        compile_usage=Usage(calls=3, prompt_tokens=300, cached_tokens=100, output_tokens=30, seconds=2.0),
-        prompts={"verify": {"instructions": "Is it supported?", "demos": [{"statement": "Ice is cold."}]}},
-    ),
-    JudgeResult(name="statement", kind="lm", status="skipped", note="needs 8 labelled statements, got 2"),
-)
-SETUP = {
-    "study_id": "51d1", "labels_file": "labels.jsonl", "label_set_hash": "81f2", "budget": "quick", "seed": 0,
-    "lm": {"name": "openai/gpt-4o-mini", "sha256": None}, "test_file": "other.csv",
-    "split": {"used": {"train": 10, "dev": 8, "test": 8}, "hashes": {"train": "a1", "dev": "b2", "test": "c3"}},
-}  # fmt: skip
+YES = {True: "yes", False: "no"}
 
 
-@pytest.fixture(autouse=True)
-def pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of the time, and are drawn only for the tests that look for them."""
-    if "files" not in request.node.name:
-        monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
-        monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
+class Logged(NamedTuple):
+    """The recorded study in a store of its own."""
+
+    result: StudyResult
+    client: Any
+    store: Any
+    run: Any
+    folder: Path
+
+    def read(self, path, run_id=None):
+        return Path(self.client.download_artifacts(run_id or self.run.info.run_id, path)).read_text(encoding="utf-8")
+
+    def traces(self, run_id=None):
+        run_id = run_id or self.run.info.run_id
+        return self.client.search_traces(locations=[self.store.experiment_id], run_id=run_id)
+
+    def files(self, folder=""):
+        found = self.client.list_artifacts(self.run.info.run_id, folder)
+        return {f.path for f in found if not f.is_dir}.union(*(self.files(f.path) for f in found if f.is_dir))
+
+    def answer(self, trace):
+        return next(r for r in self.result.tested("champion").answers if r.id == trace.info.client_request_id)
 
 
-def _track(*names: str, register: bool = True) -> MlflowTracker:
-    """A tracker that has recorded the variants of these names (none: all)."""
-    tracker = MlflowTracker(connect(), StudySetup.model_validate(SETUP), register=register)
-    for v in VARIANTS:
-        if not names or v.name in names:
-            tracker.variant(v)
-    return tracker
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory, recorded):
+    """It, with people finding otherwise than the champion on the last answer."""
+    champion, *others = recorded.result.test
+    *answers, last = champion.answers
+    example = last.example.model_copy(update={"faithful": not last.predicted})
+    answers.append(last.model_copy(update={"example": example}))
+    test = (champion.model_copy(update={"answers": tuple(answers)}), *others)
+    result = recorded.result.model_copy(update={"test": test, "flip_rate": 0.25})
+    folder = tmp_path_factory.mktemp("logged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        tracker = log_study(f"sqlite:///{folder}/mlflow.db", result)
+    return Logged(result, tracker.client, tracker._store, tracker.client.get_run(tracker.run_id), folder)
 
 
-def _finished(**more: Any) -> StudyResult:
-    """The finished study, and its judge in a folder."""
-    usage = Usage(calls=8, prompt_tokens=80, output_tokens=8, dollars=0.008)
-    test = (made("champion", GOOD, usage=usage), made("untuned", FLAT), made("lexical-baseline", FLAT))
-    judge = Judge("openai/gpt-4o-mini", granularity="sentence", api_key=KEY)
-    judge.manifest = {"study_id": "51d1"}
-    judge.save("judges/labels")
-    return study(GOOD, **SETUP | {"variants": VARIANTS, "test": test, "judge_dir": "judges/labels"} | more)
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """They take most of the time."""
+    monkeypatch.setattr(study_run, "judge_figures", lambda *_: {})
+    monkeypatch.setattr(study_run, "study_figures", lambda *_: {})
 
 
-def _children(tracker: MlflowTracker) -> dict[str, Any]:
-    below = f"tags.`mlflow.parentRunId` = '{tracker.run_id}'"
-    found = tracker.client.search_runs([connect().experiment_id], below)
+def children(client, run_id):
+    """The runs of a study's variants, by name."""
+    found = client.search_runs([client.get_run(run_id).info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
     return {r.data.tags["faith_dspy.variant"]: r for r in found}
 
 
-def _files(tracker: MlflowTracker, run_id: str, folder: str = "") -> set[str]:
-    found = set()
-    for f in tracker.client.list_artifacts(run_id, folder):
-        found |= _files(tracker, run_id, f.path) if f.is_dir else {f.path}
-    return found
+def test_every_variant_is_a_run_under_the_studys(logged):
+    """With the metrics to compare it by, and everything that was measured; what is not known is not logged at all."""
+    runs = children(logged.client, logged.run.info.run_id)
+    assert list(reversed(runs)) == [v.name for v in logged.result.variants]
+    measured, run = logged.result.variant("sentence"), runs["sentence"]
+    accuracy = measured.agreement.balanced_accuracy
+    assert run.data.metrics["dev/balanced_accuracy"] == pytest.approx(accuracy.value, abs=1e-4)
+    assert run.data.metrics["dev/balanced_accuracy_low"] == pytest.approx(accuracy.low, abs=1e-4)
+    assert run.data.metrics["cost/computed_tokens"] == measured.usage.computed_tokens / 12
+    assert run.data.params["granularity"] == "sentence"
+    assert len(json.loads(logged.read("result.json", run.info.run_id))["rows"]) == 12
+    stars = [n for n, r in runs.items() if r.data.tags.get("champion") == "true" and r.info.run_name.startswith("★ ")]
+    assert stars == [logged.result.champion]
+    skipped = runs["sentence-gepa"]
+    assert (skipped.info.status, skipped.data.metrics) == ("KILLED", {})
+    assert "cannot run here" in skipped.data.tags["mlflow.note.content"]
+    assert not any(v != v for r in runs.values() for v in r.data.metrics.values())
 
 
-def _read(tracker: MlflowTracker, run_id: str, path: str) -> str:
-    return Path(tracker.client.download_artifacts(run_id, path)).read_text(encoding="utf-8")
-
-
-def test_variants_are_recorded_as_they_finish(own_store: Path) -> None:
-    """Every variant is a run under the study's, there before the study ends, with the metrics to compare it by."""
-    runs = _children(_track())
-    assert list(reversed(runs)) == ["lexical-baseline", "answer", "sentence", "statement"]
-    assert runs["sentence"].info.run_name == "sentence · 51d1"
-    metrics = runs["sentence"].data.metrics
-    assert set(metrics) == {
-        *("dev/balanced_accuracy", "dev/balanced_accuracy_low", "dev/balanced_accuracy_high"),
-        *("dev/auroc", "dev/auroc_low", "dev/auroc_high", "dev/cohen_kappa", "dev/coverage", "dev/score"),
-        *("cost/computed_tokens", "cost/seconds"),
-    }
-    # 3 of 4 faithful passed, 3 of 3 scored unfaithful failed. Of 4 × 3 pairs two are lost: 0.2 with 0.3 and 0.4.
-    assert metrics["dev/balanced_accuracy"] == 0.875
-    assert metrics["dev/auroc"] == round(10 / 12, 4)
-    assert metrics["dev/coverage"] == 0.875
-    assert metrics["dev/balanced_accuracy_low"] <= 0.875 <= metrics["dev/balanced_accuracy_high"]
-    assert metrics["cost/computed_tokens"] == 50
-    assert runs["sentence"].data.params["granularity"] == "sentence"
-    assert runs["statement"].info.status == "KILLED"
-    assert "needs 8 labelled statements" in runs["statement"].data.tags["mlflow.note.content"]
-
-
-def test_what_is_not_known_is_not_logged(own_store: Path) -> None:
-    """None is no metric at all, neither NaN nor 0, and a baseline has no cost."""
-    tracker = _track("no variant")
-    found = rows([0.9, 0.8, 0.7, 0.2, 0.1, 0.3, 0.4, None], [True] * 8)
-    tracker.variant(made("baseline", found, judged=0))
-    metrics = _children(tracker)["baseline"].data.metrics
-    assert not {"dev/auroc", "dev/score", "cost/computed_tokens"} & set(metrics)
-    assert all(v == v for v in metrics.values())
-    assert metrics["dev/coverage"] == 0.875
-
-
-def test_a_variants_files(own_store: Path) -> None:
-    """Everything that was measured as JSON, figures, and the predictions as a table with mistakes on top."""
-    tracker = _track("sentence")
-    run_id = _children(tracker)["sentence"].info.run_id
-    assert _files(tracker, run_id) == {
-        "predictions.csv",
-        "result.json",
-        "plots/calibration.png",
-        "plots/confusion.png",
-    }
-    table = list(csv.DictReader(io.StringIO(_read(tracker, run_id, "predictions.csv"))))
-    assert [row["right"] for row in table] == ["NO", "–", *["yes"] * 6]
-    assert [row["id"] for row in table[:2]] == ["a3", "a7"]
-    assert table[1]["judge"] == "unscored: parse_failed"
-    found = json.loads(_read(tracker, run_id, "result.json"))
-    assert len(found["rows"]) == 8
-    assert (found["levels"]["answers"]["coverage"], found["compile_usage"]["calls"]) == (0.875, 3)
-    assert found["prompts"]["verify"]["instructions"] == "Is it supported?"
-
-
-def test_the_finished_studys_files(own_store: Path) -> None:
-    """The study's run holds the test, the three lines, the judge, and everything as JSON; its champion a star."""
-    tracker, result = _track(), _finished()
-    result = result.model_copy(update={"flip_rate": 0.25})
-    tracker.finish(result)
-    run = tracker.client.get_run(tracker.run_id)
+def test_the_studys_run_holds_the_test_and_the_judge(logged):
+    """The three lines with links to what opens in place, figures, predictions with mistakes on top, all as JSON."""
+    result, run = logged.result, logged.run
+    gain = result.comparisons["untuned"]
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["test/balanced_accuracy"] == 0.875
-    assert run.data.metrics["test/gain_over_untuned"] == 0.25
-    assert len(run.data.metrics) == 15
+    tested = result.tested("champion").agreement.balanced_accuracy.value
+    assert run.data.metrics["test/balanced_accuracy"] == pytest.approx(tested, abs=1e-4)
+    assert run.data.metrics["test/gain_over_untuned"] == pytest.approx(gain.balanced_accuracy.value, abs=1e-4)
     assert run.data.metrics["dev/flip_rate"] == 0.25
-    assert run.data.metrics["cost/dollars_per_1000_answers"] == 1.0  # 0.008 for 8 answers
-    assert run.data.tags["champion"] == "sentence"
-    assert run.data.tags["vs_untuned"] == result.comparisons["untuned"].verdict
+    assert (run.data.tags["champion"], run.data.tags["vs_untuned"]) == (result.champion, gain.verdict)
     note = run.data.tags["mlflow.note.content"]
-    assert "\n- Gain: +25.0 [" in note
-    assert result.comparisons["untuned"].sentence[1:] in _read(tracker, tracker.run_id, "details.md")
-    assert _files(tracker, tracker.run_id, "judge") == {"judge/judge.json", "judge/program.json", "judge/CARD.md"}
-    opened = {"details.md", "roc.png", "test/champion/predictions.csv", "learned.html"}
-    assert opened <= _files(tracker, tracker.run_id)
+    assert "\n- Gain: " in note
+    opened = {"details.md", "roc.png", "learned.html", "test/champion/predictions.csv"}
+    assert opened | {"judge/judge.json", "judge/CARD.md", "test/champion/plots/confusion.png"} <= logged.files()
     for name in ("learned.html", "test/champion/predictions.csv"):
-        assert f"/runs/{tracker.run_id}/artifacts/{name})" in note
-    document = json.loads(_read(tracker, tracker.run_id, "study.json"))
-    assert document["champion"] == "sentence"
+        assert f"/runs/{run.info.run_id}/artifacts/{name})" in note
+    document = json.loads(logged.read("study.json"))
+    assert document["champion"] == result.champion
     assert not {"answer", "context"} & set(document["test"][0]["rows"][0])
-    assert "Remaining mistakes" in _read(tracker, tracker.run_id, "learned.html")
-    crowned = [(n, r.info.run_name) for n, r in _children(tracker).items() if r.data.tags.get("champion") == "true"]
-    assert crowned == [("sentence", "★ sentence · 51d1")]
-    datasets = {i.tags[0].value: i.dataset for i in run.inputs.dataset_inputs}
-    assert {part: (d.name, d.digest, json.loads(d.profile)["num_rows"]) for part, d in datasets.items()} == {
-        "train": ("labels", "a1", 10),
-        "dev": ("labels", "b2", 8),
-        "test": ("other", "c3", 8),
-    }
+    table = list(csv.DictReader(io.StringIO(logged.read("test/champion/predictions.csv"))))
+    right = [row["right"] for row in table]
+    assert right == sorted(right, key=["NO", "–", "yes"].index)
+    datasets = {i.tags[0].value: (i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs}
+    assert datasets == {part: ("cities", digest) for part, digest in result.split["hashes"].items()}
 
 
-def test_the_champions_prompts_are_in_the_prompt_registry(own_store: Path) -> None:
+def test_the_champions_prompts_are_in_the_prompt_registry(logged):
     """Instructions and demos as one reads them, with study and variant, linked from the study's run."""
-    (tracker := _track("sentence")).finish(_finished())
-    prompt = tracker.client.load_prompt("faithfulness.verify")
-    assert prompt.template == "Is it supported?\n\n## Example 1\n\n- statement: Ice is cold.\n"
-    assert {k: prompt.tags[k] for k in ("study_id", "variant")} == {"study_id": "51d1", "variant": "sentence"}
-    linked = json.loads(tracker.client.get_run(tracker.run_id).data.tags["mlflow.linkedPrompts"])
-    assert linked == [{"name": "faithfulness.verify", "version": "1"}]
+    prompt = logged.client.load_prompt("faithfulness.verify.predict")
+    told = logged.result.variant(logged.result.champion).prompts["verify.predict"]
+    assert prompt.template.startswith(told["instructions"])
+    assert prompt.tags["variant"] == logged.result.champion
+    linked = json.loads(logged.run.data.tags["mlflow.linkedPrompts"])
+    assert linked == [{"name": "faithfulness.verify.predict", "version": "1"}]
 
 
-def test_a_registry_that_takes_no_prompts_ends_nothing(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The study is recorded and its judge registered; a warning says what failed."""
-    tracker = _track("sentence")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(tracker.client), "register_prompt", _down)
-        assert tracker.finish(_finished()).startswith("Registered as faithfulness version 1")
-    assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
-    assert "failed (connection refused)" in caplog.text
-
-
-def test_the_registered_judge_loads_without_pickle_key_or_lm(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registering asks no LM; `load_judge` and MLflow load it; its key is in no file and not in the store."""
-    import mlflow
-
-    asked: list[object] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(Judge, "ask", lambda *args: asked.append(args))
-        before = mlflow.get_tracking_uri()
-        _track("sentence").finish(result := _finished())
-    assert asked == []
-    assert (mlflow.get_tracking_uri(), mlflow.active_run()) == (before, None)
-    assert load_judge("models:/faithfulness/1").config == load_judge(result.judge_dir).config
+def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monkeypatch):
+    """`load_judge` and MLflow load it, and it is what the study exported."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", logged.store.uri)
+    monkeypatch.setenv("OPENAI_API_BASE", recorded.server.base)
+    assert load_judge("models:/faithfulness/1").config == load_judge(logged.result.judge_dir).config
     model = mlflow.pyfunc.load_model("models:/faithfulness/1")
     signature = model.metadata.signature
     assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
     assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
     (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
     assert (row["unscored"], row["score"]) == ("no_context", None)
-    written = [f for f in own_store.rglob("*") if f.is_file()]
-    assert any(f.name == "mlflow_model.py" for f in written)
-    assert [f for f in written if f.suffix in {".pkl", ".pickle", ".cloudpickle"}] == []
-    assert [f for f in written if KEY.encode() in f.read_bytes()] == []
+    written = {f.suffix for f in logged.folder.rglob("*") if f.is_file()}
+    assert ".json" in written
+    assert not written & {".pkl", ".pickle", ".cloudpickle"}
 
 
-def test_without_registration_there_is_no_model(own_store: Path) -> None:
-    """`register=False` records the study and leaves the registry alone."""
-    tracker = _track("sentence", register=False)
-    tracker.finish(_finished())
+def test_an_answer_is_a_trace(logged):
+    """One span with what was judged and found, and the tokens it took; people and judge side by side.
+
+    The first in MLflow, its newest, is the worst disagreement.
+    """
+    found = logged.traces()
+    for trace in found:
+        row = logged.answer(trace)
+        (span,), e = trace.data.spans, row.example
+        assert span.inputs == {"question": e.question, "answer": e.answer, "context": [c.text for c in e.context]}
+        assert [s["text"] for s in span.outputs["statements"]] == [s.text for s in row.judgment.statements]
+        assert trace.info.token_usage["input_tokens"] == row.raw.usage.prompt_tokens
+        told = {(a.name, a.source.source_type): a.value for a in trace.info.assessments}
+        assert told["faithful", "HUMAN"] == YES[row.label]
+        assert told["faithful", "LLM_JUDGE"] == YES[row.predicted]
+        assert told["agrees", "CODE"] == YES[row.label == row.predicted]
+    asked = [r.id for r in worst_first(logged.result.tested("champion").answers)]
+    assert [t.info.client_request_id for t in found] == asked
+
+
+def test_an_unscored_answer_has_a_reason_and_no_value(logged):
+    """MLflow's page shows the feedback as failed, and why; nothing says whether judge and people agree."""
+    row = logged.result.tested("champion").answers[0]
+    row = row.model_copy(update={"judgment": Judgment(unscored=Unscored.LM_FAILED)})
+    test = [logged.result.test[0].model_copy(update={"answers": (row,)})]
+    run_id = logged.client.create_run(logged.store.experiment_id).info.run_id
+    log_study_traces(logged.store, run_id, logged.result.model_copy(update={"test": test}))
+    (trace,) = logged.traces(run_id)
+    (feedback,) = [a for a in trace.info.assessments if a.name == "faithful" and a.feedback is not None]
+    assert feedback.feedback.value is None
+    assert (feedback.error.error_code, feedback.error.error_message) == ("UNSCORED", "lm_failed")
+    assert "agrees" not in {a.name for a in trace.info.assessments}
+
+
+def test_costs_are_of_an_answer():
+    """Dollars of a thousand of them; what nobody knows is no number."""
+    assert cost_metrics(Usage(prompt_tokens=80, cached_tokens=40, dollars=0.008), 8) == {
+        "cost/computed_tokens": 5.0,
+        "cost/seconds": 0.0,
+        "cost/dollars_per_1000_answers": 1.0,
+    }
+    assert cost_metrics(Usage(dollars=None), 8)["cost/dollars_per_1000_answers"] is None
+
+
+def test_without_registration_there_is_no_model(own_store, recorded, no_pictures):
+    tracker = log_study(f"sqlite:///{own_store}/mlflow.db", recorded.result, register=False)
     assert tracker.client.search_registered_models() == list(tracker.client.search_prompts()) == []
     assert "models:/" not in tracker.client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
 
 
-def test_a_store_that_stays_away_does_not_end_the_study(own_store: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning when it begins to fail; `finish` says that the judge is complete and the record is not."""
-    tracker = _track("no variant")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(tracker.client), "log_batch", _down)
-        patch.setattr(type(tracker.client), "search_registered_models", _down)
-        for v in VARIANTS[:2]:
-            tracker.variant(v)
-        tracker.finish(_finished())
-    assert [r.getMessage() for r in caplog.records[:-1]] == [
-        f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
-    ]
-    assert "record of this study is incomplete" in caplog.records[-1].getMessage()
-
-
-@pytest.mark.parametrize(("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
-def test_a_study_that_is_not_finished_does_not_stay_running(own_store: Path, fault: BaseException, status: str) -> None:
-    """Its run ends with the process that made it; the variants that were finished stay."""
-    with pytest.raises(type(fault)), _track("sentence") as tracker:
-        raise fault
-    run = tracker.client.get_run(tracker.run_id)
-    assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
-    assert list(_children(tracker)) == ["sentence"]
-
-
-def _down(*_: object, **__: object) -> None:
+def down(*_, **__):
     raise ConnectionError("connection refused\nand more lines")
 
 
-def test_a_deleted_experiment_is_named(own_store: Path) -> None:
+@pytest.mark.parametrize("away", [["register_prompt"], ["log_batch", "search_registered_models"]])
+def test_a_store_that_stays_away_does_not_end_the_study(own_store, recorded, no_pictures, caplog, away):
+    """One warning when it begins to fail; `finish` says that the judge is complete and the record is not."""
+    tracker = MlflowTracker(connect(), recorded.result)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in away:
+            patch.setattr(type(tracker.client), name, down)
+        for v in recorded.result.variants[:3]:
+            tracker.variant(v)
+        registered = tracker.finish(recorded.result)
+    assert registered.startswith("Registered as faithfulness version 1" if away == ["register_prompt"] else "")
+    assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
+    failed, incomplete = (r.getMessage() for r in caplog.records)
+    assert failed == f"MLflow at sqlite:///{own_store}/mlflow.db failed (connection refused); the study goes on."
+    assert "record of this study is incomplete" in incomplete
+
+
+@pytest.mark.parametrize(("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_a_study_that_is_not_finished_does_not_stay_running(own_store, recorded, no_pictures, fault, status):
+    """Its run ends with the process that made it; the variants that were finished stay."""
+    tracker = MlflowTracker(connect(), recorded.result)
+    tracker.variant(recorded.result.variant("sentence"))
+    tracker.__exit__(type(fault), fault, None)
+    run = tracker.client.get_run(tracker.run_id)
+    assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
+    assert list(children(tracker.client, tracker.run_id)) == ["sentence"]
+
+
+def test_a_deleted_experiment_is_named(own_store):
     """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
     store = connect()
     store.client.delete_experiment(store.experiment_id)
@@ -269,8 +235,7 @@ def test_a_deleted_experiment_is_named(own_store: Path) -> None:
         connect()
 
 
-def test_without_mlflow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tracking a study needs faith_dspy[tune]."""
+def test_without_mlflow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
         connect()
