@@ -227,6 +227,17 @@ def test_a_study_that_is_not_finished_does_not_stay_running(own_store, recorded,
     assert list(children(tracker.client, tracker.run_id)) == ["sentence"]
 
 
+def test_what_a_kill_left_running_is_ended_by_the_next_run(own_store, recorded, no_pictures):
+    """SIGKILL ends no run: the same study, begun again, does, and the variants that were finished stay so."""
+    killed = MlflowTracker(connect(), recorded.result)
+    killed.variant(recorded.result.variant("sentence"))
+    half = killed._create({"mlflow.parentRunId": killed.run_id, "faith_dspy.variant": "half"}, "half", "")
+    again = MlflowTracker(connect(), recorded.result)
+    runs = map(again.client.get_run, (killed.run_id, half, again.run_id))
+    assert [run.info.status for run in runs] == ["KILLED", "KILLED", "RUNNING"]
+    assert children(again.client, killed.run_id)["sentence"].info.status == "FINISHED"
+
+
 def test_a_deleted_experiment_is_named(own_store):
     """MLflow neither uses nor makes an experiment of a deleted one's name: the error says how to get it back."""
     store = connect()
