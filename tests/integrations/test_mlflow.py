@@ -118,35 +118,6 @@ def test_where_the_context_is(scorer, row):
     assert server.statements == [BLUE]
 
 
-def test_traces_in_production(scorer):
-    """Documents of RETRIEVER spans and results of tools are the chunks; assessments go to the traces themselves."""
-
-    @mlflow.trace(span_type=SpanType.RETRIEVER)
-    def search(query):
-        return [Document(page_content=CONTEXT[0], id="kettles.md")]
-
-    @mlflow.trace(span_type=SpanType.TOOL)
-    def orders(number):
-        return {"bought": "in May"}
-
-    @mlflow.trace(span_type=SpanType.AGENT)
-    def ask(question):
-        search(question)
-        orders(3)
-        return f"{BLUE} {RED}"
-
-    ask("What is it like?")
-    trace = mlflow.get_trace(mlflow.get_last_active_trace_id())
-    made, server = scorer()
-    found = mlflow.genai.evaluate(data=[trace], scorers=[made])
-    assert float(found.metrics["faithfulness/mean"]) == 0.5
-    asked = server.requests[0]["messages"][-1]["content"]
-    assert CONTEXT[0] in asked
-    assert '{"bought": "in May"}' in asked
-    kept = mlflow.get_trace(trace.info.trace_id).search_assessments("faithfulness")
-    assert [a.value for a in kept] == [0.5]
-
-
 def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     """More at a time would push each other's document out of its single slot."""
     judge, server = judge_at(yes=YES)
@@ -233,3 +204,14 @@ def test_record(trace, judge_at):
     ]
     ids = {s.span_id for s in trace.data.spans}
     assert all(c["source"].split(":")[0].removeprefix("span ") in ids for c in record["context"][:3])
+
+
+def test_traces_in_production(trace, scorer):
+    """Documents of RETRIEVER spans and results of tools are the chunks; assessments go to the traces themselves."""
+    made, server = scorer(yes={ANSWER: 0.9})
+    found = mlflow.genai.evaluate(data=[trace], scorers=[made])
+    assert float(found.metrics["faithfulness/mean"]) == 1.0
+    asked = server.requests[0]["messages"][-1]["content"]
+    assert "Opened software is not refunded." in asked
+    assert '{"number": 12, "status": "delivered"}' in asked
+    assert [a.value for a in mlflow.get_trace(trace.info.trace_id).search_assessments("faithfulness")] == [1.0]

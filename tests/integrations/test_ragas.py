@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("ragas")
 
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
-from ragas.llms import llm_factory
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
@@ -70,22 +69,11 @@ def test_basic_usage(llm):
 
     result, values = asyncio.run(inside())
     assert [result.value, *values] == [0.5] * 4
+    assert result.reason.startswith("1 of 2 statements supported\nfully_supported [0]: Einstein was born in Ulm. – So")
     assert result.traces["output"]["statements"] == [
         {"sentence_index": 0, "statement": "Einstein was born in Ulm.", "reason": "So it is.", "verdict": 1},
         {"sentence_index": 1, "statement": "Einstein played the tuba.", "reason": "So it is.", "verdict": 0},
     ]
-
-
-def test_evaluate_gives_its_own_llm(replies):
-    """`ragas.evaluate(…, llm=…)` is the one that is asked, as with RAGAS' own metrics; a metric's own goes before."""
-    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
-    openai = pytest.importorskip("openai")
-    mine = llm_factory("tiny", client=openai.AsyncOpenAI(base_url=server.base, api_key="k"))
-    rows = EvaluationDataset.from_list([ROW])
-    assert evaluate(rows, metrics=[Faithfulness()], llm=mine, show_progress=False)["faithfulness"] == [0.5]
-    assert len(server.requests) == 3
-    assert evaluate(rows, metrics=[Faithfulness("none")], llm=mine, show_progress=False)["faithfulness"] != [None]
-    assert len(server.requests) == 3
 
 
 def test_defaults(llm):
@@ -123,17 +111,3 @@ def test_prompts(replies, dspy_lm, tmp_path):
     other.examples = []
     metric.save_prompts(str(tmp_path))
     assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
-
-
-def test_reason(recorded):
-    """`ascore`, the newer way, gives the verdict on each statement with the number, and why there is no number."""
-    judge, _ = recorded()
-    metric = Faithfulness(judge)
-    context = ["Opened software is not refunded."]
-    result = asyncio.run(metric.ascore(response="Opened software is refunded in full.", retrieved_contexts=context))
-    assert result.value == 0.0
-    assert result.reason == "0 of 1 statement supported\nnot_supported: Opened software is refunded in full."
-    nothing = metric.score(user_input="Why?", response="I don't know.", retrieved_contexts=context)
-    assert math.isnan(nothing.value)
-    assert nothing.reason == "unscored (abstained): the answer only declines to answer"
-    assert metric.score(response="It is.", retrieved_contexts=[]).reason.startswith("unscored (no_context)")
