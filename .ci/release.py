@@ -29,7 +29,7 @@ print(f"{len(found)} packages, {size / 1e6:.0f} MB")
 
 def run(*command: str | Path, cwd: Path = RELEASE) -> None:
     """A step; the first that fails ends the check."""
-    print("$", *command[:3], flush=True)
+    print("$", *command[:2], flush=True)
     subprocess.run(list(map(str, command)), cwd=cwd, check=True)
 
 

@@ -1,7 +1,5 @@
 """An endpoint for tests, and for the benchmarks that need one that misbehaves."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -10,16 +8,12 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class JsonHandler(BaseHTTPRequestHandler):
     """Replies in JSON, and logs nothing."""
 
-    def reply(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+    def reply(self, status, body, headers=MappingProxyType({})):
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -30,7 +24,7 @@ class JsonHandler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):  # whoever asked may have given up
             self.wfile.write(data)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, *args):
         pass
 
 
@@ -46,32 +40,32 @@ class ChatServer:
 
     def __init__(
         self,
-        says: str | Callable[[dict[str, Any]], Any] = "Yes",
-        models: list[dict[str, Any]] | None = None,
-        yes: dict[str, float] | None = None,
-    ) -> None:
+        says="Yes",
+        models=None,
+        yes=None,
+    ):
         self.says = self._yes(yes) if yes is not None else says
         self.tells = True  # whether it tells token probabilities when it is asked for them
         self.refuses = False  # whether it refuses a request that asks for them
         self.models = [{"id": "tiny"}] if models is None else models
-        self.unlisted: set[str] = set()
+        self.unlisted = set()
         self.status = 200
         self.error = "no"
         self.delay = 0.0
-        self.requests: list[dict[str, Any]] = []
-        self.preflights: list[dict[str, Any]] = []
-        self.authorization: list[str | None] = []
+        self.requests = []
+        self.preflights = []
+        self.authorization = []
         owner = self
 
         class Handler(JsonHandler):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if "max_completion_tokens" in asked:  # OpenAI's newer name
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
                 owner.authorization.append(self.headers["Authorization"])
                 if asked["messages"][-1]["content"] == "Say yes.":  # a preflight
                     owner.preflights.append(asked)
-                    said: Any = "Yes"
+                    said = "Yes"
                 else:
                     owner.requests.append(asked)
                     said = owner.says(asked) if callable(owner.says) else owner.says
@@ -101,18 +95,18 @@ class ChatServer:
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     @staticmethod
-    def statement(asked: dict[str, Any]) -> str:
+    def statement(asked):
         """The statement a request asks about."""
         found = re.findall(r"^Statement: (.*?)\n\n", asked["messages"][-1]["content"], re.DOTALL | re.MULTILINE)
         return found[-1] if found else ""
 
     @property
-    def statements(self) -> list[str]:
+    def statements(self):
         """The statements asked about so far."""
         return [self.statement(asked) for asked in self.requests]
 
-    def _yes(self, by_statement: dict[str, float]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        def say(asked: dict[str, Any]) -> dict[str, Any]:
+    def _yes(self, by_statement):
+        def say(asked):
             p = by_statement.get(self.statement(asked))
             if p is None:
                 return {"status": 500, "text": f"nothing recorded for {self.statement(asked)!r}"}
@@ -120,7 +114,7 @@ class ChatServer:
 
         return say
 
-    def completion(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def completion(self, asked):
         """What it answers: 100 prompt tokens, 60 of them cached, 5 output tokens."""
         said = asked["said"]
         told = said.get("tokens") or [(said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))]
@@ -155,7 +149,7 @@ class ChatServer:
             },
         }
 
-    def close(self) -> None:
+    def close(self):
         """Stop."""
         self.http.shutdown()
         self.http.server_close()

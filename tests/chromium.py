@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -7,14 +5,9 @@ import select
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from needs import CHROMIUM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FLAGS = [
     "--headless",
@@ -40,7 +33,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 class Browser:
     """Headless Chromium, spoken to by the DevTools protocol over a pipe: real keys, a real pointer."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile):
         read, self._out = os.pipe()
         self._in, write = os.pipe()
         profile_flag = f"--user-data-dir={profile}"
@@ -53,14 +46,14 @@ class Browser:
         os.close(read)
         os.close(write)
         self._buffer, self._calls, self.events = b"", 0, []
-        self._session: str | None = None
+        self._session = None
         pages = [t for t in self("Target.getTargets")["targetInfos"] if t["type"] == "page"]
         self._session = self("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
         self("Performance.enable", timeDomain="threadTicks")
         for domain in ("Page", "Runtime", "Network", "Log"):
             self(f"{domain}.enable")
 
-    def __call__(self, method: str, **params: Any) -> dict[str, Any]:
+    def __call__(self, method, **params):
         """One command of the protocol."""
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": params}
@@ -74,7 +67,7 @@ class Browser:
                 return reply["result"]
             self.events.append(reply)
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self):
         while b"\0" not in self._buffer:
             assert select.select([self._in], [], [], 120)[0], "Chromium does not answer"
             some = os.read(self._in, 1 << 20)
@@ -83,11 +76,11 @@ class Browser:
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def size(self, width: int, height: int) -> None:
+    def size(self, width, height):
         """Of the window."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, **media: str) -> None:
+    def open(self, path, width=1200, height=900, **media):
         """Load one of our pages and wait for it and all its answers."""
         self.size(width, height)
         self(
@@ -98,41 +91,41 @@ class Browser:
         wanted = "document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length"
         self.wait(wanted)
 
-    def visit(self, url: str) -> None:
+    def visit(self, url):
         """Load any page; what it logs is in `events`."""
         self.events.clear()
         self("Page.navigate", url=url)
         while not any(e["method"] in ("Page.loadEventFired", "Page.navigatedWithinDocument") for e in self.events):
             self.events.append(self._receive())
 
-    def picture(self) -> bytes:
+    def picture(self):
         """What the window shows, as PNG."""
         self("Emulation.setScrollbarsHidden", hidden=True)
         png = base64.b64decode(self("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
         self("Emulation.setScrollbarsHidden", hidden=False)
         return png
 
-    def js(self, code: str) -> Any:
+    def js(self, code):
         """The value of an expression in the page."""
         reply = self("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in reply, reply
         return reply["result"].get("value")
 
-    def wait(self, code: str, seconds: float = 30) -> None:
+    def wait(self, code, seconds=30):
         """Until an expression in the page is true."""
         end = time.monotonic() + seconds
         while not self.js(code):
             assert time.monotonic() < end, code
             time.sleep(0.02)
 
-    def key(self, *names: str) -> None:
+    def key(self, *names):
         """Press keys one after the other."""
         for name in names:
             text = {"text": "\r"} if name == "Enter" else {}
             for kind in ("keyDown", "keyUp"):
                 self("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=KEYS[name], **text)
 
-    def spot(self, selector: str) -> dict[str, float]:
+    def spot(self, selector):
         """Where to point at to hit an element's first line."""
         return self.js(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
@@ -140,19 +133,19 @@ class Browser:
             "return {x: r.x + r.width / 2, y: r.y + r.height / 2} })()"
         )
 
-    def point(self, selector: str, *, click: bool = False) -> None:
+    def point(self, selector, *, click=False):
         """Move the mouse to an element, and perhaps press it."""
         spot = self.spot(selector)
         for kind in ("mouseMoved", *(("mousePressed", "mouseReleased") if click else ())):
             self("Input.dispatchMouseEvent", type=kind, button="left" if click else "none", clickCount=1, **spot)
 
-    def texts(self, selector: str) -> list[str]:
+    def texts(self, selector):
         """Text of all elements of a kind."""
         return self.js(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)")
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory):
     """One Chromium for all tests."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: the page was not tried in a browser (apt-get install chromium)")

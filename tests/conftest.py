@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -7,7 +5,6 @@ import shutil
 import socket
 import tempfile
 import threading
-from typing import Any
 
 import pytest
 from chat_server import ChatServer
@@ -49,7 +46,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def endpoint() -> type[ChatServer]:
+def endpoint():
     """What makes endpoints, for fixtures that outlive a test; they close theirs."""
     return ChatServer
 
@@ -57,9 +54,9 @@ def endpoint() -> type[ChatServer]:
 @pytest.fixture
 def chat_server():
     """Makes endpoints; closes them."""
-    made: list[ChatServer] = []
+    made = []
 
-    def make(**kwargs: Any) -> ChatServer:
+    def make(**kwargs):
         made.append(ChatServer(**kwargs))
         return made[-1]
 
@@ -82,7 +79,7 @@ def judge_at(chat_server):
     from faith_dspy import Judge
     from faith_dspy.lm.make import make_lm
 
-    def make(server: ChatServer | None = None, *, says: Any = "Yes", yes: Any = None, **options: Any) -> Any:
+    def make(server=None, *, says="Yes", yes=None, **options):
         server = server or chat_server(says=says, yes=yes)
         return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options), server
 
@@ -94,7 +91,7 @@ def on_sockets():
     """Makes a server that treats each connection as it is told, in a thread of its own: its port."""
     listening = []
 
-    def make(serve) -> int:
+    def make(serve):
         server = socket.create_server(("127.0.0.1", 0))
         listening.append(server)
 
@@ -129,7 +126,7 @@ def own_surroundings(monkeypatch):
     says, unless they are given a classifier or the test asks for the default one."""
     from faith_dspy.scoring.classifier import default_classifier
 
-    def without_lm(lm: str, config: Any) -> Any:
+    def without_lm(lm, config):
         return default_classifier(lm, config) if lm == "none" else None
 
     monkeypatch.setattr("faith_dspy.judge.default_classifier", without_lm)

@@ -1,17 +1,11 @@
 """A decision model for tests: it holds to the wire format that DSPy's client and provider document."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from http.server import ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
 
 from chat_server import JsonHandler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KEY = "ts-key-1f3a5c7e"
 
@@ -23,17 +17,17 @@ class DecisionServer:
     ``answers``: what is done to the answers before they are sent. ``status``: of the next replies, 200 after the last.
     """
 
-    def __init__(self, says: float | Callable[[str, dict[str, Any]], float] = 0.9) -> None:
+    def __init__(self, says=0.9):
         self.says = says if callable(says) else lambda name, asked: says
-        self.answers: Callable[[dict[str, Any]], Any] = lambda answers: answers
-        self.status: list[int] = []
-        self.headers: dict[str, str] = {}
+        self.answers = lambda answers: answers
+        self.status = []
+        self.headers = {}
         self.delay = 0.0
-        self.requests: list[dict[str, Any]] = []
+        self.requests = []
         owner = self
 
         class Handler(JsonHandler):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if asked["state"] != "yes":  # a preflight
                     owner.requests.append(asked)
@@ -54,7 +48,7 @@ class DecisionServer:
         self.base = f"http://127.0.0.1:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
-    def answer(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, name, asked):
         """A choice: the first option has the probability that it says, the others share the rest."""
         options = list(asked["questions"][name]["criteria"])
         p = 0.9 if asked["state"] == "yes" else self.says(name, asked)
@@ -62,16 +56,16 @@ class DecisionServer:
         best = max(shares, key=lambda o: shares[o])
         return {"type": "choice", "choice": best, "confidence": shares[best], "probabilities": shares}
 
-    def close(self) -> None:
+    def close(self):
         self.http.shutdown()
         self.http.server_close()
 
 
-def _error(kind: str, message: str) -> dict[str, Any]:
+def _error(kind, message):
     return {"detail": {"error_type": kind, "message": message}}
 
 
-def _wrong(asked: dict[str, Any]) -> str | None:
+def _wrong(asked):
     """The field of a request that is not as documented."""
     if asked.keys() != {"model", "state", "questions"}:
         return "body"
@@ -88,7 +82,7 @@ def _wrong(asked: dict[str, Any]) -> str | None:
     return None if asked["questions"] else "questions"
 
 
-def statement_of(name: str, asked: dict[str, Any]) -> str:
+def statement_of(name, asked):
     """The statement that a question is about."""
     inputs = asked["state"]["inputs"]
     return inputs["statement"] if "statement" in inputs else inputs["statements"][name.removeprefix("verdict_")]

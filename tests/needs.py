@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 
-def postgresql() -> str | None:
+def postgresql():
     """The folder of the server's programs, which is on nobody's PATH."""
     folders = [*Path("/usr/lib/postgresql").glob("*/bin"), Path("/usr/local/bin"), Path("/usr/bin")]
     return next((str(f) for f in folders if (f / "initdb").exists() and (f / "postgres").exists()), None)
@@ -27,7 +27,7 @@ NEEDS = (
 """Debian's package, where its program is, and what is tested with it."""
 
 
-def main() -> None:
+def main():
     """Print it."""
     if "--packages" in sys.argv:
         print(*(package for package, found, _ in NEEDS if not found))

@@ -3,8 +3,6 @@
 ``CASES=2000`` in the environment tries more of each.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

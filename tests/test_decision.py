@@ -1,11 +1,7 @@
 """Judges that ask a decision model: what is sent, what is read, what is refused, and every fault of the service."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import logging
-from typing import Any
 
 import dspy
 import pytest
@@ -15,8 +11,7 @@ from dspy.experimental import Choice, TypeSafe
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.metered import MAX_FAILURES, Limits, metered
-from faith_dspy.schema import Verdict
+from faith_dspy.lm.metered import metered
 
 CONTEXT = ["Lamps can be returned within 30 days.", "Sale items are exchanged only."]
 STATEMENTS = [
@@ -32,7 +27,7 @@ TOP = "You check statements against a context. Use only the context."
 LABELS = {"Yes": None, "No": None}
 
 
-def by_statement(name: str, asked: dict[str, Any]) -> float:
+def by_statement(name, asked):
     """What the model says of each statement."""
     return YES[statement_of(name, asked)]
 
@@ -50,13 +45,13 @@ def judge(server, monkeypatch):
     """Makes a judge that asks the server, with the key from the environment."""
     monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
 
-    def make(lm: Any = "typesafe/jev-latest", **options: Any) -> Judge:
+    def make(lm="typesafe/jev-latest", **options):
         return Judge(lm, api_base=server.base, **options)
 
     return make
 
 
-def asked_of(judge: Judge):
+def asked_of(judge):
     """The judgment on the answer of four statements."""
     return judge("May I return a lamp?", CONTEXT, ANSWER)
 
@@ -76,28 +71,6 @@ def test_each_statement_is_a_request(judge, server):
     ]
 
 
-def test_jointly_they_are_one_request(judge, server):
-    """With ``joint`` the statements are numbered in the state, and each is a question of the same request."""
-    asked_of(judge(verification="joint"))
-    fields = "1. `context` (list[str]): \n2. `question` (str): \n3. `statements` (dict[str, str]): by their numbers"
-    numbered = {str(i): statement for i, statement in enumerate(STATEMENTS, 1)}
-    inputs = {"context": CONTEXT, "question": "May I return a lamp?", "statements": numbered}
-    assert server.requests == [
-        {
-            "model": "jev-latest",
-            "state": {"instructions": TOP, "input_fields": fields, "inputs": inputs},
-            "questions": {
-                f"verdict_{i}": {
-                    "type": "choice",
-                    "instructions": f"About statement {i}: {ASK}",
-                    "criteria": LABELS,
-                }
-                for i in range(1, 5)
-            },
-        }
-    ]
-
-
 @pytest.mark.parametrize("verification", ["each", "joint"])
 def test_an_answers_probability_is_the_statements(judge, verification):
     """Verdict and confidence are by the answer's probabilities, chunk ids by shared words, tokens as the service
@@ -110,17 +83,6 @@ def test_an_answers_probability_is_the_statements(judge, verification):
     assert found.fallbacks == 0
     calls = 4 if verification == "each" else 1
     assert (found.usage.calls, found.usage.prompt_tokens, found.usage.output_tokens) == (calls, 50 * calls + 40, 8)
-
-
-def test_finer_labels(judge, server):
-    """Graded and five-level verdicts are choices, too; the expected support is the probability."""
-    graded = asked_of(judge(verdicts="graded"))
-    assert list(server.requests[0]["questions"]["verdict"]["criteria"]) == ["fully", "partly", "nothing", "contradicts"]
-    assert graded.statements[0].verdict is Verdict.FULLY_SUPPORTED
-    assert graded.statements[0].confidence == pytest.approx(0.97 + 0.5 * 0.01)
-    server.says = lambda name, asked: 0.0  # of “not”; the other four share the rest
-    found = asked_of(judge(granularity="answer", verdicts="five_level"))
-    assert found.statements[0].confidence == pytest.approx((0.25 + 0.5 + 0.75 + 1) / 4)
 
 
 def test_the_same_as_by_dspys_own_client(judge, server):
@@ -203,30 +165,9 @@ def test_what_was_paid_for_is_kept(judge, server):
     other.close()
 
 
-def test_a_limit_of_calls(judge, server):
-    """A call beyond a limit is not made."""
-    with metered(Limits(calls=2)) as meter, pytest.raises(Exception, match="limit of 2 calls"):
-        asked_of(judge())
-    assert (len(server.requests), meter.paid.calls) == (2, 2)
-
-
-def total(p: float, q: float):
+def total(p, q):
     """Answers with these two probabilities."""
     return lambda answers: {k: {**a, "probabilities": {"Yes": p, "No": q}} for k, a in answers.items()}
-
-
-@pytest.mark.parametrize("verification", ["each", "joint"])
-@pytest.mark.parametrize(
-    ("probabilities", "supported", "confidence"),
-    [((0.45, 0.05), True, 0.9), ((0.9, 0.105), True, 0.8955), ((0.9, 0.8), True, None), ((0.002, 0.003), False, None)],
-)
-def test_probabilities_that_do_not_sum_to_one(judge, server, verification, probabilities, supported, confidence):
-    """As an LM's: too little is shared out, and rounding; where they exceed 1 or hold next to nothing, the label stands
-    without a probability."""
-    server.answers = total(*probabilities)
-    found = asked_of(judge(verification=verification))
-    assert {s.is_supported for s in found.statements} == {supported}
-    assert found.statements[0].confidence == (None if confidence is None else pytest.approx(confidence, abs=1e-3))
 
 
 MALFORMED = {
@@ -272,52 +213,6 @@ def test_a_key_that_is_refused(judge, server, monkeypatch):
     monkeypatch.delenv("TYPESAFE_API_KEY")
     with pytest.raises(LMUnavailableError, match="TYPESAFE_API_KEY"):
         Judge("typesafe/jev-latest").preflight()
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_passes_is_retried(judge, server, status):
-    """429 and 5xx are asked again, as often as DSPy retries; what stays is unscored, `lm_failed`."""
-    server.headers = {"Retry-After": "0"}
-    server.status = [status]
-    assert judge(granularity="answer")("q", CONTEXT, STATEMENTS[0]).unscored is None
-    assert len(server.requests) == 2
-    server.status = [status] * 9
-    found = judge(granularity="answer")("q", CONTEXT, STATEMENTS[1])
-    assert (found.unscored.value, len(server.requests)) == ("lm_failed", 2 + 4)
-    server.status = [status]
-    judge().preflight()  # it is asked once more, too
-
-
-def test_a_dead_endpoint_ends_a_batch(judge, server):
-    """After twenty failures in a row no further call is made."""
-    server.status = [400] * 3 + [500] * 999
-    lm = make_lm("typesafe/jev-latest", api_base=server.base, num_retries=0)
-    rows = [{"context": [f"Chunk {i}."], "answer": f"Answer {i} is long."} for i in range(60)]
-    found = Judge(lm).batch(rows, num_threads=1)
-    assert {j.unscored.value for j in found} == {"lm_failed"}
-    assert len(server.requests) == 3 + MAX_FAILURES
-
-
-def test_a_call_ends_in_time(judge, server):
-    """A reply later than ``timeout`` is none."""
-    server.delay = 1.5
-    found = judge(granularity="answer", timeout=0.3)("q", CONTEXT, STATEMENTS[0])
-    assert found.unscored.value == "lm_failed"
-    assert "imeout" in found.detail
-
-
-def test_awaited(judge):
-    """`acall` gives the same judgment."""
-    found = asyncio.run(judge(verification="joint").acall("q", CONTEXT, ANSWER))
-    assert [s.is_supported for s in found.statements] == [True, False, True, False]
-
-
-def test_weakest_and_escalation(judge, server):
-    """One question for the weakest statement; and it may be either judge of a cascade."""
-    asked_of(judge(ask_about="weakest"))
-    assert len(server.requests) == 1
-    cascade = Judge("none", escalate_to=judge(verification="joint"))
-    assert asked_of(cascade).usage.calls == 1
 
 
 def test_saved_and_loaded(judge, server, tmp_path):

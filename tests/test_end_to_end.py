@@ -1,7 +1,5 @@
 """The embedded model judges two small examples written for this test: what `make test` asks it."""
 
-from __future__ import annotations
-
 import pytest
 
 from faith_dspy import Judge

@@ -1,7 +1,5 @@
 """What a user does first: labels of one's own, tuned on, loaded and judged with; and the judge that needs no model."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from test_study import labels

@@ -1,17 +1,11 @@
-from __future__ import annotations
-
 import asyncio
-import socket
 import threading
-from typing import get_args
 
 import pytest
 
 from faith_dspy import Judge, JudgeConfig, Unscored
 from faith_dspy.errors import ConfigError, InputError, LMUnavailableError
-from faith_dspy.lm.make import preflight
 from faith_dspy.lm.metered import metered
-from faith_dspy.program.signatures import INSTRUCTIONS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 
@@ -159,19 +153,6 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     assert server.requests == []
 
 
-def test_conversation(judge_at):
-    """The last assistant message is judged; all before it is context."""
-    messages = [
-        {"role": "user", "content": "Which colour is it?"},
-        {"role": "tool", "name": "search", "content": "The kettle is blue."},
-        {"role": "assistant", "content": "It is blue."},
-        {"role": "user", "content": "Thanks."},
-    ]
-    judge, server = judge_at()
-    assert judge(conversation=messages).statements[0].text == "It is blue."
-    assert "[1] The kettle is blue." in server.requests[0]["messages"][-1]["content"]
-
-
 @pytest.mark.parametrize("threads", [0, -1, 2.5, "4"])
 def test_a_number_of_threads_that_is_none(judge_at, threads):
     """An error, at once: with no thread a batch would wait for ever."""
@@ -200,13 +181,6 @@ def test_wrong_dials(options, message):
     assert ("Options are: abstention, ask_about, cite, confidence" in str(caught.value)) is ("granuality" in options)
 
 
-def test_instructions_are_those_of_the_bank():
-    """Every instruction there is can be named, and any other is refused when the judge is made."""
-    assert get_args(JudgeConfig.model_fields["instruction"].annotation) == tuple(INSTRUCTIONS)
-    with pytest.raises(ConfigError, match="instruction: expected 'supported', 'every_detail'"):
-        Judge("openai/tiny", instruction="nonsense")
-
-
 def test_a_mapping_is_one_record():
     """`batch` judges it, not its keys; an LM is named."""
     (found,) = Judge("none").batch({"id": 7, "context": ["The kettle is blue."], "answer": "It is blue."})
@@ -216,25 +190,6 @@ def test_a_mapping_is_one_record():
     assert Judge("none ").lm_name == "none"
     with pytest.raises(InputError, match="got NoneType, expected a file, a table, or records"):
         Judge("none").batch(None)
-
-
-def test_nothing_is_contacted_before_the_first_judgment():
-    """Making a judge costs nothing and needs no endpoint; preflight finds a dead one before any work."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    judge = Judge("openai/tiny", api_base=base)
-    with pytest.raises(LMUnavailableError, match="Connection refused"):
-        preflight(judge.lm)
-
-
-def test_a_copy_with_other_dials_asks_by_them(judge_at):
-    """A copy whose options change what is asked asks that, also when the first judge has asked before."""
-    judge, server = judge_at(says="Yes\nWhy: It says so.")
-    judge(context=CONTEXT, answer="The kettle is blue.")
-    copy = judge.copy(config=JudgeConfig.make(reasoning="after"))
-    assert copy(context=CONTEXT, answer="The kettle is blue.").statements[0].reason == "It says so."
-    assert "Then say why" in server.requests[-1]["messages"][-1]["content"]
 
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
@@ -282,13 +237,6 @@ def test_a_data_set_comes_back_with_judgments(judge_at):
     found = judge.batch(judge.batch(data))
     assert (found["judge_score"][:], found["judge_unscored"][:]) == ([1.0, None], [None, "abstained"])
     assert found["response"][:] == data["response"][:]
-
-
-def test_a_file_of_records(judge_at, tmp_path):
-    """`batch` takes the path of a file, too: a judgment per line, unscored where a line is none."""
-    judge, _ = judge_at()
-    (tmp_path / "in.jsonl").write_text('{"reply": "It is blue.", "context": ["The kettle is blue."]}\n[]\n')
-    assert [j.unscored for j in judge.batch(tmp_path / "in.jsonl")] == [None, Unscored.PARSE_FAILED]
 
 
 def test_judge_and_judgment_in_a_line(judge_at):

@@ -4,8 +4,6 @@
 `optimize/test_study.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

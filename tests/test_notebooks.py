@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import importlib
 import json
@@ -7,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from run_notebooks import FOLDER, ORDER, source
+from benchmarks.run_notebooks import FOLDER, ORDER, source
 
 PUBLIC = {"faith_dspy", "faith_dspy.errors", "faith_dspy.eval_sets.catalog", "faith_dspy.optimize"}
 
@@ -44,7 +42,7 @@ def test_outputs_are_stored(name):
 @pytest.mark.all
 def test_run():
     """All of them run from top to bottom, one after the other in an empty folder, without a language model."""
-    script = FOLDER.parent / "tests" / "run_notebooks.py"
-    done = subprocess.run([sys.executable, str(script), "--words"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.benchmarks.run_notebooks", "--words"]
+    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(ORDER)

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -72,35 +69,6 @@ print([m for m in {(*HEAVY, "pydantic")!r} if m in sys.modules])"""
     out = python(code)
     assert out.endswith("[]")
     assert "Usage: faith-dspy" in out
-
-
-def test_entry_point():
-    """The installed command `faith-dspy` is the command line, and shows its help."""
-    (entry,) = metadata.entry_points(group="console_scripts", name="faith-dspy")
-    assert entry.value == "faith_dspy.cli:main"
-    script = Path(sys.executable).with_name("faith-dspy")
-    done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0
-    for command in ("tune", "judge", "agree", "model", "study", "labels"):
-        assert command in done.stdout
-
-
-def test_judging_needs_no_tuning_extra():
-    """A judge can be made, saved and loaded, and everything it judges with imported, without the tuning libraries."""
-    code = """
-import sys
-for name in ("mlflow", "sklearn", "numpy", "pandas", "scipy", "datasets", "matplotlib", "openvino"):
-    sys.modules[name] = None
-import faith_dspy.scoring.classifier, faith_dspy.io.labels, faith_dspy.scoring.score
-import faith_dspy.text.sentences, faith_dspy.text.features
-from faith_dspy.io.records import as_chunks
-from faith_dspy.schema import RawVerdict, RawJudgment, Verdict
-found = faith_dspy.scoring.score.score_answer(
-    RawJudgment(raw_verdicts=(RawVerdict(text="It is blue.", verdict=Verdict.FULLY_SUPPORTED),)),
-    as_chunks(["The kettle is blue."]), None, faith_dspy.JudgeConfig(),
-)
-print(found.score)"""
-    assert python(code) == "1.0"
 
 
 def test_options_of_tune_are_on_the_command_line():

@@ -1,7 +1,5 @@
 """What the documents tell people to type, to open and to believe."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Exports that somebody changed who knows about their hashes: each is refused in our words, or is a working judge."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

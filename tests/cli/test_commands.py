@@ -1,21 +1,16 @@
-from __future__ import annotations
-
 import io
 import json
 import re
 import sys
 
-import dspy
 import pytest
 import typer
 
 from faith_dspy.cli import app, main
 from faith_dspy.cli.tune import pages
-from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.labels import answer_key, read_labels
 from faith_dspy.io.records import as_chunks
-from faith_dspy.optimize.plan import BUDGETS
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {
@@ -105,15 +100,6 @@ def test_help_of_every_command(run, words, monkeypatch):
             assert parameter.opts[0] in out
 
 
-def test_help_of_tune_has_the_sizes_of_the_budgets(run):
-    """Answers of dev, train and test."""
-    told = " ".join(run("tune", "--help")[1].split())
-    quick, standard = BUDGETS["quick"], BUDGETS["standard"]
-    assert f"quick judges up to {quick.dev} answers of dev, {quick.train} of train and {quick.test} of test" in told
-    assert f"standard {standard.dev}, {standard.train} and {standard.test}; thorough judges all" in told
-    assert f"no third variant after {quick.minutes:g} minutes, standard after {standard.minutes:g}." in told
-
-
 # --- judge -------------------------------------------------------------------------------------------------------
 
 
@@ -149,20 +135,6 @@ def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, to
     (tmp_path / "in.jsonl").write_text(content, encoding="utf-8")
     found = run("judge", tmp_path / "in.jsonl", *at)
     assert (found[0], told in found[2]) == (code, True)
-
-
-def test_judge_takes_tables(run, at, tmp_path, caplog):
-    """CSV in, a judgment a line out: columns are guessed, those that are not used are named, ids come back."""
-    (tmp_path / "in.csv").write_text(
-        "id,Response,contexts,cost\nx,It is blue.,The kettle is blue.,1\ny,It is red.,The kettle is blue.,2\n"
-    )
-    code, out, _ = run("judge", tmp_path / "in.csv", *at)
-    assert code == 0
-    assert [(f["id"], f["answer"], f["faithful"]) for f in lines(out)] == [
-        ("x", "It is blue.", True),
-        ("y", "It is red.", False),
-    ]
-    assert "answer is taken from 'Response', not used: 'cost'" in caplog.text
 
 
 def test_judge_one_answer(run, at, tmp_path):
@@ -202,56 +174,6 @@ def test_ui_needs_a_store(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("kept", "share"), [(0, 0.5), (1, 1), (3, 1)])
-def test_judge_goes_on_where_it_was_stopped(run, at, server, tmp_path, kept, share):
-    """Cut inside a line, or right before its end, only what is missing is asked for; the file is as if never cut."""
-    source, out = jsonl(tmp_path / "in.jsonl", *RECORDS), tmp_path / "out.jsonl"
-    assert run("judge", source, "--out", out, *at)[0] == 0
-    whole = out.read_bytes().splitlines(keepends=True)
-    half = whole[kept][: int((len(whole[kept]) - 1) * share)] if kept < 3 else b""
-    out.write_bytes(b"".join(whole[:kept]) + half)
-    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
-    server.requests.clear()
-    assert run("judge", source, "--out", out, *at)[0] == 0
-    assert len(server.requests) == 3 - kept
-    untimed = [{**f, "usage": None} for f in lines(out.read_text(encoding="utf-8"))]
-    assert untimed == [{**f, "usage": None} for f in map(json.loads, whole)]
-
-
-def test_judge_goes_on_after_unusual_line_separators(run, chat_server, tmp_path):
-    """Separators that Python takes for line ends, but JSON does not, do not confuse a run that goes on."""
-    server = chat_server(says="Yes")
-    rows = [{"context": CONTEXT, "answer": f"It is{c}blue {i}."} for i, c in enumerate("\u2028\x85 ")]
-    source, out = jsonl(tmp_path / "in.jsonl", *rows), tmp_path / "out.jsonl"
-    for _ in range(2):
-        assert run("judge", source, "--out", out, "--lm", "openai/tiny", "--api-base", server.base)[0] == 0
-    assert out.read_text(encoding="utf-8").count("\n") == 3
-
-
-def test_judge_with_an_exported_judge(run, judge_at, server, tmp_path):
-    """A folder that was exported judges from the command line, at the endpoint that is given."""
-    judge, _ = judge_at(server, granularity="answer", threshold=0.5)
-    judge.save(tmp_path / "judge")
-    source = jsonl(tmp_path / "in.jsonl", RECORDS[0])
-    code, out, _ = run("judge", source, "--judge", tmp_path / "judge", "--api-base", server.base)
-    assert code == 0
-    assert lines(out)[0]["statements"][0]["sentence_index"] is None
-
-
-def test_timeout_reaches_the_lm(run, at, tmp_path, monkeypatch):
-    """--timeout is that of every call."""
-    found = []
-
-    def stop(judge):
-        found.extend(lm.kwargs["timeout"] for lm in judge.lms)
-        raise InputError("seen")
-
-    monkeypatch.setattr("faith_dspy.judge.Judge.preflight", stop)
-    source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
-    refused(run("agree", source, *at, "--timeout", "60"), "seen")
-    assert found == [60]
-
-
 # --- agree, audit, info ------------------------------------------------------------------------------------------
 
 LABELS = [
@@ -275,14 +197,6 @@ def test_agree_as_json(run, at, tmp_path):
     assert (found["n"], found["scored"], found["coverage"]) == (4, 4, 1.0)
     assert found["usage"]["calls"] == 4
     assert found["tuned_on_these_labels"] is False
-
-
-def test_agree_makes_no_store_before_the_lm_answers(run, tmp_path, monkeypatch):
-    """With --track, labels and an LM that is not there leave nothing behind."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    source = jsonl(tmp_path / "labels.jsonl", *LABELS)
-    assert run("agree", source, "--track", "--lm", "openai/tiny", "--api-base", "http://127.0.0.1:9/v1")[0] == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["labels.jsonl"]
 
 
 def test_agree_lists_the_disagreements(run, at, tmp_path):
@@ -350,23 +264,6 @@ def test_labels_audit(run, tmp_path):
     assert "labels at odds" in out
 
 
-def test_labels_list(run):
-    """Every shipped set with its numbers and what its card says it is for, and what to do next."""
-    code, out, _ = run("labels", "list", "--json")
-    found = {row.pop("name"): row for row in json.loads(out)}
-    assert (code, set(found)) == (0, set(SETS))
-    assert {k: n for k, n in found["quickstart"].items() if k != "purpose"} == {
-        "answers": 200,
-        "faithful": 81,
-        "contexts": 40,
-    }
-    assert all(row["purpose"].endswith(".") for row in found.values())
-    code, out, _ = run("labels", "list")
-    assert code == 0
-    assert re.search(r"quickstart +200 +81 +40 +trying the whole way in minutes", out)
-    assert out.endswith("faith-dspy labels show quickstart\n• Tune a judge on one: faith-dspy tune NAME\n")
-
-
 def test_labels_show(run, tmp_path, monkeypatch):
     """The first answers at 80 columns: chunks with their ids, label, and each statement's verdict, chunk ids and
     reason; no command of a terminal."""
@@ -397,27 +294,6 @@ def test_labels_show(run, tmp_path, monkeypatch):
     assert max(map(len, run("labels", "show", "assistants", "-n", 332)[1].splitlines())) <= 80
 
 
-def test_labels_show_as_json(run, tmp_path):
-    """Lines of a labels file that say what was shown, in ASCII; answers without a label, and all that is known of one,
-    are there."""
-    full = {
-        "context": [{"text": "x", "source": "u"}],
-        "answer": "é\x9b",
-        "score": 0.5,
-        "annotators": {"a": None, "b": 1},
-    }
-    source = jsonl(tmp_path / "labels.jsonl", full, {"context": ["x"], "answer": "y", "domain": "d"}, *LABELS)
-    code, out, _ = run("labels", "show", source, "-n", 2, "--json")
-    assert (code, out.isascii()) == (0, True)
-    assert lines(out)[1]["context"] == ["x"]
-    assert read_labels(lines(out), require_label=False) == read_labels(source, require_label=False)[:2]
-    assert "no label" in run("labels", "show", source)[1]
-    refused(
-        run("labels", "show", "quikstart"),
-        "no such file, and no shipped set; those are quickstart, assistants, hard_cases",
-    )
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_labels_get(run, tmp_path, name):
     """The file that is written has the set's labels; one that is there stays as it is."""
@@ -429,28 +305,6 @@ def test_labels_get(run, tmp_path, name):
     refused(run("labels", "get", name, "--out", kept), "kept.jsonl: exists already. Give another --out")
     assert kept.read_bytes() == before
     refused(run("labels", "get", "kept.jsonl"), "kept.jsonl: no shipped set; those are quickstart, assistants")
-
-
-def test_model_info(run, tmp_path, monkeypatch):
-    """Where the model would be, what it has to be, and that it is not there; nothing is fetched."""
-    monkeypatch.setenv("FAITH_DSPY_CACHE", str(tmp_path / "cache"))
-    code, out, _ = run("model", "info", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert found["path"].startswith(str(tmp_path / "cache"))
-    assert len(found["sha256"]) == 64
-    assert found["fetched"] is False
-    assert "Apache-2.0" in run("model", "info")[1]
-
-
-def test_study_show(run, judge_at, tmp_path):
-    """An exported judge's card in the terminal, or its manifest as JSON."""
-    judge, _ = judge_at()
-    judge.copy(manifest={"study_id": "s1"}).save(tmp_path / "judge")
-    code, out, _ = run("study", "show", tmp_path / "judge")
-    assert code == 0
-    assert "Its agreement with people has not been measured" in out
-    assert json.loads(run("study", "show", tmp_path / "judge", "--json")[1])["study_id"] == "s1"
 
 
 def test_study_compare(monkeypatch, run, tmp_path):
@@ -593,23 +447,6 @@ def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
     assert "In three lines" in out
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
     assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]
-
-
-def test_variants_that_name_none_are_refused(run, tmp_path):
-    """An empty --variants, as an unset shell variable makes it, is not taken for the budget's own."""
-    code, _, err = run("tune", "labels.jsonl", "--variants", " , ")
-    assert code == 2
-    assert "there is no variant ''; there are answer" in err
-
-
-@pytest.mark.parametrize(
-    "args", [["nonsense"], ["judge"], ["tune"], ["judge", "x", "--nonsense"], ["agree", "x", "--min", "2"]]
-)
-def test_usage_errors(run, args):
-    """Commands, options and values that do not exist end with exit 2 and the usage."""
-    code, _, err = run(*args)
-    assert code == 2
-    assert "Usage: faith-dspy" in err
 
 
 def test_stopped_by_the_user(run, monkeypatch, tmp_path):

@@ -1,19 +1,13 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from faith_dspy import load_judge
 from faith_dspy.cli.judge import KINDS, RECORDED
 from faith_dspy.export import Reference
 from faith_dspy.io.records import as_chunks
 from faith_dspy.report.judgment import IN_DOUBT, told_verdicts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WITHOUT_NETWORK = """
 import socket, sys
@@ -26,7 +20,7 @@ main()
 """
 
 
-def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path: Path) -> None:
+def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
     """In an empty folder it shows three answers and what their contexts say in 40 lines, and writes a page."""
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     env = clean | {"DSPY_CACHEDIR": str(tmp_path / "cache"), "COLUMNS": "80", "HOME": str(tmp_path)}
@@ -54,7 +48,7 @@ def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path: Path) -> None:
     assert [set(r) for r in records] == [{"question", "context", "answer"}] * len(records)
 
 
-def test_the_recorded_judge_is_sure_of_its_answers() -> None:
+def test_the_recorded_judge_is_sure_of_its_answers():
     """One passes and two do not, each by a margin, and no statement of a faithful one is in doubt."""
     judge = load_judge(RECORDED)
     stored = [Reference.model_validate(r) for r in judge.manifest["reference"]]

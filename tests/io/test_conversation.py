@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from faith_dspy.errors import InputError
@@ -88,14 +86,6 @@ def test_each_way_of_writing_messages(messages):
     assert answer == "It lasts 14 hours."
 
 
-def test_evidence_leads_back_to_the_tool(judge_at):
-    """The chunk id of a supported statement is that of the tool's result, whose source names turn and tool."""
-    judge, _ = judge_at(says="Yes [2]", cite=True)
-    (statement,) = judge(conversation=OPENAI).statements
-    _, context, _ = from_conversation(OPENAI)
-    assert [context[i]["source"] for i in statement.supporting_chunk_ids] == ["turn 2: tool search_docs"]
-
-
 def test_two_results_in_one_turn():
     """Each of several tool results in one message is a chunk of its own, under its own tool's name."""
     calls = [{"toolUse": {"toolUseId": i, "name": n, "input": {}}} for i, n in (("a", "stock"), ("b", "price"))]
@@ -176,9 +166,3 @@ def test_odd_tool_calls_name_no_tool(odd):
         {"role": "assistant", "content": "A."},
     ]
     assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "A.")
-
-
-def test_a_tool_result_that_is_plain_text():
-    """A result without blocks is read as it stands."""
-    messages = [{"role": "user", "content": [{"toolResult": FOUND}]}, {"role": "assistant", "content": "A."}]
-    assert from_conversation(messages)[1] == [{"text": FOUND, "source": "turn 0: tool"}]

@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from faith_dspy import Chunk, Verdict
+from faith_dspy import Chunk
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.io.records import as_chunks
@@ -152,21 +150,6 @@ def test_label_of_an_answer(given, label):
     statements = [{"text": "t", "verdict": v} for v in given.get("verdicts", [])]
     row = {"context": ["a"], "answer": "x", **given, "statements": statements}
     assert parse_example(row).label is label
-
-
-def test_unlabelled_lines_are_left_out_or_kept(labels):
-    """Lines without a label are left out of the examples unless they are asked for."""
-    path = labels(GOOD, {"context": ["a"], "answer": "x"})
-    assert len(read_labels(path)) == 1
-    assert len(read_labels(path, require_label=False)) == 2
-
-
-def test_statement_fields_are_kept():
-    """Verdict, chunk ids and reason of a labelled statement come through."""
-    s = parse_example(statement(verdict="partially_supported", supporting_chunk_ids=[1, 0], reason="half")).statements[
-        0
-    ]
-    assert (s.verdict, s.supporting_chunk_ids, s.reason) == (Verdict.PARTIALLY_SUPPORTED, (1, 0), "half")
 
 
 def test_own_id_is_kept_and_a_missing_one_is_stable():

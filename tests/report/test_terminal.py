@@ -1,40 +1,18 @@
-from __future__ import annotations
-
-import io
-import re
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
-from faith_dspy.report.judgment import described, judgment_view, told_verdicts
-from faith_dspy.report.progress import TerminalView
-from faith_dspy.report.tables import signed
+from faith_dspy.report.judgment import told_verdicts
 from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-def judged(*found: dict[str, Any], **fields: Any) -> Judgment:
+def judged(*found, **fields):
     """A judgment with these statements."""
     statements = tuple(StatementVerdict(**{"text": "It is blue.", **f}) for f in found)
     scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
     return Judgment(statements=statements, **{**scored, **fields})
 
 
-def test_a_bar_in_a_notebook() -> None:
-    """It is one line of text, written over and cleared at the end; no library of widgets is needed."""
-    out = io.StringIO()
-    with TerminalView(Console(file=out, force_jupyter=True)).bar("judging", 2) as advance:
-        advance(2)
-    assert "\rjudging:   0%|" in out.getvalue()
-    assert "\n" not in out.getvalue()
-    assert out.getvalue().split("\r")[-2].isspace()
-
-
-def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_are_told_without_colour(monkeypatch):
     """Each verdict has a mark of one cell, and words where a mark alone could be taken for something else."""
     monkeypatch.setenv("COLUMNS", "100")
     lines = judged(*({"verdict": v} for v in [*Verdict, None])).pretty().splitlines()[2:8]
@@ -52,7 +30,7 @@ def test_verdicts_are_told_without_colour(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "text", ["It is blue. " * 20, "这座桥建成于1937年。" * 9, "قرصًا في اليوم. " * 9, "🚀 " * 60, "x" * 300]
 )
-def test_the_frame_is_straight(monkeypatch: pytest.MonkeyPatch, columns: int, text: str) -> None:
+def test_the_frame_is_straight(monkeypatch, columns, text):
     """In any script all lines are as wide, and no wider than the terminal, 60 to 100 columns."""
     monkeypatch.setenv("COLUMNS", str(columns))
     found = {"verdict": "contradictory", "confidence": 0.5, "reason": text, "supporting_chunk_ids": tuple(range(40))}
@@ -64,7 +42,7 @@ def test_the_frame_is_straight(monkeypatch: pytest.MonkeyPatch, columns: int, te
     assert "…" not in view
 
 
-def test_a_judgment_in_words() -> None:
+def test_a_judgment_in_words():
     """An unscored judgment says why; what has no calls or no verdict says nothing that is not so."""
     view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
     assert "unscored: abstained – the answer only declines to answer" in view
@@ -79,23 +57,12 @@ def test_a_judgment_in_words() -> None:
     assert "None" not in view
 
 
-def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pretty` is plain text; on a terminal NO_COLOR takes the colours away."""
-    judgment = judged({"verdict": "contradictory"})
-    assert "\x1b" not in judgment.pretty()
-    for wanted in (True, False):
-        monkeypatch.delenv("NO_COLOR", raising=False) if wanted else monkeypatch.setenv("NO_COLOR", "1")
-        console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")
-        console.print(judgment_view(judgment))
-        assert ("\x1b[1;31m" in console.file.getvalue()) is wanted
-
-
-def test_markup_is_text() -> None:
+def test_markup_is_text():
     """Brackets in an answer are no markup."""
     assert "[bold]x[/bold] [/]" in judged({"text": "[bold]x[/bold] [/]", "reason": "[red]"}).pretty()
 
 
-def test_an_answer_cannot_steer_the_terminal() -> None:
+def test_an_answer_cannot_steer_the_terminal():
     """Escape sequences, C1 codes and marks that turn the reading direction are left out."""
     statement = StatementVerdict(
         text="It is \x1b[2Jfree\x9b of\u202e charge.", verdict=Verdict.NOT_SUPPORTED, reason="\x1b]0;x\x07No."
@@ -105,19 +72,7 @@ def test_an_answer_cannot_steer_the_terminal() -> None:
     assert "of charge." in told
 
 
-def test_a_bar_without_a_total() -> None:
-    """What cannot be counted before is counted while it runs."""
-    out = io.StringIO()
-    with TerminalView(Console(file=out, force_terminal=True, width=100)).bar("judging", None) as advance:
-        advance(7)
-    assert "judging: 0it" in out.getvalue()
-    out = io.StringIO()
-    with TerminalView(Console(file=out)).bar("judging", 7) as advance:
-        advance(7)
-    assert out.getvalue() == ""  # in a file no bar, and no empty line
-
-
-def test_one_judgment_tells_one_story() -> None:
+def test_one_judgment_tells_one_story():
     """The verdict stands beside the one number that decided it, each statement beside its reason or chunks; neither the
     score nor a second threshold is shown where a probability decides."""
     view = judged(
@@ -144,7 +99,7 @@ def test_one_judgment_tells_one_story() -> None:
     assert "not faithful   score 0.50 (threshold 0.70)" in judged({}, threshold=0.7).pretty()
 
 
-def test_no_statement_contradicts_its_answer() -> None:
+def test_no_statement_contradicts_its_answer():
     """A classifier's faithful answer shows a statement below its threshold as in doubt, not as unsupported; an answer
     that is not faithful though all its statements reach theirs, the weakest."""
     yes, no = {"verdict": "fully_supported", "confidence": 0.9}, {"verdict": "not_supported", "confidence": 0.8}
@@ -160,23 +115,12 @@ def test_no_statement_contradicts_its_answer() -> None:
 @pytest.mark.parametrize(
     ("probability", "said"), [(0.756, "0.756 (threshold 0.764)"), (0.7639, "0.7639 (threshold 0.7640)"), (0.5, "0.50")]
 )
-def test_a_probability_is_told_from_its_threshold(probability: float, said: str) -> None:
+def test_a_probability_is_told_from_its_threshold(probability, said):
     """.756 below a threshold of .764 is not shown as .76 below .76."""
     assert f"probability {said}" in judged({}, probability=probability, threshold=0.764).pretty()
 
 
-def test_a_report_is_signed(judge_at: Callable[..., Any]) -> None:
-    """Judge, version and date stand under every report."""
-    judge, _ = judge_at()
-    assert re.fullmatch(
-        r"Judge: untuned judge · \S+ · fingerprint [0-9a-f]{8} · faith_dspy \S+ · \d{4}-\d\d-\d\d",
-        signed(described(judge)),
-    )
-    judge.manifest = {"variant": "sentence", "labels_file": "labels.jsonl"}
-    assert described(judge).startswith("sentence, tuned on labels.jsonl · ")
-
-
-def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch):
     """Stand-ins and dropped evidence have a line each; a judgment without any has none."""
     monkeypatch.setenv("COLUMNS", "100")
     told = "2 sentences judged as written: the LM's statements were missing or left something out."

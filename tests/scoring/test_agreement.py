@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -31,7 +29,7 @@ PREDICTIONS = [True] * 5 + [False] + [True] + [False] * 3
 SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 
 
-def test_every_metric_worked_by_hand() -> None:
+def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
     assert a.confusion == {
@@ -59,25 +57,7 @@ def test_every_metric_worked_by_hand() -> None:
     assert a.ece.value == pytest.approx(2.4 / 10)
 
 
-def test_same_numbers_as_scikit_learn() -> None:
-    """On random answers with ties every metric equals scikit-learn's."""
-    from sklearn import metrics
-
-    rng = np.random.default_rng(3)
-    y = rng.random(300) < 0.7
-    s = np.clip(0.4 + 0.2 * y + 0.2 * rng.standard_normal(300), 0, 1).round(1)
-    p = s >= 0.5
-    a = measure(y.tolist(), p.tolist(), s.tolist())
-    assert a.balanced_accuracy.value == pytest.approx(metrics.balanced_accuracy_score(y, p))
-    assert a.cohen_kappa.value == pytest.approx(metrics.cohen_kappa_score(y, p))
-    assert a.mcc.value == pytest.approx(metrics.matthews_corrcoef(y, p))
-    assert a.auroc.value == pytest.approx(metrics.roc_auc_score(y, s))
-    assert a.f1_unfaithful.value == pytest.approx(metrics.f1_score(~y, ~p))
-    assert a.precision_unfaithful.value == pytest.approx(metrics.precision_score(~y, ~p))
-    assert a.brier.value == pytest.approx(metrics.brier_score_loss(y, s))
-
-
-def test_unscored_answers_count_in_coverage_alone() -> None:
+def test_unscored_answers_count_in_coverage_alone():
     """An answer without a prediction changes coverage and no metric."""
     without = measure(LABELS, PREDICTIONS, SCORES)
     a = measure([*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99])
@@ -85,7 +65,7 @@ def test_unscored_answers_count_in_coverage_alone() -> None:
     assert {m: getattr(a, m) for m in METRICS} == {m: getattr(without, m) for m in METRICS}
 
 
-def test_a_missing_score_leaves_only_the_metrics_of_scores() -> None:
+def test_a_missing_score_leaves_only_the_metrics_of_scores():
     """A verdict without a score counts in the confusion, and not in AUROC, ECE and Brier."""
     a = measure(LABELS, PREDICTIONS, [None] * 10)
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
@@ -96,14 +76,14 @@ def test_a_missing_score_leaves_only_the_metrics_of_scores() -> None:
     assert some.auroc.value == pytest.approx((21.5 - 4) / 20)
 
 
-def test_nothing_scored_gives_no_numbers() -> None:
+def test_nothing_scored_gives_no_numbers():
     """With every answer unscored, each estimate is None with the reason, and coverage is 0."""
     a = measure([True, False], [None, None], [None, None])
     assert (a.scored, a.coverage, sum(a.confusion.values())) == (0, 0.0, 0)
     assert all(getattr(a, m) == Estimate(why="no answer was scored") for m in METRICS)
 
 
-def test_one_class_leaves_what_needs_two_undefined() -> None:
+def test_one_class_leaves_what_needs_two_undefined():
     """With faithful labels alone only the faithful recall and the errors of the scores are numbers."""
     a = measure([True] * 4, [True, True, True, False], [0.9, 0.8, 0.7, 0.2])
     assert a.recall_faithful.value == 0.75
@@ -111,17 +91,10 @@ def test_one_class_leaves_what_needs_two_undefined() -> None:
         assert getattr(a, m).value is None
         assert "label" in (getattr(a, m).why or "")
     assert a.precision_unfaithful.value == 0.0
-    assert a.brier.value is not None
     assert measure([True, True], [True, True], [1.0, 1.0]).precision_unfaithful.why == "no answer was failed"
 
 
-def test_a_judge_that_always_passes_is_at_chance() -> None:
-    """Constant predictions give balanced accuracy .5, κ 0 and MCC 0, not an error."""
-    a = measure(LABELS, [True] * 10, [0.5] * 10)
-    assert (a.balanced_accuracy.value, a.cohen_kappa.value, a.mcc.value, a.auroc.value) == (0.5, 0.0, 0.0, 0.5)
-
-
-def test_raw_scores_have_no_calibration_error() -> None:
+def test_raw_scores_have_no_calibration_error():
     """Scores outside [0, 1] rank, and leave ECE and Brier undefined."""
     a = measure(LABELS, PREDICTIONS, [10 * s for s in SCORES])
     assert a.auroc.value == pytest.approx(21.5 / 24)
@@ -140,15 +113,13 @@ def test_raw_scores_have_no_calibration_error() -> None:
         ([True, False], [True, True], [math.inf, 0.5], "score inf at position 0"),
     ],
 )
-def test_input_that_cannot_be_measured_is_refused(
-    labels: list[bool], predictions: list[bool | None], scores: list[float | None], said: str
-) -> None:
+def test_input_that_cannot_be_measured_is_refused(labels, predictions, scores, said):
     """Wrong lengths, labels that are none and NaN are an error that says what was got."""
     with pytest.raises(InputError, match=said):
         measure(labels, predictions, scores)
 
 
-def test_intervals_depend_on_sources_alone() -> None:
+def test_intervals_depend_on_sources_alone():
     """The same interval in whatever order the answers come; sources that agree within widen it."""
     labels, predictions, scores = LABELS * 8, PREDICTIONS * 8, SCORES * 8
     groups = [f"g{i % 10}" for i in range(80)]  # eight copies of each answer in one group
@@ -157,10 +128,10 @@ def test_intervals_depend_on_sources_alone() -> None:
     assert backwards.auroc.model_dump() == pytest.approx(a.auroc.model_dump())
     alone = measure(labels, predictions, scores).balanced_accuracy
     together = a.balanced_accuracy
-    assert together.high - together.low > 1.5 * (alone.high - alone.low)  # type: ignore[operator]  # both have one
+    assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
-def test_no_interval_where_the_data_carry_none() -> None:
+def test_no_interval_where_the_data_carry_none():
     """A perfect judge, or a single group, gives a value without an interval that claims too much."""
     perfect = measure(LABELS, LABELS, SCORES).balanced_accuracy
     assert (perfect.value, perfect.low) == (1.0, None)
@@ -168,7 +139,7 @@ def test_no_interval_where_the_data_carry_none() -> None:
     assert measure(LABELS, PREDICTIONS, SCORES, groups=["one"] * 10).auroc.low is None
 
 
-def test_the_interval_contains_the_truth_about_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_truth_about_as_often_as_it_says():
     """Over 200 samples of 150 answers the 95 % interval of balanced accuracy holds the true .75 in 90 to 99 %."""
     rng = np.random.default_rng(0)
     held = 0
@@ -176,28 +147,14 @@ def test_the_interval_contains_the_truth_about_as_often_as_it_says() -> None:
         y = rng.random(150) < 0.6
         p = np.where(rng.random(150) < np.where(y, 0.8, 0.7), y, ~y)  # recalls .8 and .7
         e = measure(y.tolist(), p.tolist(), [None] * 150).balanced_accuracy
-        assert e.low is not None
-        assert e.high is not None
         held += e.low <= 0.75 <= e.high
     assert 180 <= held <= 198
-
-
-def test_ece_of_a_calibrated_judge_reaches_down_to_zero() -> None:
-    """ECE is never 0 by chance; its interval still reaches down."""
-    rng = np.random.default_rng(1)
-    s = rng.random(300)
-    ece = measure((rng.random(300) < s).tolist(), (s > 0.5).tolist(), s.tolist()).ece
-    assert ece.value is not None
-    assert ece.low is not None
-    assert ece.high is not None
-    assert ece.low < 0.02
-    assert ece.low <= ece.value <= ece.high
 
 
 # --- a judge: answers, statements, evidence -------------------------------------------------------------------------
 
 
-def labelled(*statements: tuple[str, str, list[int] | None], context: int = 3, **more):
+def labelled(*statements, context=3, **more):
     """A labelled answer made of statements (text, verdict, chunk ids), over a context of its own."""
     rows = [{"text": t, "verdict": v, "supporting_chunk_ids": ids} for t, v, ids in statements]
     answer = more.pop("answer", " ".join(t for t, *_ in statements))
@@ -206,7 +163,7 @@ def labelled(*statements: tuple[str, str, list[int] | None], context: int = 3, *
     )
 
 
-def judged(*statements: tuple[str, str | None, tuple[int, ...]], **more) -> Judgment:
+def judged(*statements, **more):
     """A judgment with statements (text, verdict, chunk ids); it passes when all are supported."""
     made = tuple(StatementVerdict(text=t, verdict=v, supporting_chunk_ids=ids) for t, v, ids in statements)
     if "unscored" in more:
@@ -222,15 +179,13 @@ MERGED = labelled(("The tram is late.", "fully_supported", [0]), ("The bus is re
 REWORDED = labelled(("The museum owns clocks in number one hundred forty.", "fully_supported", [1]))
 
 
-def test_a_split_statement_by_hand() -> None:
+def test_a_split_statement_by_hand():
     """Both halves have the label of the whole, and their chunks together are held against the whole's."""
     found = measure_agreement(
         [SPLIT],
         [judged(("The kettle is blue", "fully_supported", (0,)), ("it holds one litre.", "not_supported", (2,)),
                 ("It rains.", "not_supported", ()))],
     )  # fmt: skip
-    assert found.statements is not None
-    assert found.evidence is not None
     # Labels yes, yes, no against yes, no, no.
     assert found.statements.confusion == {
         "faithful_passed": 1, "faithful_failed": 1, "unfaithful_passed": 0, "unfaithful_failed": 1,
@@ -239,16 +194,14 @@ def test_a_split_statement_by_hand() -> None:
     assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 0.5, 0.5)
 
 
-def test_a_merged_statement_by_hand() -> None:
+def test_a_merged_statement_by_hand():
     """It has the lowest of the labels, and its chunks are held against those of both together."""
     found = measure_agreement([MERGED], [judged(("The tram is late. The bus is red.", "fully_supported", (0, 1)))])
-    assert found.statements is not None
-    assert found.evidence is not None
     assert found.statements.confusion["unfaithful_passed"] == found.statements.n == 1
     assert (found.evidence.n, found.evidence.f1.value) == (1, pytest.approx(2 * 1 / (2 + 2)))
 
 
-def test_a_reworded_statement_by_hand() -> None:
+def test_a_reworded_statement_by_hand():
     """It matches the statement that shares its words; one that shares none counts as missed."""
     found = measure_agreement(
         [REWORDED, REWORDED],
@@ -257,14 +210,12 @@ def test_a_reworded_statement_by_hand() -> None:
             judged(("It is free.", "fully_supported", (0,))),
         ],
     )
-    assert found.statements is not None
-    assert found.evidence is not None
     assert (found.statements.n, found.statements.scored, found.statements.recall_faithful.value) == (2, 1, 1.0)
     # The missed one's chunk is missed, too; the chunk of the unlabelled statement is nobody's.
     assert (found.evidence.n, found.evidence.precision.value, found.evidence.recall.value) == (2, 1.0, 0.5)
 
 
-def test_graded_labels_have_a_weighted_kappa() -> None:
+def test_graded_labels_have_a_weighted_kappa():
     """Labels full, partial, none against verdicts full, none, none: observed distance 1/3, by chance 1."""
     texts = ("The tram is late.", "The bus is red.", "My ship sails.")
     people = labelled(
@@ -275,8 +226,6 @@ def test_graded_labels_have_a_weighted_kappa() -> None:
     )
     found = measure_agreement([people], [said])
     # By chance, verdicts being none 2/3 and full 1/3: a label none is 2/3 away, partial 1, full 4/3: their mean is 1.
-    assert found.statements is not None
-    assert found.statements.weighted_kappa is not None
     assert found.statements.weighted_kappa.value == pytest.approx(1 - 1 / 3)
     # Full is full; partial was called none; contradictory and not_supported may be the same.
     recalls = {verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()}
@@ -284,16 +233,7 @@ def test_graded_labels_have_a_weighted_kappa() -> None:
     assert found.evidence is None
 
 
-def test_binary_labels_have_no_grades() -> None:
-    """Supported or not leaves weighted κ and the recalls of verdicts out."""
-    people = labelled(("The tram is late.", "fully_supported", None), ("The bus is red.", "not_supported", None))
-    said = judged(("The tram is late.", "fully_supported", ()), ("The bus is red.", "contradictory", ()))
-    found = measure_agreement([people], [said]).statements
-    assert found is not None
-    assert (found.weighted_kappa, found.recall_by_verdict) == (None, {})
-
-
-def test_what_could_be_measured_is_said() -> None:
+def test_what_could_be_measured_is_said():
     """Each level with its number of labels, or what it would take."""
     said = measure_agreement([SPLIT], [judged(("It rains.", "no_evidence", ()))]).measured
     assert said == "Measured on answers (1), statements (2), evidence (2)."
@@ -302,34 +242,17 @@ def test_what_could_be_measured_is_said() -> None:
     assert "not on statements (no statement has a label); evidence (no label names chunks)." in said
 
 
-def test_an_unscored_answer_counts_in_coverage_alone() -> None:
+def test_an_unscored_answer_counts_in_coverage_alone():
     """It adds to n of answers, statements and evidence, and to none of their metrics."""
     one = judged(("The tram is late. The bus is red.", "not_supported", ()))
     lost = judged(("The kettle is blue", None, ()), unscored=Unscored.LM_FAILED)
     found = measure_agreement([MERGED, SPLIT], [one, lost])
-    assert found.answers is not None
-    assert found.statements is not None
-    assert found.evidence is not None
     assert (found.answers.n, found.answers.scored) == (2, 1)
     assert (found.statements.n, found.statements.scored) == (3, 1)  # one merged; one half of a split one; one missed
     assert (found.evidence.n, found.evidence.scored) == (3, 1)
 
 
-def test_verdicts_beside_an_unjudged_statement_count() -> None:
-    """The answer is unscored; of its two statements the one that was judged is compared with its label."""
-    found = measure_agreement(
-        [MERGED],
-        [judged(("The tram is late.", "fully_supported", (0,)), ("The bus is red.", None, ()),
-                unscored=Unscored.LM_FAILED)],
-    )  # fmt: skip
-    assert found.answers is not None
-    assert found.statements is not None
-    assert (found.answers.n, found.answers.scored) == (1, 0)
-    assert (found.statements.n, found.statements.scored) == (2, 1)
-    assert found.statements.confusion["faithful_passed"] == 1
-
-
-def test_what_labels_do_not_say_is_none() -> None:
+def test_what_labels_do_not_say_is_none():
     """Labels of answers say nothing of statements and evidence, and no label of an answer gives none for it."""
     faithful = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
     found = measure_agreement([faithful], [judged(("It rains.", "fully_supported", (0,)))])
@@ -340,15 +263,13 @@ def test_what_labels_do_not_say_is_none() -> None:
         measure_agreement([], [judged()])
 
 
-def test_a_judge_measures_itself(judge_at, tmp_path) -> None:
+def test_a_judge_measures_itself(judge_at, tmp_path):
     """`Judge.agreement` judges the answers of a labels file, or examples, and measures what it said."""
     examples = [SPLIT, MERGED]
     file = tmp_path / "labels.jsonl"
     file.write_text("\n".join(e.model_dump_json() for e in examples))
     judge, _ = judge_at(says="Yes", granularity="sentence")
     found = judge.agreement(file, num_threads=2)
-    assert found.answers is not None
     assert found.answers.confusion["unfaithful_passed"] == found.answers.n == 2
-    assert found.statements is not None
     assert (found.statements.n, found.statements.coverage) == (4, 1.0)
     assert judge.agreement(examples).answers == found.answers

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from faith_dspy import Judge, load_judge

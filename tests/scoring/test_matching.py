@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from faith_dspy.io.labels import parse_example
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.matching import locate, match_statements, statement_labels
@@ -19,12 +17,6 @@ def judged(*texts, named=()):
 def matched(answer, labelled, *said, named=()):
     """What each of the labelled statements matches of those said."""
     return match_statements(labelled, judged(*said, named=named), answer)
-
-
-def test_statements_that_are_sentences_go_to_themselves():
-    """Labels by sentence fit sentences word by word."""
-    e = labelled("The tram is late. It rains.", ("The tram is late.", True), ("It rains.", False))
-    assert statement_labels(judged("The tram is late.", "It rains."), e) == [True, False]
 
 
 def test_a_sentence_with_one_unsupported_statement_is_not_supported():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -211,6 +209,8 @@ def test_head_decides_verdicts_and_pass_mark():
     assert found.faithful is True
     assert found.level == "Neutral/Mixed"  # (.6225 - .6) / .4 · 2 = .11
     assert found.ranking == found.probability
+    even = HEAD.model_copy(update={"threshold": 0.5})
+    assert judged(raw_verdict(FULL, logit=0.0), classifier=even).faithful is True  # .5 reaches .5
 
 
 @pytest.mark.parametrize(
@@ -232,11 +232,6 @@ def test_level_never_contradicts_the_pass(threshold, levels):
     many = [(v >= top, LEVELS.index(level(v, threshold, v >= top))) for v in (i / 100 for i in range(101))]
     assert all((place >= 2) is passes for passes, place in many)
     assert many == sorted(many)
-
-
-def test_level_of_an_answer_with_an_unjudged_statement():
-    """What is not faithful because the LM failed reads so, wherever its score lies."""
-    assert level(0.9, 0.6, faithful=False) == "Not Generally"
 
 
 def test_too_close_to_call_goes_to_a_person():
@@ -345,6 +340,13 @@ def test_a_context_that_says_nothing_is_none(text):
     assert found.unscored is Unscored.NO_CONTEXT
     word = (Chunk(id=0, text=text + "a"),)
     assert judgment_without_lm(word, "The kettle is blue.", JudgeConfig()) is None
+
+
+def test_too_many_sentences():
+    """As many as `max_statements` are judged, one more are too long."""
+    for answer, reason in (("It is blue. It is new.", None), ("It is blue. It is new. It is old.", Unscored.TOO_LONG)):
+        found = judgment_without_lm(CONTEXT, answer, JudgeConfig(max_statements=2))
+        assert (found and found.unscored) is reason
 
 
 def test_what_was_decided_by_stands_on_the_judgment():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,7 @@ from faith_dspy.errors import MissingExtraError, need
 from faith_dspy.scoring.statistics import weighted_auroc, weighted_kappa, wilson
 
 
-def test_weighted_auroc_is_that_of_repeated_answers() -> None:
+def test_weighted_auroc_is_that_of_repeated_answers():
     """A resample's AUROC is the AUROC of the answers written out as often as they were drawn."""
     from sklearn import metrics
 
@@ -20,13 +18,13 @@ def test_weighted_auroc_is_that_of_repeated_answers() -> None:
             assert weighted_auroc(w[None], y, s)[0] == pytest.approx(expected)
 
 
-def test_a_missing_package_names_the_extra() -> None:
+def test_a_missing_package_names_the_extra():
     """What is not installed is an error that says how to install it, not an ImportError."""
     with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
         need("no_such_package.part", "Measuring agreement")
 
 
-def test_weighted_kappa_by_hand() -> None:
+def test_weighted_kappa_by_hand():
     """One step apart costs half of two; in resamples it is the κ of the items written out as often as drawn."""
     # Labels 2 2 1 0, verdicts 2 1 1 0: observed distance 1/4. By chance, label shares (1/4, 1/4, 1/2) against verdict
     # shares (1/4, 1/2, 1/4): (0·1/16 + 1·1/8 + 2·1/16) + (1/16 + 0 + 1/16) + (2·1/8 + 1/4 + 0) = 1/4 + 1/8 + 1/2.
@@ -42,7 +40,7 @@ def test_weighted_kappa_by_hand() -> None:
             assert weighted_kappa(w[None], a, b, 3)[0] == pytest.approx(expected)
 
 
-def test_a_share_of_nothing_is_undefined() -> None:
+def test_a_share_of_nothing_is_undefined():
     """A Wilson interval of 2 in 4 by hand is tested with prediction-powered shares; of 0 in 0 there is none."""
     assert wilson(0, 0).value is None
     assert wilson(0, 3).low == pytest.approx(0.0)

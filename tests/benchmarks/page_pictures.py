@@ -1,28 +1,28 @@
-"""The pictures of the page that the documentation shows.
+"""The pictures of the page of judged answers that the documentation shows: python -m tests.benchmarks.page_pictures
 
-FAITH_DSPY_IMAGES=notebooks/images pytest tests/report/test_screenshots.py   # draws them anew
-
-The judgments went through a judge; what its LM said – label, probability, quote and reason of each sentence – is
-recorded here.
+The judgments go through a judge; what its LM says – label, probability, quote and reason of each sentence – is recorded
+here. Needs Chromium.
 """
 
-from __future__ import annotations
-
-import base64
-import os
+import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pytest
+sys.path.append(str(Path(__file__).parents[1]))
 
+from chat_server import ChatServer
+from chromium import Browser
+
+from faith_dspy import Judge
 from faith_dspy.report.judgment import write_html
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chromium import Browser
-
+IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
+PICTURES = {
+    "page": ((1100, 1000), {}),
+    "page-dark": ((1100, 1000), {"prefers_color_scheme": "dark"}),
+    "page-phone": ((390, 1100), {}),
+}
 POLICY = [
     {"text": "Lamps can be returned within 30 days, with the receipt.", "source": "returns.md"},
     {"text": "Sale items are exchanged only.", "source": "returns.md"},
@@ -66,7 +66,7 @@ REPLIES = {
 """Label, its probability, quote and reason."""
 
 
-def says(asked: dict[str, Any]) -> dict[str, Any]:
+def says(asked):
     """The reply to one statement, with the probabilities of its label."""
     request = asked["messages"][-1]["content"]
     label, p, quote, why = next(reply for text, reply in REPLIES.items() if f"Statement: {text}\n" in request)
@@ -75,38 +75,24 @@ def says(asked: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": [(label, {label: p, other: 1 - p}), (rest, {rest: 1.0})]}
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "media"),
-    [
-        ("page", (1100, 1000), {}),
-        ("page-dark", (1100, 1000), {"prefers_color_scheme": "dark"}),
-        ("page-phone", (390, 1100), {}),
-    ],
-)
-def test_pictures_of_the_page(
-    browser: Browser,
-    judge_at: Callable[..., Any],
-    tmp_path: Path,
-    name: str,
-    size: tuple[int, int],
-    media: dict[str, str],
-) -> None:
-    """A page of four answers fills a picture of 150 kB at most."""
-    judge, _ = judge_at(says=says, verdicts="graded", reasoning="after", quote=True)
-    judged = judge.batch(RECORDS)
-    # (1 + 1 − 1) / 3, 1, (1 + 0) / 2, and an answer that declines
-    assert [j.score for j in judged] == [pytest.approx(1 / 3), 1.0, 0.5, None]
-    assert sum(j.dropped_quotes for j in judged) == 0
-    write_html(zip(RECORDS, judged, strict=True), tmp_path / "page.html", title="Answers of the help desk")
-    browser.open(tmp_path / "page.html", width=size[0], height=size[1], **media)
-    browser.wait("document.querySelectorAll('.card').length === 4")
-    browser("Emulation.setScrollbarsHidden", hidden=True)
-    if name == "page":
-        browser.point(".s:nth-of-type(3)")  # its evidence is lit
-        browser.js("scrollTo(0, 0)")
-    time.sleep(0.3)  # transitions
-    png = base64.b64decode(browser("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"])
-    browser("Emulation.setScrollbarsHidden", hidden=False)
-    assert 20_000 < len(png) < 150_000
-    folder = Path(os.environ.get("FAITH_DSPY_IMAGES", tmp_path))
-    (folder / f"{name}.png").write_bytes(png)
+def main():
+    """Draw them."""
+    server, folder = ChatServer(says=says), Path(tempfile.mkdtemp())
+    options = {"classifier": None, "verdicts": "graded", "reasoning": "after", "quote": True}
+    judged = Judge("openai/tiny", api_base=server.base, api_key="none", **options).batch(RECORDS)
+    write_html(zip(RECORDS, judged, strict=True), folder / "page.html", title="Answers of the help desk")
+    browser = Browser(folder / "profile")
+    for name, (size, media) in PICTURES.items():
+        browser.open(folder / "page.html", width=size[0], height=size[1], **media)
+        browser("Emulation.setScrollbarsHidden", hidden=True)
+        if name == "page":
+            browser.point(".s:nth-of-type(3)")  # its evidence is lit
+            browser.js("scrollTo(0, 0)")
+        time.sleep(0.3)  # transitions
+        (IMAGES / f"{name}.png").write_bytes(browser.picture())
+    browser("Browser.close")
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,12 @@
 """Runs the notebooks from top to bottom in one empty folder, one process, without Jupyter.
 
-    python tests/run_notebooks.py --write            # with the embedded model; outputs are stored in the files
-    python tests/run_notebooks.py --write --words    # with an endpoint that compares words in the place of an LM
-    python tests/run_notebooks.py --html FOLDER      # as pages, to look at; nothing is run
+    python -m tests.benchmarks.run_notebooks --write           # with the embedded model; the files keep the outputs
+    python -m tests.benchmarks.run_notebooks --write --words   # with an endpoint that compares words in an LM's place
+    python -m tests.benchmarks.run_notebooks --html FOLDER     # as pages, to look at; nothing is run
 
 Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command. A
 cell tagged ``parameters`` is followed by the values given here (``--lm``, ``--words``), and its output says so.
 """
-
-from __future__ import annotations
 
 import argparse
 import ast
@@ -26,9 +24,8 @@ import tempfile
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 ORDER = ("judge_an_answer", "tune_and_judge", "read_the_runs", "in_production")
 """Each may use what those before it left in the folder."""
 SMALL = {"variants": ("sentence",)}
@@ -40,12 +37,12 @@ td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:left}img{margin-le
 )
 
 
-def source(cell: dict[str, Any]) -> str:
+def source(cell):
     """A cell's text as Python: a command becomes a call that prints what it says."""
     return re.sub(r"^!(.*)$", lambda m: f"__command__({m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
 
 
-def command(line: str) -> None:
+def command(line):
     """Run a command; its output is the cell's."""
     done = subprocess.run(line, shell=True, text=True, capture_output=True, check=False)
     sys.stdout.write(done.stdout)
@@ -53,14 +50,14 @@ def command(line: str) -> None:
         raise RuntimeError(done.stderr)
 
 
-def run_cell(cell: dict[str, Any], names: dict[str, Any]) -> list[dict[str, Any]]:
+def run_cell(cell, names):
     """Execute one code cell; its outputs in Jupyter's format."""
     from matplotlib import pyplot
 
     body, said, outputs = ast.parse(source(cell)).body, io.StringIO(), []
     last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
 
-    def go(tree: ast.AST, mode: str) -> Any:
+    def go(tree, mode):
         found = eval(compile(tree, "cell", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         return asyncio.run(found) if inspect.iscoroutine(found) else found
 
@@ -83,7 +80,7 @@ def run_cell(cell: dict[str, Any], names: dict[str, Any]) -> list[dict[str, Any]
     return outputs
 
 
-def compare_words(asked: dict[str, Any]) -> dict[str, Any]:
+def compare_words(asked):
     """A verdict by the share of the statement's words that stand in the context; numbers that do not weigh most."""
     context, _, rest = asked["messages"][-1]["content"].rpartition("Context:\n")[2].partition("\n\n")
     statement = rest.rpartition("Statement: ")[2].partition("\n\n")[0]
@@ -96,15 +93,15 @@ def compare_words(asked: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": [(label, top), *([(why, {why: 0.9})] if why else [])]}
 
 
-def lines(text: str) -> list[str]:
+def lines(text):
     """As the format keeps text."""
     return text.splitlines(keepends=True)
 
 
-def run(path: Path, parameters: dict[str, Any], note: str) -> dict[str, Any]:
+def run(path, parameters, note):
     """The notebook with its outputs; `RuntimeError` names the cell that failed."""
-    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    names: dict[str, Any] = {"__name__": "__main__", "__command__": command}
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names = {"__name__": "__main__", "__command__": command}
     for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
         try:
             cell["outputs"] = run_cell(cell, names)
@@ -122,7 +119,7 @@ def run(path: Path, parameters: dict[str, Any], note: str) -> dict[str, Any]:
     return notebook
 
 
-def page(path: Path) -> str:
+def page(path):
     """A notebook as a page, its Markdown as it is written."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -143,7 +140,7 @@ def page(path: Path) -> str:
     return f"<!doctype html><meta charset=utf-8><title>{path.stem}</title><style>{_STYLE}</style>{''.join(parts)}"
 
 
-def main() -> None:
+def main():
     """Run them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lm", default="local")
@@ -161,7 +158,7 @@ def main() -> None:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     parameters, note = {"lm": asked.lm, "api_base": asked.api_base}, ""
     if asked.words:
-        sys.path.append(str(Path(__file__).parent))
+        sys.path.append(str(Path(__file__).parents[1]))
         from chat_server import ChatServer
 
         os.environ |= {"OPENAI_API_KEY": "none", "DSPY_CACHEDIR": tempfile.mkdtemp(prefix="notebooks-")}
