@@ -35,6 +35,7 @@ def leaks(folder, *outputs, given=()):
     return found + [(out.decode()[-300:], s) for out in outputs for s in SECRETS if s in out]
 
 
+@pytest.mark.all
 def test_a_working_endpoint(command, chat_server, tmp_path):
     """Tune, judge, agree and stress with a key, beside an .env: no secret is in what they write, MLflow's included."""
     server = chat_server(says=knowing)

@@ -72,7 +72,7 @@ def loads(folder, lm, again):
     return True
 
 
-@pytest.mark.parametrize("kind", ["judge", "program", "without_reference"])
+@pytest.mark.parametrize("kind", ["judge", "program", pytest.param("without_reference", marks=pytest.mark.all)])
 def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):  # noqa: F811
     """Any value of an export may be any other, be gone or have company: it is refused in words, or the judge works."""
     server = chat_server(says=lambda _: {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}})
