@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.errors import InputError
+from faith_dspy.eval_sets.public import PUBLIC
 from faith_dspy.io.labels import read_labels
 from faith_dspy.io.records import rows_of
 
@@ -24,7 +25,10 @@ SETS = ("quickstart", "assistants", "hard_cases")
 def folder_of(name: str, otherwise: str = "no shipped set") -> Path:
     """The folder of a shipped set; `InputError` for a name that is none."""
     if name not in SETS:
-        raise InputError(f"{name}: {otherwise}; those are {', '.join(SETS)}.")
+        known = f"those are {', '.join(SETS)}"
+        if name in PUBLIC:
+            known = f"it is a public one: faith-dspy labels get {name}"
+        raise InputError(f"{name}: {otherwise}; {known}.")
     return Path(str(files(f"faith_dspy.eval_sets.{name}")))
 
 

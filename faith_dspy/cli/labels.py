@@ -12,6 +12,8 @@ from faith_dspy.cli import options as cli
 from faith_dspy.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from faith_dspy.optimize.data.imports import ImportedLabels
     from faith_dspy.schema import LabelledExample
 
@@ -36,9 +38,13 @@ Values = Annotated[
 
 @app.command("list")
 def list_(as_json: cli.Json = False) -> None:
-    """List the labelled sets that are shipped, and what each is for."""
+    """List the labelled sets: those that are shipped, and public ones that `labels get` fetches."""
     from faith_dspy.eval_sets.catalog import SETS, folder_of, load
+    from faith_dspy.eval_sets.public import PUBLIC, card_of
     from faith_dspy.report.tables import Table
+
+    def of_card(card: str, field: str) -> str:
+        return " ".join(card.partition(f"**{field}:** ")[2].partition("\n\n")[0].split())
 
     def described(name: str) -> dict[str, Any]:
         examples, card = load(name), (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
@@ -50,10 +56,16 @@ def list_(as_json: cli.Json = False) -> None:
             "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
         }
 
-    found = [described(name) for name in SETS]
+    shipped = [described(name) for name in SETS]
+    fields = ("Size", "Licence", "What it is for")
+    public = [{"name": name} | {f: of_card(card_of(name), f) for f in fields} for name in PUBLIC]
     notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
-    rows = tuple(tuple(map(str, row.values())) for row in found)
-    cli.print_result(as_json, found, [Table("Shipped sets", tuple(found[0]), rows, notes=notes)])
+    get = ("Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",)
+    tables = [
+        Table(title, tuple(rows[0]), tuple(tuple(map(str, row.values())) for row in rows), notes=said)
+        for title, rows, said in (("Shipped sets", shipped, notes), ("Public sets", public, get))
+    ]
+    cli.print_result(as_json, [*shipped, *public], tables)
 
 
 @app.command()
@@ -67,7 +79,6 @@ def show(
     With --json the answers are lines of a labels file.
     """
     from faith_dspy.io.labels import read_labels
-    from faith_dspy.report.tables import Table
 
     examples = read_labels(labels, require_label=False)
     if as_json:
@@ -76,8 +87,15 @@ def show(
             row["context"] = [c.text if c.source is None else {"text": c.text, "source": c.source} for c in e.context]
             typer.echo(json.dumps(row))  # ASCII: no character in it is a terminal's command
     else:
-        shown = enumerate(examples[:n], 1)
-        cli.print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
+        _show(examples, n)
+
+
+def _show(examples: Sequence[LabelledExample], n: int) -> None:
+    """Print the first ``n``, each as a table."""
+    from faith_dspy.report.tables import Table
+
+    shown = enumerate(examples[:n], 1)
+    cli.print_tables(Table(f"{i} of {len(examples):,}: {e.id}", ("", ""), _rows(e)) for i, e in shown)
 
 
 def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
@@ -96,19 +114,37 @@ def _rows(e: LabelledExample) -> tuple[tuple[str, str], ...]:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped set: quickstart, assistants, hard_cases.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A shipped or a public set, as `labels list` names them.")
+    ],
     out: Annotated[Path | None, cli.option("--out", "Labels file to write. Default: NAME.jsonl.", "FILE")] = None,
+    folder: Annotated[
+        Path | None, cli.option("--from", "Copy of a public set's published files. Default: download them.", "FOLDER")
+    ] = None,
 ) -> None:
-    """Write a shipped set as a labels file, to see how one is written or to change it."""
-    from faith_dspy.eval_sets.catalog import folder_of
-    from faith_dspy.io.files import check_writable, write_file
+    """Write a shipped set as a labels file, or read a public one into one: its published files become labels with
+    sources and, where it has them, parts.
 
-    content, out = (folder_of(name) / f"{name}.jsonl").read_bytes(), out or Path(f"{name}.jsonl")
+    Example: faith-dspy labels get ragtruth --from RAGTruth/dataset
+    """
+    from faith_dspy.eval_sets.catalog import folder_of
+    from faith_dspy.eval_sets.public import PUBLIC, load_public
+    from faith_dspy.io.files import check_writable, write_file
+    from faith_dspy.optimize.data.imports import write_labels
+
+    shipped = None if name in PUBLIC else (folder_of(name) / f"{name}.jsonl").read_bytes()
+    out = out or Path(f"{name}.jsonl")
     check_writable(out)
     if out.is_file():
         raise InputError(f"{out}: exists already. Give another --out, or remove the file.")
-    write_file(out, content)
-    cli.say(f"{out}: {counted(len(content.splitlines()), 'labelled answer')}. Next: faith-dspy tune {out}")
+    if shipped is None:
+        rows = load_public(name, folder)
+        write_labels(rows, out)
+        n = len(rows)
+    else:
+        write_file(out, shipped)
+        n = len(shipped.splitlines())
+    cli.say(f"{out}: {counted(n, 'labelled answer')}. Next: faith-dspy labels audit {out}, faith-dspy tune {out}")
 
 
 @app.command()
@@ -138,6 +174,9 @@ def import_(
         cli.option("--map", "A column, e.g. answer=response. Dots reach into objects. Repeatable.", "FIELD=COLUMN"),
     ] = None,
     values: Values = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the first three rows as they would be, and write nothing.")
+    ] = False,
 ) -> None:
     """Import labels from a table, Label Studio or Argilla into a labels file.
 
@@ -154,30 +193,43 @@ def import_(
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InputError(f"--out {out} is the file that is imported; name another.")
-    found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()))
+    found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()), dry_run=dry_run)
+    for problem in found.unreadable.values():
+        cli.say(f"{file}, {problem}")
+    if dry_run:
+        _show(found.examples, 3)
+        cli.say(f"{found.sentence} Nothing was written.")
+        return
     _write(found, out, f"{file}: %s Name the label's column with --map faithful=COLUMN.")
 
 
 @app.command()
 def pull(
     out: Out = Path("labels.jsonl"),
+    queue: Annotated[str | None, cli.option("--queue", "Review queue that `labels push` made.", "NAME")] = None,
     experiment: cli.Experiment = "faithfulness",
     name: Name = "faithful",
     values: Values = None,
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
-    """Write people's assessments of traces in MLflow into a labels file.
+    """Write what the reviewers of a queue said into a labels file, or, without --queue, people's assessments of traces.
 
-    The label of a trace is the majority of the assessments called --name; each person's own is kept in 'annotators'.
-    Traces on which people are evenly split are left out, and counted.
+    The label is the majority's; each person's own is kept in 'annotators', and an answer on which people are evenly
+    split has no label. Unfinished reviews are counted.
+
+    Without --queue the label of a trace is the majority of the assessments called --name.
     """
     from faith_dspy.io.files import check_writable
     from faith_dspy.optimize.data.imports import parse_words
-    from faith_dspy.optimize.tracking.feedback import pull
+    from faith_dspy.optimize.tracking import feedback, review
     from faith_dspy.optimize.tracking.store import connect
 
     check_writable(out)
-    found = pull(connect(tracking_uri, experiment, create=False), name, parse_words(values or ()))
+    store = connect(tracking_uri, experiment, create=False)
+    if queue is not None:
+        _write(review.labels_of(store, queue), out, f"nobody has finished a review of the queue {queue!r}: %s")
+        return
+    found = feedback.pull(store, name, parse_words(values or ()))
     none = f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}"
     _write(found, out, f"{none}: %s Name them with --name and --experiment.")
 
@@ -193,20 +245,42 @@ def _write(found: ImportedLabels, out: Path, none: str) -> None:
 
 @app.command()
 def push(
-    labels: cli.Labels,
-    experiment: cli.Experiment = "faithfulness-labels",
-    name: Name = "faithful",
+    queue: Annotated[str, cli.option("--queue", "Review queue; it is made if it is not there.", "NAME")],
+    answers: Annotated[
+        Path | None, typer.Argument(metavar="[ANSWERS]", help="Answers (JSON lines, CSV, TSV or Parquet).")
+    ] = None,
+    traces: Annotated[
+        str | None,
+        cli.option(
+            "--traces",
+            "Instead of a file: traces in MLflow, by a filter of its search, e.g. \"attributes.status = 'OK'\"; '' "
+            "takes all.",
+            "FILTER",
+        ),
+    ] = None,
+    reviewers: Annotated[
+        str | None, cli.option("--reviewers", "Names of reviewers; each gets a queue and labels all.", "NAME,NAME")
+    ] = None,
+    experiment: cli.Experiment = "faithfulness",
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
-    """Send a labels file to MLflow, as traces with human assessments, for people to review there.
+    """Put answers into a review queue on MLflow's pages, for people to label; `labels pull` brings their labels back.
 
-    Pushing it again adds only what is missing; what people changed in MLflow stays. `labels pull` brings it back.
+    Labels in the file are not shown to reviewers. Pushing again adds only what is new.
+
+    Example: faith-dspy labels push answers.csv --queue november --reviewers ann,bea
     """
-    from faith_dspy.io.labels import read_labels
-    from faith_dspy.optimize.tracking.feedback import push
-    from faith_dspy.optimize.tracking.store import connect
+    from faith_dspy.optimize.data.audit import power
+    from faith_dspy.optimize.tracking.review import push
 
-    examples = read_labels(labels, require_label=False)
-    made, added = push(connect(tracking_uri, experiment), examples, name)
-    of = f"{counted(made, 'new trace')} of {counted(len(examples), 'answer')}"
-    cli.say(f"{of}; {counted(added, 'assessment')} added.")
+    names = [name.strip() for name in (reviewers or "").split(",") if name.strip()]
+    pushed = push(answers, queue, names, traces=traces, experiment=experiment, tracking_uri=tracking_uri)
+    of = f"{counted(pushed.items, 'review')} added ({counted(pushed.traces, 'new trace')})"
+    cli.say(f"{', '.join(pushed.queues)}: {of}. Page, where `faith-dspy ui` or your server runs: {pushed.page}")
+    if pushed.cut:
+        cli.say(
+            f"This store shows reviewers the first 1,000 characters of {counted(pushed.cut, 'answer')}; “View full "
+            "trace” shows the rest."
+        )
+    if labels := pushed.labels.examples:
+        cli.say(f"Labelled so far: {power(labels)}.")

@@ -83,6 +83,8 @@ class Record:
     key: str = ""
     """First 16 hex digits of the SHA-256 of the line, or of the row as JSON; empty for what is in memory."""
     kind: str = "line"
+    file_line: int | None = None
+    """Where a row of a CSV or TSV file ends, counted from 1 with the header."""
 
     @property
     def place(self) -> str:
@@ -301,7 +303,7 @@ def open_records(source: Any) -> Iterator[Iterator[Record]]:
     with handle:
         match path.suffix.lower():
             case ".csv" | ".tsv" as kind:
-                yield _rows(path, _read_csv(handle, tab=kind == ".tsv"))
+                yield _rows(path, _read_csv(handle, tab=kind == ".tsv"), numbered=True)
             case ".parquet":
                 yield _rows(path, _read_parquet(handle))
             case ".json" if (found := _list_in(handle)) is not None:
@@ -355,12 +357,14 @@ def read_records(handle: IO[bytes]) -> Iterator[Record]:
             yield Record(number, value, _key(text))
 
 
-def _rows(source: Path, rows: Iterable[Any]) -> Iterator[Record]:
-    """Rows, or what is wrong with them; `InputError` where the file turns out to be no table."""
+def _rows(source: Path, rows: Iterable[Any], *, numbered: bool = False) -> Iterator[Record]:
+    """Rows, or what is wrong with them; `InputError` where the file turns out to be no table. ``numbered``: each with
+    its line."""
     try:
-        for number, row in enumerate(rows, 1):
+        for number, found in enumerate(rows, 1):
+            file_line, row = found if numbered else (None, found)
             text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
-            yield Record(number, row, _key(text.encode(errors="replace")), "row")
+            yield Record(number, row, _key(text.encode(errors="replace")), "row", file_line)
     except ValueError as exc:
         raise _broken(source, exc) from exc
 
@@ -400,9 +404,9 @@ def read_json(text: bytes) -> Any:
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | ValueError]:
-    """The rows of a CSV or TSV file with a header, or what is wrong with a row; of CSV the separator may also be a
-    semicolon."""
+def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
+    """Line and content of the rows of a CSV or TSV file with a header, or what is wrong with a row; of CSV the
+    separator may also be a semicolon."""
     text, line = io.TextIOWrapper(handle, "utf-8-sig", newline=""), 0
     csv.field_size_limit(2**31 - 1)  # a context may be longer than the 131,072 characters that csv takes
     try:
@@ -416,9 +420,9 @@ def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[dict[str, Any] | Valu
         for row in reader:
             line = reader.line_num
             if None in row:
-                yield ValueError("has more cells than the header")
+                yield line, ValueError("has more cells than the header")
             elif any(row.values()):
-                yield clean(row)
+                yield line, clean(row)
     except csv.Error as exc:
         raise ValueError(f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?") from exc
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
 from faith_dspy.optimize.data.imports import by_annotator, majority
-from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split
+from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split, with_sources
 from faith_dspy.scoring.agreement import Agreement, measure
 from faith_dspy.scoring.statistics import SHOWN_FROM
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _DIFFER = 1 / 3
 """Share of the answers that a tuned and an untuned judge call differently, as `shown` expects it."""
-_AIM = 0.10
-"""The difference in balanced accuracy that labels should be enough to show."""
 FEW = 100
 """With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
 
@@ -62,11 +60,11 @@ def audit(path: Any) -> dict[str, Any]:
         found["split"] = {name: part["n"] for name, part in splits.report["parts"].items()}
         if not splits.test:
             found["split"] = f"too few for a test part: all {len(examples)} are cross-fitted"
-        found["enough"] = _enough(splits.test, examples)
+        found["enough"] = _enough(splits.test, [*splits.train, *splits.dev, *splits.test])
     except InputError as exc:
         found["split"] = f"cannot be tuned on: {exc}"
         found["enough"] = {"to tune": f"no: {exc}."}
-    people = annotator_agreement(examples)
+    people = annotator_agreement(everything)  # those without a label are where annotators are split
     if people is not None and people.balanced_accuracy.value is not None:
         found["annotators_balanced_accuracy"] = round(people.balanced_accuracy.value, 3)
     return found
@@ -76,19 +74,37 @@ def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]
     """What the labels are enough for, in words."""
     many = PER_PART * len(PARTS)
     least = f"a test takes {MIN_PER_CLASS} answers of each label over {many} sources each, a fair one {FEW} answers"
-    told, sources = few(len(test)), len({e.group_key for e in test})
-    points = shown(test or examples)
-    more = len(examples) * ((points / _AIM) ** 2 - 1)
-    label = f"; label {roughly(math.ceil(more))} more to show {100 * _AIM:.0f}" if more > 0 else ""
+    told = few(len(test))
     return {
         "to tune": "yes",
         "to test": f"{'hardly' if told else 'yes'}, {counted(len(test), 'answer')} that tuning does not see.{told}"
         if test
         else f"no: {least}.",
-        "to show": f"a gain of about {100 * points:.0f} points of balanced accuracy, at even odds{label}"
-        if sources >= SHOWN_FROM
-        else f"nothing: it takes {SHOWN_FROM} sources in the test part, these have {sources}.",
+        "to show": f"{power(examples, test)}.",
     }
+
+
+def power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample] | None = None) -> str:
+    """What gain in balanced accuracy these labels would show at even odds, and how many more show two thirds of it.
+
+    ``test``: the part that is tested on, where it is known; empty where all are cross-fitted.
+    """
+    if test is None:
+        examples = with_sources(examples)
+    these = f"{counted(len(examples), 'answer')} from {counted(len({e.group_key for e in examples}), 'source')}"
+    try:
+        test = split(examples).test if test is None else test
+    except InputError as exc:
+        return f"{these}: too few to tune; {exc}"
+    if (sources := len({e.group_key for e in test})) < SHOWN_FROM:
+        return f"{these}: no gain yet; it takes {SHOWN_FROM} sources in the test part, these have {sources}"
+    points = shown(test)
+    aim = round(100 * points * 2 / 3)
+    more = len(examples) * ((100 * points / aim) ** 2 - 1)
+    return (
+        f"{these}: a gain of about {100 * points:.0f} points would be seen, at even odds; "
+        f"{roughly(math.ceil(more))} more for {aim}"
+    )
 
 
 def shown(tested: Sequence[LabelledExample]) -> float:

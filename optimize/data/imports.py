@@ -1,6 +1,7 @@
 """Labels from elsewhere – tables, annotation tools, feedback in MLflow – as lines of a labels file.
 
-``table``         CSV, TSV, JSON, JSON lines or Parquet, one row per answer (HaluBench, RAGTruth and the like)
+``table``         CSV, TSV, JSON, JSON lines, Parquet or a folder of `datasets`, one row per answer; the columns of
+                  RAGAS, DeepEval and others are known
 ``label-studio``  the JSON export of Label Studio
 ``argilla``       the records of an Argilla data set, as JSON
 """
@@ -15,12 +16,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import InputError, LabelsError, counted
+from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
 from faith_dspy.io.files import write_file
 from faith_dspy.io.labels import parse_example, rating, vote
-from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed
+from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed, rows_of
 from faith_dspy.io.records import columns as columns_of
-from faith_dspy.schema import Verdict
+from faith_dspy.schema import LabelledExample, Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
 
 FIELDS = {**{k: v for k, v in COLUMNS.items() if k != "conversation"}, **LABELS}
@@ -34,28 +35,36 @@ class ImportedLabels(BaseModel, extra="forbid", frozen=True):
     rows: list[dict[str, Any]]
     """Lines of a labels file."""
     split: list[str] = []
-    """Ids of answers left out because their annotators are split."""
+    """Ids of answers without a label because their annotators are split."""
     unreadable: dict[str, str] = {}
-    """Answers left out because they have no answer or no context: id, and what is wrong."""
+    """What was left out because it could not be read: its row or id, and what is wrong with it."""
     unknown: dict[str, int] = {}
     """Label words whose meaning is not known, and how often they were given."""
     unlabelled: int = 0
     """Rows left out because nobody labelled them."""
+    unfinished: int = 0
+    """Reviews that are still to be done."""
     top: float | None = None
     """The rating that alone means faithful, where labels are ratings."""
 
     @property
+    def examples(self) -> list[LabelledExample]:
+        """The rows that have a label."""
+        return [e for row in self.rows if (e := parse_example(row)).label is not None]
+
+    @property
     def sentence(self) -> str:
         """What was imported and what was left out."""
-        faithful = sum(bool(r.get("faithful")) for r in self.rows)
+        labels = [r["faithful"] for r in self.rows if r.get("faithful") is not None]
         rated = f" (rated {self.top:g}, the highest rating; others with --value RATING=true)" if self.top else ""
         first = next(iter(self.unreadable.values()), "").rstrip(".")
         named = ", ".join(f"{word!r} ({n})" for word, n in self.unknown.items())
         said = {
-            f"{counted(len(self.rows), 'labelled answer')}, {faithful} faithful{rated}": True,
+            f"{counted(len(labels), 'labelled answer')}, {sum(map(bool, labels))} faithful{rated}": True,
             f"{self.unlabelled} left out without a label": self.unlabelled,
-            f"{len(self.split)} left out because people are split": self.split,
-            f"{len(self.unreadable)} without answer or context, the first: {first}": self.unreadable,
+            f"{len(self.split)} without one because people are split": self.split,
+            f"{len(self.unreadable)} could not be read, the first: {first}": self.unreadable,
+            f"{counted(self.unfinished, 'review')} unfinished": self.unfinished,
             f"of unknown meaning: {named} – say it with --value WORD=true or WORD=false": self.unknown,
         }
         return "; ".join(text for text, there_is in said.items() if there_is) + "."
@@ -123,31 +132,40 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 
 
 def import_labels(
-    path: Path, kind: str = "table", columns: Mapping[str, str] | None = None, words: Mapping[str, bool] | None = None
+    path: Path,
+    kind: str = "table",
+    columns: Mapping[str, str] | None = None,
+    words: Mapping[str, bool] | None = None,
+    *,
+    dry_run: bool = False,
 ) -> ImportedLabels:
     """The labelled answers of a file (``kind``: one of `KINDS`), as rows of a labels file.
 
     ``columns``: field → column. ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a
     rating. A label that is a list of spans (objects with ``start`` and ``end``, as in RAGTruth) marks unsupported
     text: an answer without a span is faithful, and a sentence that overlaps one is labelled not supported. Rows without
-    an answer, a context or a label are left out, and counted. `InputError` names the row and what is wrong with it, or
-    the labels of unknown meaning, as numbers beside words are.
+    a label are left out and counted, those that cannot be read are named one by one. Labels of unknown meaning, as
+    numbers beside words are, are an `InputError`, and in a ``dry_run`` named like the others.
     """
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no format; expected one of {', '.join(KINDS)}.")
-    found, unreadable = {}, {}
-    given, named = _read_rows(path), columns or {}
+    found: dict[str, dict[str, Any]] = {}
+    unreadable: dict[str, str] = {}
+    named = columns or {}
+    given = _read_rows(path, unreadable)
     if kind == "table":
         guessed = {f: names for f, names in FIELDS.items() if f not in named}
-        log_columns(given[:FIRST], str(path), guessed, (*FIELDS, *named.values()))
+        rows_given = list(given.values())
+        log_columns(rows_given[:FIRST], str(path), guessed, (*FIELDS, *named.values()))
         for field, column in named.items():
-            if given and all(_at(row, column) is None for row in given):
-                raise LabelsError(f"{path}: got {', '.join(given[0])}, but no {column!r} for --map {field}={column}.")
-    for i, row in enumerate(given, 1):
+            if given and all(_at(row, column) is None for row in rows_given):
+                got = ", ".join(rows_given[0])
+                raise LabelsError(f"{path}: got {got}, but no {column!r} for --map {field}={column}.")
+    for place, row in given.items():
         try:
-            found[i] = KINDS[kind](row, named)
+            found[place] = KINDS[kind](row, named)
         except InputError as exc:
-            unreadable[f"row {i}"] = f"row {i}: {exc}"
+            unreadable[place] = f"{place}: {exc}"
     if not found:
         raise LabelsError(f"{path}, {next(iter(unreadable.values()))}" if unreadable else f"{path}: has no rows.")
     labels = [row.pop("faithful", None) for row in found.values()]
@@ -156,30 +174,34 @@ def import_labels(
     single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
     top = best_rating([*single, *(v for votes in people for v in votes.values())])
     unknown: Counter[str] = Counter()
-
-    def is_faithful(label: Any) -> bool | None:
-        known = meaning(label, words or {}, top)
-        if known is None:
-            unknown[str(label)] += 1
-        return known
-
     rows, split, unlabelled = [], [], 0
-    for (i, row), label, votes, marked in zip(found.items(), labels, people, spans, strict=True):
+    for (place, row), label, votes, marked in zip(found.items(), labels, people, spans, strict=True):
+        said = [label] if label is not None else list(votes.values())
+        known = [meaning(v, words or {}, top) for v in said]
         if marked is not None:
             row |= {"faithful": not marked, "statements": _statements(str(row.get("answer", "")), marked)}
-        elif label is not None:
-            row["faithful"] = is_faithful(label)
-        elif votes:
-            row["faithful"] = majority([is_faithful(v) for v in votes.values()])
-            split += [str(row.get("id", i))] if row["faithful"] is None else []
+        elif strange := [str(v) for v, is_faithful in zip(said, known, strict=True) if is_faithful is None]:
+            unknown.update(strange)
+            unreadable[place] = f"{place}: the label is {strange[0]!r}. Say what it means: --value '{strange[0]}=true'"
+            continue
+        elif said:
+            row["faithful"] = known[0] if label is not None else majority(known)
+            split += [str(row.get("id", place))] if row["faithful"] is None else []
         else:
             unlabelled += 1
         if row.get("faithful") is not None:
-            parse_example(row, where=f"{path}, row {i}")  # raises, and says what is wrong with it
-            rows.append(row)
-    if unknown:
-        strange = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
-        raise LabelsError(f"{path}: labels of unknown meaning: {strange}. Say it with --value WORD=true or WORD=false.")
+            try:
+                parse_example(row, where=place)  # raises, and says what is wrong with it
+                rows.append(row)
+            except LabelsError as exc:
+                unreadable[place] = str(exc)
+    if unknown and not dry_run:
+        strange_words = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
+        raise LabelsError(
+            f"{path}: labels of unknown meaning: {strange_words}. Say it with --value WORD=true or WORD=false."
+        )
+    if unreadable and not rows and not dry_run:
+        raise LabelsError(f"{path}, {next(iter(unreadable.values()))}")
     return ImportedLabels(
         rows=rows,
         split=split,
@@ -241,14 +263,26 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]
 }
 
 
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    if path.suffix.lower() not in _ENDINGS:
+def _read_rows(path: Path, unreadable: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The rows of a file or of a folder of `datasets`, by where they stand; what is no row goes to ``unreadable``."""
+    source: Any = path
+    if path.is_dir():
+        datasets = need("datasets", "Reading a folder of datasets")
+        try:
+            source = rows_of(datasets.load_from_disk(str(path)))
+        except Exception as exc:  # whatever a folder holds
+            raise LabelsError(f"{path}: is no folder that `datasets` saved ({in_short(exc)}).") from exc
+    elif path.suffix.lower() not in _ENDINGS:
         raise LabelsError(f"{path}: ends in {path.suffix or 'nothing'}; expected {', '.join(_ENDINGS)}.")
-    with open_records(path) as records:
-        found = list(records)
-    if bad := next((r for r in found if r.problem is not None), None):
-        raise LabelsError(f"{path}, {bad.problem}.")
-    return [{k: None if v == "" else v for k, v in r.row.items()} for r in found]
+    found: dict[str, dict[str, Any]] = {}
+    with open_records(source) as records:
+        for record in records:
+            place = record.place + (f" (line {record.file_line})" if record.file_line else "")
+            if record.problem is None and isinstance(record.row, Mapping):
+                found[place] = {k: None if v == "" else v for k, v in record.row.items()}
+            else:
+                unreadable[place] = place + str(record.problem).removeprefix(record.place)
+    return found
 
 
 def _at(row: Any, column: str) -> Any:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.entities import AssessmentSource
 from mlflow.genai.judges import make_judge
 from recorded import knowing, labels
 
@@ -11,8 +12,6 @@ from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.align import FaithfulnessAlignment
 from faith_dspy.optimize.tracking import study_run
-from faith_dspy.optimize.tracking.feedback import push
-from faith_dspy.optimize.tracking.store import connect
 
 
 @pytest.fixture
@@ -22,9 +21,14 @@ def traces(own_store):
         e.model_copy(update={"annotators": dict.fromkeys(("ann", "bob"), "yes" if e.label else "no"), "split": None})
         for e in read_labels(labels(own_store / "cities.jsonl", parts=False))
     ]
-    store = connect(None, "agent")
-    push(store, examples, "grounded")
-    return list(mlflow.search_traces(locations=[store.experiment_id], return_type="list"))
+    for e in examples:
+        with mlflow.start_span("agent") as span:
+            span.set_inputs({"question": e.question, "context": [c.text for c in e.context]})
+            span.set_outputs(e.answer)
+        for who, value in e.annotators.items():
+            person = AssessmentSource("HUMAN", who)
+            mlflow.log_feedback(trace_id=span.trace_id, name="grounded", value=value, source=person)
+    return list(mlflow.search_traces(return_type="list"))
 
 
 def test_align(traces, chat_server, monkeypatch):

@@ -27,11 +27,12 @@ def test_an_audit_counts_and_shows_the_split():
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
     assert found["split"] == {"train": 44, "dev": 44, "test": 44}
     assert found["labels_at_odds"] == 0
-    # 1.96 · √(1/12 · (1/22 + 1/22)) = .171; 132 · ((.171/.1)² − 1) = 252
+    # 1.96 · √(1/12 · (1/22 + 1/22)) = .1706; 132 · ((.1706/.11)² − 1) = 186, said as 190
     assert found["enough"] == {
         "to tune": "yes",
         "to test": "hardly, 44 answers that tuning does not see. Few answers: read the interval, not the figure.",
-        "to show": "a gain of about 17 points of balanced accuracy, at even odds; label about 250 more to show 10",
+        "to show": "132 answers from 33 sources: a gain of about 17 points would be seen, at even odds; "
+        "about 190 more for 11.",
     }
 
 
@@ -39,7 +40,7 @@ def test_too_few_to_test_or_to_tune(audited):
     """Six answers of each label are cross-fitted, and what a test takes is said; four cannot be tuned on."""
     enough = audited([{}] * 12)["enough"]
     assert enough["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
-    assert enough["to show"] == "nothing: it takes 10 sources in the test part, these have 0."
+    assert enough["to show"].endswith("no gain yet; it takes 10 sources in the test part, these have 0.")
     assert audited([{}] * 4)["enough"]["to tune"].startswith("no: got 4 sources")
 
 

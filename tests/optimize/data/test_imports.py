@@ -80,10 +80,47 @@ def test_rows_that_are_left_out(imported):
     assert [r["faithful"] for r in found.rows] == [True, False, True]
     assert found.sentence == (
         "3 labelled answers, 2 faithful (rated 5, the highest rating; others with --value RATING=true); 1 left out "
-        "without a label; 1 without answer or context, the first: row 3: it has no answer: got context, "
+        "without a label; 1 could not be read, the first: row 3: it has no answer: got context, "
         "answer (empty), label, expected answer, response, actual_output, generated_answer, output, reply, completion, "
         "generation, summary, claim, text. --map answer=COLUMN names another column."
     )
+
+
+def test_fifty_broken_rows(tmp_path, monkeypatch, capsys):
+    """Each is named with its line and what is wrong; a dry run shows three of the others, and writes nothing."""
+    broken = {
+        ",A cup.,yes,,": "it has no context: got ",
+        "A cup.,,yes,,": "it has no answer: got ",
+        "A cup.,A cup.,perhaps,,": "the label is 'perhaps'. Say what it means: --value 'perhaps=true'",
+        "A cup.,A cup.,yes,,,more": "has more cells than the header",
+        "[],A cup.,yes,,": "context is empty: ",
+    }
+    good = '"A cup.\nOf tea.",A cup of tea.,yes,,\n'
+    lines = ["context,answer,label,statements,split\n", good * 3, *(f"{row}\n" for row in [*broken] * 10)]
+    (tmp_path / "t.csv").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "import", "t.csv", "--dry-run"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    out, err = capsys.readouterr()
+    *problems, last = [line for line in err.splitlines() if line.startswith("t.csv, row") or "Nothing was" in line]
+    assert (caught.value.code or 0, len(problems), out.count("A cup of tea.")) == (0, 50, 3)
+    for row, wrong in enumerate([*broken.values()] * 10, 4):  # three rows of two lines and the header stand above
+        (said,) = [p for p in problems if p.startswith(f"t.csv, row {row} (line {row + 4}): ")]
+        assert wrong in said
+    assert last.startswith("3 labelled answers, 3 faithful; 50 could not be read")
+    assert not (tmp_path / "labels.jsonl").exists()
+
+
+def test_a_folder_of_datasets(tmp_path):
+    """What `datasets` has saved is a table, each row with its part."""
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"user_input": "?", "retrieved_contexts": ["A."], "response": "A.", "label": 1}])
+    datasets.DatasetDict({"validation": rows}).save_to_disk(str(tmp_path / "set"))
+    (row,) = import_labels(tmp_path / "set").rows
+    assert (row["question"], row["context"], row["answer"], row["faithful"], row["split"]) == (
+        "?", ["A."], "A.", True, "dev",
+    )  # fmt: skip
 
 
 def test_label_studio(imported):

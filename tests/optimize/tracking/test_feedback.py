@@ -1,6 +1,4 @@
-import json
 import sys
-from pathlib import Path
 
 import mlflow
 import pytest
@@ -9,27 +7,9 @@ from mlflow.entities.assessment_source import AssessmentSource
 
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
-from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.data.imports import majority, meaning, parse_words
-from faith_dspy.optimize.tracking.feedback import labels_of, pull, push
-from faith_dspy.optimize.tracking.store import connect
-
-KETTLE = {
-    "id": "kettle",
-    "question": "What is it like?",
-    "context": ["A kettle.", {"text": "It is blue.", "source": "x.md"}, "A kettle."],
-    "answer": "It is blue. It is new.",
-    "faithful": False,
-    "group": "kettles",
-    "split": "test",
-    "source": "web",
-    "annotators": {"ann": "no", "bob": "no", "cy": "yes"},
-    "statements": [
-        {"text": "It is blue.", "verdict": "fully_supported", "supporting_chunk_ids": [1]},
-        {"text": "It is new.", "verdict": "no_evidence", "reason": "no date"},
-    ],
-}
-CUP = {"context": ["A cup."], "answer": "It is a cup.", "faithful": True}
+from faith_dspy.optimize.tracking.feedback import labels_of
 
 
 def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
@@ -54,29 +34,6 @@ def traced(answer, context="A kettle."):
 
 def labels(**options):
     return labels_of(list(mlflow.search_traces(return_type="list")), **options)
-
-
-def test_there_and_back(own_store):
-    """What is pushed comes back as it was: texts, chunks with their ids and sources, statements, annotators, part."""
-    store = connect(None, "review")
-    examples = [parse_example(row) for row in (KETTLE, CUP)]
-    assert push(store, examples) == (2, 5)  # three people and the statements; the file's own word
-    again = [parse_example(row) for row in pull(store).rows]
-    assert sorted(again, key=lambda e: e.id) == sorted(examples, key=lambda e: e.id)
-
-
-def test_pushed_again(own_store):
-    """Nothing is made or added twice, and what a person said in the meantime stays."""
-    store = connect(None, "review")
-    examples = [parse_example(CUP)]
-    push(store, examples)
-    (trace,) = mlflow.search_traces(locations=[store.experiment_id], return_type="list")
-    say(trace.info.trace_id, "ann", False, why="It is a mug.")
-    assert push(store, examples) == (0, 0)
-    (row,) = pull(store).rows
-    # The file's word was there only until somebody spoke; one sentence, so what ann said is said of it.
-    assert (row["faithful"], row["annotators"], row["reasons"]) == (False, {"ann": False}, {"ann": "It is a mug."})
-    assert row["statements"] == [{"text": "It is a cup.", "verdict": "not_supported", "reason": "It is a mug."}]
 
 
 def test_people_on_traces_of_an_agent(own_store):
@@ -119,7 +76,7 @@ def test_what_does_not_become_a_label(own_store):
     assert [r["id"] for r in found.rows] == [told]
     assert (found.split, list(found.unreadable), found.unknown) == ([split], [bare], {"plausible": 1})
     assert found.sentence.startswith(
-        "1 labelled answer, 0 faithful; 1 left out because people are split; 1 without answer or"
+        "1 labelled answer, 0 faithful; 1 without one because people are split; 1 could not be read"
     )
     assert "of unknown meaning: 'plausible' (1) – say it with --value" in found.sentence
     rows = labels(words=parse_words(["plausible=true"])).rows
@@ -136,16 +93,16 @@ def test_ratings():
 
 
 def test_on_the_command_line(own_store, monkeypatch, capsys):
-    """`labels push` and `labels pull` bring a file there and back; an experiment that is not there is an error."""
-    Path("labels.jsonl").write_text("".join(json.dumps(r) + "\n" for r in (KETTLE, CUP)))
+    """`labels pull` writes a file of the feedback; an experiment or assessments that are not there are an error."""
+    say(traced("It is blue."), "ann", "yes")
     for words, code, said in (
-        ("push labels.jsonl --experiment review", 0, "2 new traces of 2 answers; 5 assessments added.\n"),
-        ("pull --experiment review --out pulled.jsonl", 0, "pulled.jsonl: 2 labelled answers, 1 faithful.\n"),
-        ("pull --experiment reviews", 2, "there is no experiment 'reviews'"),
-        ("pull --experiment review --name fluent", 2, "usable human assessment called 'fluent'"),
+        ("--experiment Default --out pulled.jsonl", 0, "pulled.jsonl: 1 labelled answer, 1 faithful.\n"),
+        ("--experiment reviews", 2, "there is no experiment 'reviews'"),
+        ("--experiment Default --name fluent", 2, "usable human assessment called 'fluent'"),
     ):
-        monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", *words.split()])
+        monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "pull", *words.split()])
         with pytest.raises(SystemExit) as caught:
             main()
         assert (caught.value.code or 0, said in capsys.readouterr().err) == (code, True)
-    assert {e.id for e in read_labels("pulled.jsonl")} == {e.id for e in read_labels("labels.jsonl")}
+    (example,) = read_labels("pulled.jsonl")
+    assert (example.answer, example.faithful, example.annotators) == ("It is blue.", True, {"ann": "yes"})

@@ -1,0 +1,36 @@
+"""FaithDial: https://huggingface.co/datasets/McGill-NLP/FaithDial, data/. See CARD.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from faith_dspy.eval_sets.public import Files, read_object
+
+_HOME = "hf://datasets/McGill-NLP/FaithDial/data/"
+PARTS = {"train.json": "train", "valid.json": "dev", "test.json": "test"}
+FILES = {name: _HOME + name for name in PARTS}
+
+
+def rows(files: Files) -> Iterator[dict[str, Any]]:
+    """Wizards' replies against their knowledge: as they stood, with annotators' tags, and as annotators wrote them.
+
+    Of original replies those tagged *Entailment* alone are faithful and those tagged with a hallucination are not; the
+    others have no label. A rewritten reply was written to be faithful.
+    """
+    for name, path in files.items():
+        for d in read_object(path):
+            for i, u in enumerate(d["utterances"]):
+                key, tags = f"faithdial/{PARTS[name]}/{d['dialog_idx']}/{i}", set(u["BEGIN"] or ())
+                original = u["original_response"] or u["response"]
+                wrong = any("hallucination" in tag.casefold() for tag in tags)
+                row = {
+                    "question": u["history"][-1] if u["history"] else None,
+                    "context": [u["knowledge"]],
+                    "group": f"faithdial/{PARTS[name]}/{d['dialog_idx']}",
+                    "split": PARTS[name],
+                }
+                if wrong or tags == {"Entailment"}:
+                    yield {**row, "id": key, "answer": original, "faithful": not wrong, "kind": "original"}
+                if u["original_response"]:
+                    yield {**row, "id": f"{key}/new", "answer": u["response"], "faithful": True, "kind": "rewritten"}

@@ -1,0 +1,35 @@
+"""HAGRID: https://huggingface.co/datasets/miracl/hagrid, hagrid-v1.0-en/. See CARD.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from faith_dspy.eval_sets.public import Files, read_rows
+
+_HOME = "hf://datasets/miracl/hagrid/hagrid-v1.0-en/"
+FILES = {name: _HOME + name for name in ("train.jsonl", "dev.jsonl")}
+
+
+def rows(files: Files) -> Iterator[dict[str, Any]]:
+    """Answers, and their sentences, against quotes that people had found relevant; those nobody judged are left out."""
+    for name, path in files.items():
+        for r in read_rows(path):
+            for i, a in enumerate(r["answers"]):
+                if a["attributable"] is None:
+                    continue
+                told = [(s["text"], s["attributable"]) for s in a["sentences"]]
+                yield {
+                    "id": f"hagrid/{r['query_id']}/{i}",
+                    "question": r["query"],
+                    "context": [{"text": q["text"], "source": q["docid"]} for q in r["quotes"]],
+                    "answer": a["answer"],
+                    "faithful": bool(a["attributable"]),
+                    "statements": [
+                        {"text": text, "verdict": "fully_supported" if attributable else "not_supported"}
+                        for text, attributable in told
+                        if attributable is not None
+                    ],
+                    "group": f"hagrid/{r['query_id']}",
+                    "split": name.removesuffix(".jsonl"),
+                }

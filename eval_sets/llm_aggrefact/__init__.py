@@ -1,0 +1,24 @@
+"""LLM-AggreFact: https://huggingface.co/datasets/lytang/LLM-AggreFact, data/. See CARD.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from faith_dspy.eval_sets.public import Files, read_rows
+
+_HOME = "hf://datasets/lytang/LLM-AggreFact/data/"
+FILES = {name: _HOME + name for name in ("dev-00000-of-00001.parquet", "test-00000-of-00001.parquet")}
+
+
+def rows(files: Files) -> Iterator[dict[str, Any]]:
+    """Claims, most of them sentences of longer answers, against a document; the set each is from is its domain."""
+    for name, path in files.items():
+        for r in read_rows(path):
+            yield {
+                "context": [r["doc"]],
+                "answer": r["claim"],
+                "faithful": bool(r["label"]),
+                "split": name.partition("-")[0],
+                "domain": r["dataset"],
+            }

@@ -1,0 +1,121 @@
+"""Public sets by name: their published files, from a folder or downloaded with `datasets`, read into labels.
+
+Each set is a folder here with a card and a loader: ``FILES`` (published name: address) and ``rows(files)``, lines of a
+labels file. None of their texts are shipped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from faith_dspy.errors import InputError, LabelsError, in_short, need
+from faith_dspy.io.labels import parse_example
+from faith_dspy.io.records import open_records
+
+PUBLIC = (
+    *("begin", "expertqa", "faithbench", "faithdial", "hagrid", "halubench"),
+    *("llm_aggrefact", "mtrag", "ragtruth", "rte3", "summedits", "wice"),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Files(dict[str, Path]):
+    """Published name: file. One that a loader asks for and is not there is an `InputError`."""
+
+    def __missing__(self, name: str) -> Path:
+        raise InputError(f"{name} is missing; it belongs to the set's published files, beside {', '.join(self)}.")
+
+
+def card_of(name: str) -> str:
+    """The card of a public set, in Markdown."""
+    return files(f"faith_dspy.eval_sets.{name}").joinpath("CARD.md").read_text(encoding="utf-8")
+
+
+def load_public(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
+    """A public set as lines of a labels file, each checked; rows that are none are left out, and the first is named.
+
+    ``folder``: a copy of the published files, by their published names; else they are downloaded.
+    """
+    loader = import_module(f"faith_dspy.eval_sets.{name}")
+    found = _download(loader.FILES) if folder is None else _find(loader.FILES, folder)
+    out: dict[str, dict[str, Any]] = {}
+    bad: list[str] = []
+    for i, row in enumerate(loader.rows(found), 1):
+        row = {k: v for k, v in {**row, "source": name}.items() if v is not None}
+        try:
+            example = parse_example(row, where=f"{name}, row {i}")
+        except LabelsError as exc:
+            bad.append(str(exc))
+        else:
+            out.setdefault(example.id, {**row, "id": example.id})
+    if bad:
+        log.warning("%s: %d rows left out, the first: %s", name, len(bad), bad[0])
+    if not out:
+        raise InputError(f"{name}: no labelled answer in {', '.join(map(str, found.values()))}.")
+    return list(out.values())
+
+
+def _find(wanted: dict[str, str], folder: Path) -> Files:
+    found = Files({name: paths[0] for name in wanted if (paths := sorted(folder.rglob(name)))})
+    if not found:
+        raise InputError(f"{folder}: none of the set's published files is there; expected {', '.join(wanted)}.")
+    if missing := [name for name in wanted if name not in found]:
+        log.warning("%s: not there, and left out: %s", folder, ", ".join(missing))
+    return found
+
+
+def _download(wanted: dict[str, str]) -> Files:
+    datasets = need("datasets", "Downloading a public set")
+    try:
+        return Files({n: Path(p) for n, p in datasets.DownloadManager().download(wanted).items()})
+    except Exception as exc:  # whatever the network, the hub or a gated set raises
+        where = "\n".join(wanted.values())
+        raise InputError(
+            f"the set cannot be downloaded ({in_short(exc)}). Get these files where you may, and name their folder "
+            f"with --from:\n{where}"
+        ) from exc
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a published table or of JSON lines."""
+    with open_records(path) as records:
+        for record in records:
+            if record.problem is not None:
+                raise LabelsError(f"{path}, {record.problem}.")
+            yield record.row
+
+
+def read_tabs(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a TSV file in which quotes mean nothing."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    names = head.split("\t")
+    for line in lines:
+        if len(cells := line.split("\t")) == len(names):
+            yield dict(zip(names, cells, strict=True))
+
+
+def read_object(path: Path) -> Any:
+    """A published JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def of_spans(answer: str, spans: Iterable[tuple[int, int, str, str]]) -> list[dict[str, Any]]:
+    """The answer's sentences as statements: one that overlaps a span (start, end, verdict, reason) has its verdict."""
+    from faith_dspy.text.sentences import carries_statement, sentences
+
+    marked = list(spans)
+    out: list[dict[str, Any]] = []
+    for s in (s for s in sentences(answer) if carries_statement(s.text)):
+        over = [(verdict, why) for start, end, verdict, why in marked if start < s.end and s.start < end]
+        verdicts = {verdict for verdict, _ in over}
+        verdict = "contradictory" if "contradictory" in verdicts else next(iter(verdicts), "fully_supported")
+        reason = "; ".join(dict.fromkeys(why for _, why in over if why))
+        out.append({"text": s.text, "verdict": verdict} | ({"reason": reason} if reason else {}))
+    return out

@@ -1,0 +1,30 @@
+"""SummEdits: https://github.com/salesforce/factualNLG, data/summedits/. See CARD.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from faith_dspy.eval_sets.public import Files, read_object
+
+_HOME = "https://raw.githubusercontent.com/salesforce/factualNLG/master/data/summedits/"
+DOMAINS = (
+    *("billsum", "ectsum", "news", "podcast", "qmsumm"),
+    *("sales_call", "sales_email", "samsum", "scitldr", "shakespeare"),
+)
+FILES = {name: _HOME + name for name in (f"summedits_{domain}.json" for domain in DOMAINS)}
+
+
+def rows(files: Files) -> Iterator[dict[str, Any]]:
+    """Summaries and edited copies of them; the document is their source, so that no edit is split from its original."""
+    for name, path in files.items():
+        domain = name.removeprefix("summedits_").removesuffix(".json")
+        for r in read_object(path):
+            yield {
+                "id": f"summedits/{domain}/{r['id']}",
+                "context": [r["doc"]],
+                "answer": r["summary"],
+                "faithful": r["label"] == 1,
+                "domain": domain,
+                "kind": ", ".join(r["edit_types"]) or None,
+            }
