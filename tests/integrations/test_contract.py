@@ -257,12 +257,12 @@ def test_weights_leave_a_tuned_judge_as_it_was_tuned(cascade):
 
 def test_axions_threshold_over_a_tuned_judge(cascade):
     """An answer passes from that score on, whatever probability the judge asks for."""
-    given = "?", ["It is blue."], "It is blue."
+    given = "?", ["It is blue."], "It is red. It is new."
     judge, _ = cascade
     assert judge(*given[:2], given[2]).probability is not None
-    for threshold in (0.0, 1.0):
-        score, passed, _ = _of_axion(judge, threshold=threshold)(*given)
-        assert passed is (score >= threshold)
+    assert judge(*given[:2], given[2]).faithful is False
+    for threshold, passes in ((0.0, True), (1.0, False)):
+        assert _of_axion(judge, threshold=threshold)(*given)[:2] == (0.0, passes)
     assert _of_axion(judge)(*given)[1] is judge(*given).faithful
 
 
