@@ -99,6 +99,7 @@ def test_labels_needed_follow_from_the_interval():
     labels, a, b = sides(100, 0.78, 0.78)
     c = compare(labels, a, b)
     assert (c.verdict, c.more_labels is not None) == ("not shown better", True)
+    assert compare(labels, b, a).verdict == "not shown better"
     assert "more answers to test on have an even chance to tell" in c.sentence
     times = math.ceil((100 + c.more_labels) / 100) + 1
     assert compare(labels * times, a * times, b * times).verdict == "better"
