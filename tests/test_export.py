@@ -115,6 +115,10 @@ def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
     assert load_judge(tmp_path / "copy").config.verdict_scores["not_supported"] == 0.5
     load_judge(exported, lm="openai/other").save(tmp_path / "other")
     assert load_judge(tmp_path / "other").lm_name == "openai/other"
+    edit(exported, lambda d: d["lm"].update(sha256="0" * 64))
+    for lm, sha256 in ((None, "0" * 64), ("openai/other", None)):  # the hash is that of the LM it names
+        load_judge(exported, lm=lm).save(tmp_path / "named")
+        assert load_judge(tmp_path / "named").manifest["lm"]["sha256"] == sha256
 
 
 def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path, monkeypatch):

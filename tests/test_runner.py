@@ -1,4 +1,3 @@
-import io
 import json
 import os
 import resource
@@ -13,7 +12,6 @@ import dspy
 import pytest
 
 from faith_dspy.errors import InputError, LMUnavailableError
-from faith_dspy.io.records import STANDARD, count_lines, read_records
 from faith_dspy.runner import run
 
 RUN = "from faith_dspy.cli import main; main()"
@@ -52,24 +50,6 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path, bad):
     assert (second["unscored"], second["score"], second["line"]) == ("parse_failed", None, 3)
     assert f"line 3: {BAD[bad]}" in second["detail"]
     assert (tally.scored, dict(tally.unscored), tally.unreadable) == (2, {"parse_failed": 1}, 1)
-
-
-def test_lines_are_read_as_they_are(tmp_path):
-    """A byte order mark, line ends of Windows and a last line without one change nothing; blank lines are counted."""
-    raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
-    found = list(read_records(io.BytesIO(raw)))
-    assert [(r.line, r.row["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
-    plain = list(read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b""))))
-    assert [r.key for r in found] == [r.key for r in plain]
-    (tmp_path / "in").write_bytes(raw)
-    assert count_lines(tmp_path / "in") == 5
-
-
-def test_a_pipe_is_not_counted(tmp_path):
-    """What can be read only once is not read for its length."""
-    os.mkfifo(tmp_path / "pipe")
-    assert count_lines(tmp_path / "pipe") is None
-    assert count_lines(STANDARD) is None
 
 
 def test_memory_is_flat(judge_at, tmp_path):

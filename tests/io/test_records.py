@@ -1,11 +1,13 @@
 import asyncio
+import io
+import os
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.records import AnswerInput, as_chunks, fields_of
+from faith_dspy.io.records import STANDARD, AnswerInput, as_chunks, count_lines, fields_of, read_records
 
 ROWS = {
     "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},
@@ -92,3 +94,21 @@ def test_conversations():
     assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
     assert "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem
+
+
+def test_lines_are_read_as_they_are(tmp_path):
+    """A byte order mark, line ends of Windows and a last line without one change nothing; blank lines are counted."""
+    raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
+    found = list(read_records(io.BytesIO(raw)))
+    assert [(r.line, r.row["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
+    plain = list(read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b""))))
+    assert [r.key for r in found] == [r.key for r in plain]
+    (tmp_path / "in").write_bytes(raw)
+    assert count_lines(tmp_path / "in") == 5
+
+
+def test_a_pipe_is_not_counted(tmp_path):
+    """What can be read only once is not read for its length."""
+    os.mkfifo(tmp_path / "pipe")
+    assert count_lines(tmp_path / "pipe") is None
+    assert count_lines(STANDARD) is None

@@ -20,6 +20,7 @@ def test_no_lm_is_needed():
     assert (said.faithful, invented.faithful) == (True, False)
     assert said.probability > 0.5 > invented.probability
     assert said.fitted_to == "default"
+    assert len(judge(context=CONTEXT, answer=f"{COPIED} Can I help you with anything else?").statements) == 1
     assert "not fitted to your labels" in said.pretty()
     assert "not fitted to your labels" in repr(judge)
 
