@@ -212,7 +212,7 @@ def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: 
         comparisons={
             t.name: compare(found[0].rows, t.rows, ("the champion", t.name), tested=not parts.cross_fitted)
             for t in found[1:]
-            if t.name != name  # a baseline that won is not compared with itself
+            if t.name != name or name == "untuned"  # a baseline that won is not compared with itself
         },
         learning=learning,
         notes=notes,

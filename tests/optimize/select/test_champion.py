@@ -1,7 +1,7 @@
 import pytest
 from made import judge as measured
 from made import rows
-from recorded import Quiet, Record, knowing
+from recorded import Quiet, Record, knowing, quick_study
 from test_escalation import CLEAR, OPEN, WORDS
 
 from faith_dspy import load_judge
@@ -80,6 +80,18 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
         assert again.features == expected[again.id].features
     (alone,) = without_lm(examples[:1])
     assert as_asked(first.copy(escalate_to=None), alone).raw == alone.raw
+
+
+def test_an_untuned_champion_has_gained_nothing(chat_server, tmp_path, monkeypatch):
+    """What follows from the comparison with the untuned judge follows there, too."""
+
+    def untuned(found, prefer):
+        return next(c for c in found if c.result.name == "untuned"), [c.result for c in found]
+
+    monkeypatch.setattr("faith_dspy.optimize.select.champion.choose", untuned)
+    result = quick_study(tmp_path, chat_server(says=knowing), "answer")
+    gain = result.comparisons["untuned"]
+    assert (result.champion, gain.balanced_accuracy.value, gain.verdict) == ("untuned", 0, "not shown better")
 
 
 def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_path):
