@@ -67,7 +67,7 @@ def judge(
 
 
 def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, as_json: bool) -> None:
-    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.judgment import described, print_judgment, write_html
 
     judge = chosen.load()
     judge.preflight()
@@ -75,7 +75,7 @@ def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, a
     if as_json:
         print_json(judgment.model_dump(mode="json"))
     else:
-        typer.echo(judgment.pretty().rstrip())
+        print_judgment(judgment)
     if html is not None:
         write_html([(record, judgment)], html, judge=described(judge))
     if judgment.unscored is not None:
@@ -120,26 +120,24 @@ def demo(
     from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
     from faith_dspy.io.records import as_chunks
-    from faith_dspy.report.judgment import described, write_html
+    from faith_dspy.report.judgment import described, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
 
     answers = html.with_suffix(".jsonl")
     for path in (html, answers):
         check_writable(path)
     judge, items = load_judge(RECORDED), []
-    typer.echo(
-        "Three answers, chosen because they are clear, and judged now from a recording:\nno model, no key, no network."
-    )
+    typer.echo("Three answers, chosen for being clear, and judged now from a recording.")
     for kind, shown, r in zip(KINDS, judge.manifest["demo"], judge.manifest["reference"], strict=True):
         record = {name: r[name] for name in ("question", "context", "answer")}
         raw = RawJudgment.model_validate(r["raw_judgment"])
         judgment = judge.score_answer(raw, as_chunks(r["context"]), r["question"])
         items.append((record, judgment))
-        typer.echo(f"\n{kind}. {record['question']}")
+        typer.echo("\n" + textwrap.fill(f"{kind}. {record['question']}", 80))
         for i in shown:
             chunk = f"[{i}] {record['context'][i]}"
             typer.echo(textwrap.fill(chunk, 80, initial_indent="  ", subsequent_indent="      "))
-        typer.echo(judgment.pretty(), nl=False)
+        print_judgment(judgment)
     write_file(answers, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record, _ in items))
     write_html(items, html, title="faith-dspy demo", judge=described(judge))
     fetched = " (1.1 GB, fetched once)" if any(j.asks_lm for j in judge.chain) else ""

@@ -166,11 +166,16 @@ def _cost(judgment: Judgment) -> str:
     return " · ".join([*(paid if u.calls else []), *([f"{counted(again, 'reply')} from the cache"] if again else [])])
 
 
-def render(judgment: Judgment) -> str:
-    """`judgment_view` as plain text, as wide as the terminal, 60 to 100 columns."""
+def print_judgment(judgment: Judgment, **how: Any) -> None:
+    """Print `judgment_view`, as wide as the terminal, 60 to 100 columns; ``how`` as for rich's `Console`."""
     width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+    Console(width=width, **how).print(judgment_view(judgment))
+
+
+def render(judgment: Judgment) -> str:
+    """The same as plain text."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(judgment_view(judgment))
+    print_judgment(judgment, file=out, color_system=None)
     return out.getvalue()
 
 

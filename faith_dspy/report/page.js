@@ -26,7 +26,7 @@
   // The summary
   const s = data.summary;
   const tile = (figure, line, name = "") => el("div", { class: `tile ${name}` }, el("b", {}, figure), el("p", {}, line));
-  const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n} ${words(reason)}`);
+  const reasons = Object.entries(s.unscored).map(([reason, n]) => `${n}\u00a0${words(reason)}`);
   $("summary").append(
     tile(number(s.n), s.total > s.n ? `first answers of ${number(s.total)}` : s.n === 1 ? "answer" : "answers"),
     tile(s.scored ? percent(s.faithful / s.scored) : "–", `faithful: ${s.faithful} of ${s.scored} scored`),

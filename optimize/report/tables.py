@@ -94,7 +94,7 @@ def testset_table(result: StudyResult) -> Table:
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default-judge: "
+        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default: "
         "fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
         f"the same labels{ceiling}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
@@ -255,8 +255,8 @@ def spent(result: StudyResult) -> Table:
 
 
 def _judge_name(name: str) -> str:
-    """The baselines stand in a narrow column."""
-    return MARK + name if name == "champion" else name.removesuffix("-baseline")
+    """In a narrow column: ``default``, ``lexical``."""
+    return MARK + name if name == "champion" else name.removesuffix("-baseline").removesuffix("-judge")
 
 
 def stress_tables(report: StressReport) -> list[Table]:

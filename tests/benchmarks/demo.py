@@ -1,10 +1,11 @@
 """Replaces the judge and the three answers of `faith-dspy demo`, and runs it.
 
+    python -m tests.benchmarks.demo judges/quickstart quickstart                 # lists answers to choose from
     python -m tests.benchmarks.demo judges/quickstart quickstart FAITHFUL INVENTED CONTRADICTING
 
 The last three are ids of labelled answers: a faithful one, one with an invented fact, and one that contradicts its
-context. The judge is asked about them, its LM through DSPy's cache, and has to agree with people on each of them,
-by a margin and in every statement. The demo shows the chunks that the labels name.
+context. The judge is asked, its LM through DSPy's cache. It has to agree with people on each of them, by a margin and
+in every statement; those are the answers that are listed. The demo shows the chunks that the labels name.
 """
 
 from __future__ import annotations
@@ -34,29 +35,38 @@ def clear(a: JudgedAnswer) -> bool:
     return right and (p is None or threshold is None or abs(p - threshold) >= MARGIN)
 
 
+def listed(a: JudgedAnswer) -> str:
+    """An answer to choose: id, probability, verdicts of people, and the answer."""
+    said = ", ".join(sorted({s.verdict.value for s in a.example.statements if s.verdict}))
+    return f"{a.id}  {a.probability:.2f}  {said}\n    {a.example.question}\n    {a.example.answer}"
+
+
 def main() -> None:
     """Ask, check, write, show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("judge", help="folder of a tuned judge")
     parser.add_argument("labels", help="labels file, or a shipped set")
-    parser.add_argument("ids", nargs=3, metavar="ID")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="three, or none")
     given = parser.parse_args()
-    known = {e.id: e for e in read_labels(path_of(Path(given.labels)))}
-    if missing := [i for i in given.ids if i not in known]:
-        sys.exit(f"{given.labels} has no answer {', '.join(missing)}")
-    examples, judge = [known[i] for i in given.ids], load_judge(given.judge)
-    judged = list(judge.verify_all(examples))
-    for e, (raw, judgment), faithful in zip(examples, judged, (True, False, False), strict=True):
-        if not e.label == judgment.faithful == faithful or not clear(JudgedAnswer.of(e, raw, judgment)):
-            sys.exit(f"{judgment.pretty()}\n{e.id}: the judge is unsure or wrong about a statement. Choose another.")
+    judge, examples = load_judge(given.judge), read_labels(path_of(Path(given.labels)))
+    asked = [e for e in examples if e.id in given.ids or not given.ids]
+    answers = {e.id: JudgedAnswer.of(e, *judged) for e, judged in zip(asked, judge.verify_all(asked), strict=True)}
+    if not given.ids:
+        print("\n".join(listed(a) for a in answers.values() if a.predicted == a.label and clear(a)))
+        return
+    chosen = [answers[i] for i in given.ids]
+    for a, faithful in zip(chosen, (True, False, False), strict=True):
+        if not a.label == a.predicted == faithful or not clear(a):
+            sys.exit(f"{a.judgment.pretty()}\n{a.id}: the judge is unsure or wrong about a statement. Choose another.")
     judge.manifest["demo"] = [
-        sorted({i for s in e.statements for i in s.supporting_chunk_ids or ()}) or [c.id for c in e.context]
-        for e in examples
+        sorted({i for s in a.example.statements for i in s.supporting_chunk_ids or ()})
+        or [c.id for c in a.example.context]
+        for a in chosen
     ]
     three = "\n".join(f"- {line}" for line in of_judge(judge, "DIR").notes[:2])
-    answers = f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
-    card = f"# The judge of `faith-dspy demo`\n\n{described(judge)}\n\n{three}\n\n{answers}\n"
-    reference = [(e.question, e.context, e.answer, raw) for e, (raw, _) in zip(examples, judged, strict=True)]
+    answers_of = f"Its answers are {', '.join(given.ids)} of `{Path(given.labels).name}`."
+    card = f"# The judge of `faith-dspy demo`\n\n{described(judge)}\n\n{three}\n\n{answers_of}\n"
+    reference = [(a.example.question, a.example.context, a.example.answer, a.raw) for a in chosen]
     save_judge(judge, RECORDED, card=card, reference=reference)
     demo(Path("demo.html"))
 

@@ -1,17 +1,19 @@
 """Runs the notebooks from top to bottom in one empty folder, one process, without Jupyter.
 
-    python -m tests.benchmarks.run_notebooks --write           # with the embedded model; the files keep the outputs
-    python -m tests.benchmarks.run_notebooks --write --words   # with an endpoint that compares words in an LM's place
-    python -m tests.benchmarks.run_notebooks --html FOLDER     # as pages, to look at; nothing is run
+    python -m tests.benchmarks.run_notebooks --write             # with the embedded model; outputs are stored
+    python -m tests.benchmarks.run_notebooks --words             # on a few labels, with a stand-in that compares words
+    python -m tests.benchmarks.run_notebooks --words --html DIR  # the same as pages, to look at
 
-Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command. A
-cell tagged ``parameters`` is followed by the values given here (``--lm``, ``--words``), and its output says so.
+Cells are run as Jupyter would: the value of the last expression is shown, figures are PNG, ``!`` begins a command,
+``%`` a setting of Jupyter. A cell tagged ``parameters`` is followed by the values given here, and says by which model,
+when, and from which commit all outputs are. Beside them the hash of the code is stored that they are of.
 """
 
 import argparse
 import ast
 import asyncio
 import base64
+import hashlib
 import html
 import inspect
 import io
@@ -23,13 +25,13 @@ import sys
 import tempfile
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
-ORDER = ("judge_an_answer", "tune_and_judge", "read_the_runs", "in_production")
+ORDER = ("judge_and_tune", "in_production")
 """Each may use what those before it left in the folder."""
-SMALL = {"variants": ("sentence",)}
-"""Parameters for an LM that is not worth more."""
 _STYLE = (
     "body{font:15px sans-serif;max-width:860px;margin:2em auto}pre{background:#f4f5f7;padding:8px;white-space:pre-wrap;\
 font-size:13px}pre.out{background:none;margin-left:2em}table{border-collapse:collapse;font-size:13px;margin-left:2em}\
@@ -37,9 +39,25 @@ td,th{padding:3px 8px;border-bottom:1px solid #ddd;text-align:left}img{margin-le
 )
 
 
+class HTML(str):
+    """What IPython's class of this name is to a cell."""
+
+    __slots__ = ()
+
+    def _repr_html_(self):
+        return str(self)
+
+
 def source(cell):
     """A cell's text as Python: a command becomes a call that prints what it says."""
-    return re.sub(r"^!(.*)$", lambda m: f"__command__({m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
+    text = re.sub(r"^!(.*)$", lambda m: f"__command__(f{m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
+    return re.sub(r"^%.*$", "", text, flags=re.MULTILINE)
+
+
+def code_hash(notebook):
+    """Of the cells that outputs come from."""
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
 def command(line):
@@ -48,6 +66,16 @@ def command(line):
     sys.stdout.write(done.stdout)
     if done.returncode not in (0, 1):  # 1 is a verdict
         raise RuntimeError(done.stderr)
+
+
+def shown(value):
+    """A value as Jupyter displays it."""
+    if hasattr(value, "savefig"):
+        png = io.BytesIO()
+        value.savefig(png, format="png", dpi=80, bbox_inches="tight")
+        return {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": ["<Figure>"]}
+    html_of = getattr(value, "_repr_html_", None)
+    return {"text/plain": lines(repr(value))} | ({"text/html": lines(html_of())} if html_of else {})
 
 
 def run_cell(cell, names):
@@ -61,22 +89,29 @@ def run_cell(cell, names):
         found = eval(compile(tree, "cell", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         return asyncio.run(found) if inspect.iscoroutine(found) else found
 
+    def flush():
+        if said.getvalue():
+            outputs.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
+        said.seek(0)
+        said.truncate()
+
+    def display(value):
+        flush()
+        outputs.append({"output_type": "display_data", "data": shown(value), "metadata": {}})
+
+    def show():
+        for number in pyplot.get_fignums():
+            display(pyplot.figure(number))
+        pyplot.close("all")
+
+    names["display"], pyplot.show = display, show
     with redirect_stdout(said), redirect_stderr(io.StringIO()):
         go(ast.Module(body, []), "exec")
         value = go(last, "eval") if last else None
-    if said.getvalue():
-        outputs.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
-    for number in pyplot.get_fignums():
-        png = io.BytesIO()
-        pyplot.figure(number).savefig(png, format="png", dpi=80, bbox_inches="tight")
-        data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": ["<Figure>"]}
-        outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
-    if value is not None and not pyplot.get_fignums():
-        data = {"text/plain": lines(repr(value))}
-        if hasattr(value, "_repr_html_"):
-            data["text/html"] = lines(value._repr_html_())
-        outputs.append({"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}})
-    pyplot.close("all")
+    show()
+    flush()
+    if value is not None:
+        outputs.append({"output_type": "execute_result", "execution_count": None, "data": shown(value), "metadata": {}})
     return outputs
 
 
@@ -101,6 +136,7 @@ def lines(text):
 def run(path, parameters, note):
     """The notebook with its outputs; `RuntimeError` names the cell that failed."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook["metadata"]["outputs_of_code"] = code_hash(notebook)
     names = {"__name__": "__main__", "__command__": command}
     for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
         try:
@@ -112,17 +148,15 @@ def run(path, parameters, note):
             if "execution_count" in output:
                 output["execution_count"] = number
         if "parameters" in cell["metadata"].get("tags", ()):
-            given = {name: value for name, value in parameters.items() if name in names}
-            names |= given
-            if note:
-                cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": [f"{note}\n"]}]
+            names |= {name: value for name, value in parameters.items() if name in names}
+            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": [f"{note}\n"]}]
     return notebook
 
 
-def page(path):
+def page(notebook):
     """A notebook as a page, its Markdown as it is written."""
     parts = []
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             text = re.sub(r"^#+ (.*)\n*", r"<h2>\1</h2>", html.escape(text), flags=re.MULTILINE)
@@ -137,41 +171,58 @@ def page(path):
                 parts.append("".join(data["text/html"]))
             else:
                 parts.append(f"<pre class=out>{html.escape(''.join(output.get('text') or data['text/plain']))}</pre>")
-    return f"<!doctype html><meta charset=utf-8><title>{path.stem}</title><style>{_STYLE}</style>{''.join(parts)}"
+    return f"<!doctype html><meta charset=utf-8><title>Notebook</title><style>{_STYLE}</style>{''.join(parts)}"
+
+
+def small(name, contexts):
+    """The first answers of a shipped set, as a labels file in this folder."""
+    from faith_dspy.eval_sets.catalog import path_of
+
+    rows = [json.loads(line) for line in path_of(name).read_text(encoding="utf-8").splitlines()]
+    groups = list(dict.fromkeys(row["group"] for row in rows))[:contexts]
+    kept = [{k: v for k, v in row.items() if k != "split"} for row in rows if row["group"] in groups]
+    Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept), encoding="utf-8")
+    return f"{name}.jsonl"
 
 
 def main():
     """Run them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lm", default="local")
-    parser.add_argument("--api-base")
-    parser.add_argument("--words", action="store_true")
-    parser.add_argument("--write", action="store_true", help="store the outputs in the files")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--write", action="store_true", help="store the outputs in the files")
+    how.add_argument("--words", action="store_true", help="with a stand-in, whose outputs are never stored")
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
-    paths = [FOLDER / f"{name}.ipynb" for name in ORDER]
-    if asked.html:
-        for path in paths:
-            (asked.html / f"{path.stem}.html").write_text(page(path), encoding="utf-8")
-        return
+    pages = asked.html and asked.html.resolve()
     os.environ |= {"MPLBACKEND": "agg", "COLUMNS": "90", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    parameters, note = {"lm": asked.lm, "api_base": asked.api_base}, ""
+    os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
+    sys.modules["IPython.display"] = SimpleNamespace(HTML=HTML)
     if asked.words:
         sys.path.append(str(Path(__file__).parents[1]))
         from chat_server import ChatServer
 
-        os.environ |= {"OPENAI_API_KEY": "none", "DSPY_CACHEDIR": tempfile.mkdtemp(prefix="notebooks-")}
-        parameters = {"lm": "openai/tiny", "api_base": ChatServer(says=compare_words).base, **SMALL}
-        note = "These outputs: an endpoint that compares words stands in for the language model."
-    os.chdir(tempfile.mkdtemp(prefix="notebooks-"))
-    for path in paths:
+        os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": ChatServer(says=compare_words).base}
+        os.environ["DSPY_CACHEDIR"] = tempfile.mkdtemp(prefix="notebooks-")
+        parameters = {"LM": "openai/tiny", "LABELS": small("quickstart", 12), "TRAFFIC": small("assistants", 6)}
+        note = "An endpoint that compares words stands in for the language model."
+    else:
+        from faith_dspy.lm.make import identity, make_lm
+
+        parameters = {"LM": asked.lm}
+        git = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(git, text=True, capture_output=True, check=True).stdout.strip()
+        note = f"These outputs: {identity(make_lm(asked.lm)).name}, {date.today():%d %B %Y}, commit {commit}."
+    for path in (FOLDER / f"{name}.ipynb" for name in ORDER):
         started = time.monotonic()
         notebook = run(path, parameters, note)
         sys.stdout.write(f"{path.stem}: {time.monotonic() - started:.0f} s\n")
         sys.stdout.flush()
         if asked.write:
             path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if pages:
+            (pages / f"{path.stem}.html").write_text(page(notebook), encoding="utf-8")
 
 
 if __name__ == "__main__":
