@@ -49,7 +49,7 @@ def read_labels(source: Any, *, require_label: bool = True) -> list[LabelledExam
         rows = list(records)
     first = [record.row for record in rows[:FIRST] if isinstance(record.row, Mapping)]
     known = {**COLUMNS, **_label_names(first[0] if first else {})}
-    log_columns(first, name, known, (*NAMES, *LABELS, "score", "statements", "meta", *_TAGS))
+    log_columns(first, name, known, (*NAMES, *LABELS, "score", "statements", "meta", "reasons", "reviewed", *_TAGS))
     faults: list[str] = []
     out: list[LabelledExample] = []
     seen: dict[str, str] = {}

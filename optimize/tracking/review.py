@@ -356,7 +356,8 @@ def _row(trace: Trace, finished: Sequence[tuple[str, str | None, int]]) -> tuple
     row["reasons"] = {r.who: r.why for r in reviews if r.why}
     row["reviewed"] = {r.who: r.at for r in reviews}
     told = [_statement(i, text, reviews) for i, text in enumerate(statements)]
-    if any("verdict" in s for s in told):
+    # Verdicts beside no label would be taken for one.
+    if row["faithful"] is not None and any("verdict" in s for s in told):
         row["statements"] = told
     return row, problems
 

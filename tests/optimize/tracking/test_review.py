@@ -105,6 +105,7 @@ def test_two_reviewers(own_store: Path) -> None:
     found = review.labels_of(connect(), "first")
     kettle, cup = sorted(found.rows, key=lambda r: r["answer"])
     assert (kettle["faithful"], kettle["annotators"]) == (None, {"Ann": False, "bea": True})
+    assert parse_example(kettle).label is None
     assert (cup["faithful"], cup["annotators"]) == (True, {"Ann": True, "bea": "cannot tell"})
     assert (found.split, found.unfinished) == (["kettle"], 0)
     people = annotator_agreement([parse_example(row) for row in found.rows])
