@@ -129,7 +129,8 @@ def choose(found: Sequence[Candidate], prefer: str) -> tuple[Candidate, list[Jud
     """The cheapest candidate within one standard error of the best (Breiman et al. 1984, *CART*, §3.4.3), or within two
     (``prefer="cheapest"``); and all of them, each with how far it is behind the best.
 
-    Of those that cost the same, a fitted one goes before one that is not, then the better one.
+    Of those that cost the same, a fitted one goes before one that is not, then the better one. None is chosen
+    where a cheaper one is better: to be within one error may mean no more than that the error is wide.
     """
     scored = [c for c in found if c.result.score is not None]
     if not scored:
@@ -140,8 +141,14 @@ def choose(found: Sequence[Candidate], prefer: str) -> tuple[Candidate, list[Jud
         behind = None if c is best or c.result.score is None else difference(c.result.rows, best.result.rows)
         compared.append(c._replace(result=c.result.model_copy(update={"behind": behind})))
     fair = [c for c in compared if c.result.score is not None and _within(c.result.behind, WITHIN[prefer])]
+    fair = [c for c in fair if not any(_ahead(other.result, c.result) for other in scored)]
     champion = min(fair, key=lambda c: (c.result.cost, c.result.name in _AS_THEY_ARE, -(c.result.score or 0.0)))
     return champion, [c.result for c in compared]
+
+
+def _ahead(one: JudgeResult, other: JudgeResult) -> bool:
+    """Whether one costs less than the other and is better."""
+    return one.cost < other.cost and (one.score or 0.0) > (other.score or 0.0)
 
 
 def _within(behind: Difference | None, errors: float) -> bool:

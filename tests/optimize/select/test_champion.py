@@ -44,6 +44,18 @@ def test_the_cheapest_within_one_standard_error_of_the_best(behind, prefer, chos
     assert [r.behind for r in compared] == [found, None, found]
 
 
+def test_none_is_chosen_where_a_cheaper_one_is_better(monkeypatch):
+    """The untuned judge is within an error of twenty points; lexical features, better and free, are not within three."""
+    error = {"untuned": 0.2, "lexical-baseline": 0.03}
+    monkeypatch.setattr(
+        "faith_dspy.optimize.select.champion.difference",
+        lambda rows, best: Difference(value=-0.1, low=-1, high=1, standard_error=error[by_rows[id(rows)]]),
+    )
+    found = [candidate(*n) for n in (("lexical-baseline", 35, 0), ("untuned", 30, 50), ("sentence", 39, 100))]
+    by_rows = {id(c.result.rows): c.result.name for c in found}
+    assert choose(found, "agreement")[0].result.name == "sentence"
+
+
 def test_what_costs_the_same_is_fitted_rather_than_not():
     """The untuned judge and the variant of the same replies."""
     found = [candidate("untuned", 38, 10), candidate("answer", 38, 10)]
