@@ -45,7 +45,7 @@ def test_the_cheapest_within_one_standard_error_of_the_best(behind, prefer, chos
 
 
 def test_none_is_chosen_where_a_cheaper_one_is_better(monkeypatch):
-    """The untuned judge is within an error of twenty points; lexical features, better and free, are not within three."""
+    """The untuned judge is within an error of twenty points; lexical features, better and free, not within three."""
     error = {"untuned": 0.2, "lexical-baseline": 0.03}
     monkeypatch.setattr(
         "faith_dspy.optimize.select.champion.difference",
