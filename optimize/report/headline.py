@@ -40,7 +40,7 @@ class Measured(NamedTuple):
     compared: str = ""
     """Where it was compared, if elsewhere: words before the gain."""
     keep: str = "this judge or the untuned one"
-    """The cheaper of the untuned judge and this one, where it is known which."""
+    """The cheapest of this judge and those it is not shown better than, where it is known which."""
     seen: int = 0
     """How many of these answers had a part in the study that tuned it."""
     asks_lm: bool = True
@@ -53,14 +53,17 @@ def three_lines(m: Measured) -> Table:
 
 def of_study(result: StudyResult) -> Table:
     """The three lines of a study."""
-    champion, untuned = result.tested("champion"), result.tested("untuned")
+    champion = result.tested("champion")
+    level = [n for n in ("untuned", "lexical-baseline") if n in result.comparisons]
+    level = [n for n in level if result.comparisons[n].verdict != "better"]
+    costs = [(champion.cost, "this judge"), *((result.tested(n).cost, OVER[n]) for n in level)]
     return three_lines(
         Measured(
             champion.agreement,
             result.comparisons,
             result.judge_dir,
             "cross-fitted answers (no test)" if result.split.get("cross_fitted") else "test answers",
-            keep="this judge" if champion.cost <= untuned.cost else "the untuned judge",
+            keep=min(costs, key=lambda cost: cost[0])[1],
             asks_lm=champion.lm_share > 0,
         )
     )

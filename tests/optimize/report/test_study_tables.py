@@ -67,7 +67,7 @@ def test_a_study_in_eighty_columns(study):
 def test_the_test_table_has_all_judges(study):
     """Champion, untuned judge, baselines and people in one table, with answers scored and intervals."""
     table = next(t for t in study_tables(study) if t.title.startswith("Agreement with people"))
-    assert [row[0] for row in table.rows] == ["★ champion", "untuned", "default-judge", "lexical", "length", "people"]
+    assert [row[0] for row in table.rows] == ["★ champion", "untuned", "default", "lexical", "length", "people"]
     assert table.rows[0][1] == "100%"
     assert table.rows[3][-2:] == ("–", "–")  # a baseline costs nothing
     assert "people: one annotator" in table.caption
