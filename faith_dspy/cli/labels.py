@@ -53,12 +53,12 @@ def list_(as_json: cli.Json = False) -> None:
             "answers": len(examples),
             "faithful": sum(e.label is True for e in examples),
             "contexts": len({e.context_key for e in examples}),
-            "purpose": card.partition("**What it is for:** ")[2].partition("\n")[0],
+            "purpose": of_card(card, "What it is for"),
         }
 
     shipped = [described(name) for name in SETS]
-    fields = ("Size", "Licence", "What it is for")
-    public = [{"name": name} | {f: of_card(card_of(name), f) for f in fields} for name in PUBLIC]
+    fields = {"size": "Size", "licence": "Licence", "purpose": "What it is for"}
+    public = [{"name": name} | {k: of_card(card_of(name), field) for k, field in fields.items()} for name in PUBLIC]
     notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
     get = ("Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",)
     tables = [
