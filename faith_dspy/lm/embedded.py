@@ -38,8 +38,9 @@ _PIECE = 512
 _GROUPS = ("128", "0")
 """Activations that share a scale where they are quantized, too (``DYNAMIC_QUANTIZATION_GROUP_SIZE``). It doubles the
 speed on processors with instructions for 8-bit products (VNNI, AMX), and fails on others, which take 0: not at all."""
-_EXACT = {"KV_CACHE_PRECISION": "f32"}
-"""With fewer bits a prompt's probabilities would hang on how much of it is cached."""
+_EXACT = {"KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
+"""With fewer bits a prompt's probabilities would hang on how much of it is cached, and on the processor: those that
+know bfloat16 take it unless told otherwise."""
 _READ = "import sys, openvino_genai; openvino_genai.LLMPipeline(sys.argv[1], 'CPU', enable_save_ov_model=True)"
 """In a process of its own: a damaged file ends it."""
 _HUB_SECONDS = 5.0

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +155,8 @@ def write(rows: Sequence[Row], out: Path, console: Console) -> None:
 
 def markdown(sets: Sequence[SetResult]) -> str:
     """The generated part of README.md."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    installed = {d.name for d in distributions()}
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES if name in installed)
     machine = f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}"
     head = f"{date.today()} · {EMBEDDED.filename} · {machine}\n\nVersions: {versions}."
     return "\n\n".join([head, *(sections(tables(one), level=3) for one in sets)])
