@@ -18,6 +18,12 @@ from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import index_context
 
+CHEAPER = {
+    "untuned": "the untuned judge",
+    "default-judge": "the default judge",
+    "lexical-baseline": "the lexical baseline (no LM)",
+}
+"""What a champion is compared with that costs less, and how it is called."""
 SAID = ("untuned", "lexical-baseline")
 """Over these a gain is called shown or not shown: a third would be one more chance to show one without an effect."""
 

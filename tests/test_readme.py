@@ -117,3 +117,25 @@ def test_the_figures_of_agreement_are_those_kept():
         assert of["n"] in row[0]
     opening = README.partition("## Install")[0]
     assert all(figures["mean of 8"][judge] in opening for judge in ("untuned judge", "lexical baseline", "champion"))
+    stops, passes = (mean_of_8(f"Answers: share of the {kind}") for kind in ("unfaithful stopped", "faithful passed"))
+    for share in (*stops, *passes):
+        assert f"{share} %" in opening
+
+
+def mean_of_8(section):
+    """The untuned judge's and the champion's mean in a table of the agreement page, in percent."""
+    table = text_of("tests/benchmarks/AGREEMENT.md").partition(f"## {section}\n")[2]
+    cells = re.search(r"^\| \*\*mean of 8\*\* \| (.*) \|$", table, re.MULTILINE)[1].split(" | ")
+    return [round(100 * float(cells[i].split()[0])) for i in (1, -1)]
+
+
+def test_every_interval_stands_on_a_page_of_evidence():
+    """Each figure of the README that has an interval is, sign and zeros aside, one of the kept results."""
+
+    def figures(text):
+        found = re.findall(r"([-+−]?\d*\.?\d+) \[([-+−]?\d*\.?\d+), ([-+−]?\d*\.?\d+)\]", text.replace("\n", " "))
+        return {tuple(float(number.replace("−", "-")) for number in numbers) for numbers in found}
+
+    pages = ("tests/benchmarks/AGREEMENT.md", "tests/benchmarks/README.md", "optimize/LOG.md")
+    assert len(figures(README)) > 10
+    assert figures(README) <= set().union(*(figures(text_of(page)) for page in pages))

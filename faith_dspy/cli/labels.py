@@ -1,4 +1,4 @@
-"""``faith-dspy labels …``: see labels, check them, import them, exchange them with MLflow."""
+"""``faith-dspy labels …``: see, get, check and import labels, and have answers labelled in MLflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     context_settings=cli.SETTINGS,
-    help="Labels: see them, check them, import them, exchange them with MLflow.",
+    help="Labels: see, get, check and import them, and have answers labelled in MLflow.",
 )
 
 Out = Annotated[Path, cli.option("--out", "Labels file to write.", "FILE")]

@@ -122,9 +122,11 @@ def notes_on(judgment: Judgment) -> list[str]:
 
 
 def described(judge: Judge) -> str:
-    """A judge in one line: what it was tuned on, its LMs, and the beginning of its fingerprint."""
-    made = judge.manifest
-    trained = f"{made['variant']}, tuned on {made['labels_file']}" if "variant" in made else None
+    """A judge in one line: where it comes from, its LMs, and the beginning of its fingerprint."""
+    made, fitted = judge.manifest, judge.classifier
+    # A study's champion may be the untuned or the default judge, to which labels did nothing.
+    how = "tuned" if fitted is not None and fitted.fitted_to == "labels" else "chosen"
+    trained = f"{made['variant']}, {how} on {made['labels_file']}" if "variant" in made else None
     lms = ", then ".join(j.lm_name if j.asks_lm else "lexical features" for j in judge.chain)
     return f"{trained or describe_fit(judge.classifier)} · {lms} · fingerprint {judge.fingerprint[:8]}"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from faith_dspy.errors import counted
 from faith_dspy.optimize.data.audit import few, roughly
-from faith_dspy.optimize.results import SAID, Comparison
+from faith_dspy.optimize.results import CHEAPER, SAID, Comparison
 from faith_dspy.report.tables import Table, estimate, points
 from faith_dspy.scoring.agreement import Agreement
 from faith_dspy.scoring.statistics import SHOWN_FROM
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult
 
 _CHANCE = 0.5
-OVER = {
-    "untuned": "the untuned judge",
-    "default-judge": "the default judge",
-    "lexical-baseline": "the lexical baseline (no LM)",
-}
-"""What a champion is compared with that costs less, and how it is called."""
 _SHOWN = {"better": "", "not shown better": ", not shown", "worse": ", worse"}
 
 
@@ -32,7 +26,7 @@ class Measured(NamedTuple):
 
     agreement: Agreement
     comparisons: Mapping[str, Comparison]
-    """The judge against the others of `OVER`, by name; empty for a judge that was not tuned."""
+    """The judge against the others of `CHEAPER`, by name; empty for a judge that was not tuned."""
     judge: str
     """What ``--judge`` takes."""
     answers: str = "test answers"
@@ -56,7 +50,7 @@ def of_study(result: StudyResult) -> Table:
     champion = result.tested("champion")
     level = [n for n in ("untuned", "lexical-baseline") if n in result.comparisons]
     level = [n for n in level if result.comparisons[n].verdict != "better"]
-    costs = [(champion.cost, "this judge"), *((result.tested(n).cost, OVER[n]) for n in level)]
+    costs = [(champion.cost, "this judge"), *((result.tested(n).cost, CHEAPER[n]) for n in level)]
     return three_lines(
         Measured(
             champion.agreement,
@@ -76,7 +70,7 @@ def of_judge(judge: Judge, source: str | None, agreement: Agreement | None = Non
     """
     # Exported objects without the fields that only other versions have.
     exported = judge.manifest.get("comparison", {})
-    made = {name: Comparison.model_validate(exported[name], extra="ignore") for name in OVER if name in exported}
+    made = {name: Comparison.model_validate(exported[name], extra="ignore") for name in CHEAPER if name in exported}
     if agreement is None:
         tested = Agreement.model_validate(judge.manifest["agreement"], extra="ignore")
         return three_lines(Measured(tested, made, source or ""))
@@ -111,11 +105,11 @@ def _agrees(m: Measured) -> str:
 
 
 def _gained(m: Measured) -> str:
-    known = [(name, m.comparisons[name]) for name in OVER if name in m.comparisons]
+    known = [(name, m.comparisons[name]) for name in CHEAPER if name in m.comparisons]
     if not known:
         return "none yet; this judge was not tuned on labels."
     parts = [
-        f"{points(c.balanced_accuracy)} points over {OVER[name]}" + (_SHOWN[c.verdict] if name in SAID else "")
+        f"{points(c.balanced_accuracy)} points over {CHEAPER[name]}" + (_SHOWN[c.verdict] if name in SAID else "")
         for name, c in known
     ]
     return f"{m.compared}{'; '.join(parts)}."
@@ -139,7 +133,7 @@ def _next(m: Measured) -> str:
         return f"label {roughly(max(1, round(more)))} more answers to test on: it is not shown better than chance."
     if untuned is None:
         return "use it, or tune it on labels of your own: faith-dspy tune LABELS.jsonl"
-    if worse := [OVER[name] for name, c in m.comparisons.items() if name in OVER and c.verdict == "worse"]:
+    if worse := [CHEAPER[name] for name, c in m.comparisons.items() if name in CHEAPER and c.verdict == "worse"]:
         return f"label more answers to tune on; until then keep {worse[0]}."
     cheaper = f"keep the cheaper one, {m.keep}."
     if untuned.verdict != "better":

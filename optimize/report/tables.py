@@ -48,7 +48,7 @@ def study_tables(result: StudyResult) -> list[Table]:
 def variants_table(result: StudyResult) -> Table:
     """What was tried, on the devset."""
     columns = {
-        "variant": lambda v: MARK + v.name if v.name == result.champion else v.name,
+        "variant": lambda v: _judge_name(v, result.champion),
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
         "behind\n± SE": _behind,
@@ -80,7 +80,7 @@ def testset_table(result: StudyResult) -> Table:
         people = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
         rows.append(JudgeResult(name="people", kind="baseline", levels=people))
     columns = {
-        "judge": lambda t: _judge_name(t.name),
+        "judge": lambda t: _judge_name(t),
         "scored": lambda t: f"{t.agreement.coverage:.0%}",
         "balanced\naccuracy": lambda t: estimate(t.agreement.balanced_accuracy),
         "AUROC": lambda t: estimate(t.agreement.auroc),
@@ -94,8 +94,8 @@ def testset_table(result: StudyResult) -> Table:
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
-        caption=f"champion: {result.champion}; untuned: the LM asked about the whole answer; default: "
-        "fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
+        caption=f"champion: {_short(result.variant(result.champion))}; untuned: the LM asked about the whole answer; "
+        "default: fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
         f"the same labels{ceiling}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
@@ -104,7 +104,7 @@ def testset_table(result: StudyResult) -> Table:
 def levels_tables(result: StudyResult) -> list[Table]:
     """Agreement on statements and evidence, on the testset, as far as labels tell."""
     says = [t for t in result.test if t.name != "length-baseline"]  # which says nothing of them
-    return level_tables({_judge_name(t.name): t.levels for t in says})
+    return level_tables({_judge_name(t): t.levels for t in says})
 
 
 def verdict(result: StudyResult) -> Table:
@@ -254,9 +254,13 @@ def spent(result: StudyResult) -> Table:
     return Table("What the study spent", notes=(sentence,))
 
 
-def _judge_name(name: str) -> str:
-    """In a narrow column: ``default``, ``lexical``."""
-    return MARK + name if name == "champion" else name.removesuffix("-baseline").removesuffix("-judge")
+def _judge_name(judge: JudgeResult, champion: str = "champion") -> str:
+    return MARK * (judge.name == champion) + _short(judge)
+
+
+def _short(judge: JudgeResult) -> str:
+    """For a narrow column: ``default`` for the default judge, ``lexical`` for the lexical baseline."""
+    return judge.name.removesuffix("-baseline").removesuffix("-judge") if judge.kind == "baseline" else judge.name
 
 
 def stress_tables(report: StressReport) -> list[Table]:

@@ -14,7 +14,7 @@ from faith_dspy.optimize.classifier.operating_point import BALANCED, OperatingPo
 from faith_dspy.optimize.compile.judge import demo_ids
 from faith_dspy.optimize.data.splits import Parts
 from faith_dspy.optimize.plan import UNTUNED, Options, View
-from faith_dspy.optimize.results import Comparison, CurvePoint, Difference, JudgedAnswer, JudgeResult, Row
+from faith_dspy.optimize.results import CHEAPER, Comparison, CurvePoint, Difference, JudgedAnswer, JudgeResult, Row
 from faith_dspy.optimize.select.cascade import as_asked, build_cascade, cascaded
 from faith_dspy.optimize.select.comparison import Metrics, compare, paired
 from faith_dspy.optimize.select.evaluate import (
@@ -190,8 +190,10 @@ def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: 
     name, trial = champion.result.name, champion.trial
     fits = name not in _AS_THEY_ARE
     train, tested, notes = _affordable(champion, untuned, parts, meter)
-    with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
-        known = [*trial.dev, *verify(trial.judge, train, advance, partial=True)]
+    known: Sequence[JudgedAnswer] = trial.dev
+    if train:
+        with view.task(f"{name}: judging train for its classifier", len(train)) as advance:
+            known = [*known, *verify(trial.judge, train, advance, partial=True)]
     judge = champion.build(known)
     if parts.cross_fitted:
         folds = []
@@ -217,7 +219,9 @@ def promote(trials: Mapping[str, Trial], parts: Parts, options: Options, meter: 
         test=list(found[0].answers),
         tested=found,
         comparisons={
-            t.name: compare(found[0].rows, t.rows, ("the champion", t.name), tested=not parts.cross_fitted)
+            t.name: compare(
+                found[0].rows, t.rows, ("the champion", CHEAPER.get(t.name, t.name)), tested=not parts.cross_fitted
+            )
             for t in found[1:]
             if t.name != name or name == "untuned"  # a baseline that won is not compared with itself
         },

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.export import exported_files, load_judge
-from faith_dspy.optimize.report.headline import OVER, better_than_chance
+from faith_dspy.optimize.report.headline import better_than_chance
 from faith_dspy.optimize.report.pages import prompt_markdown
 from faith_dspy.optimize.report.studies import compare_champions
+from faith_dspy.optimize.results import CHEAPER
 from faith_dspy.optimize.tracking.archive import read_result
 from faith_dspy.optimize.tracking.store import MAX_DESCRIPTION, client_of, global_store, mlflow_errors, redacted
 from faith_dspy.report.tables import estimate, points
@@ -111,7 +112,7 @@ def decide_promotion(result: StudyResult, present: StudyResult | None, *, first:
         return Decision(False, "it was held back under stress")
     if not better_than_chance(result.tested("champion").agreement):
         return Decision(False, "it is not shown better than chance")
-    if worse := [OVER[name] for name, c in result.comparisons.items() if name in OVER and c.verdict == "worse"]:
+    if worse := [CHEAPER[name] for name, c in result.comparisons.items() if name in CHEAPER and c.verdict == "worse"]:
         return Decision(False, f"it is worse than {worse[0]}")
     if first:
         return Decision(True, "there was no champion")

@@ -168,7 +168,7 @@ def tables(one: SetResult) -> list[Table]:
         "": lambda s: s.title,
         "balanced accuracy": lambda s: estimate(s.agreement.balanced_accuracy),
         "failures as wrong": lambda s: estimate(s.all_answers),
-        "best cut": lambda s: number(s.best_cut),
+        "best threshold": lambda s: number(s.best_cut),
         "AUROC": lambda s: estimate(s.agreement.auroc),
         "κ": lambda s: estimate(s.agreement.cohen_kappa),
         "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}",

@@ -64,6 +64,15 @@ def test_a_study_in_eighty_columns(study):
     assert "Stopped early" not in shown(study_tables(study))
 
 
+def test_a_judge_has_one_name_in_all_tables(study):
+    """The default judge and the lexical baseline are called on the devset as they are on the testset."""
+    tried, tested = (
+        {row[0].removeprefix("★ ") for t in study_tables(study) if t.title.startswith(start) for row in t.rows}
+        for start in ("Variants on dev", "Agreement with people")
+    )
+    assert {"untuned", "default", "lexical"} <= tried & tested
+
+
 def test_the_test_table_has_all_judges(study):
     """Champion, untuned judge, baselines and people in one table, with answers scored and intervals."""
     table = next(t for t in study_tables(study) if t.title.startswith("Agreement with people"))

@@ -14,6 +14,7 @@ from faith_dspy.optimize.select.champion import Candidate, choose, difference
 from faith_dspy.optimize.select.evaluate import verify, without_lm
 from faith_dspy.optimize.select.trial import score
 from faith_dspy.optimize.study import run
+from faith_dspy.report.judgment import described
 from faith_dspy.schema import Usage
 
 
@@ -95,15 +96,20 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
 
 
 def test_an_untuned_champion_has_gained_nothing(chat_server, tmp_path, monkeypatch):
-    """What follows from the comparison with the untuned judge follows there, too."""
+    """What follows from the comparison with the untuned judge follows there, too. It is not said to be tuned, and no
+    classifier is said to be fitted."""
 
     def untuned(found, prefer):
         return next(c for c in found if c.result.name == "untuned"), [c.result for c in found]
 
     monkeypatch.setattr("faith_dspy.optimize.select.champion.choose", untuned)
-    result = quick_study(tmp_path, chat_server(says=knowing), "answer")
+    server, view = chat_server(says=knowing), Quiet()
+    result = quick_study(tmp_path, server, "answer", view=view)
     gain = result.comparisons["untuned"]
     assert (result.champion, gain.balanced_accuracy.value, gain.verdict) == ("untuned", 0, "not shown better")
+    assert not any("classifier" in what for what in view.tasks)
+    judge = load_judge(result.judge_dir, api_base=server.base)
+    assert described(judge).startswith("untuned, chosen on cities.jsonl · openai/tiny")
 
 
 def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_path):
