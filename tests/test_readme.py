@@ -41,7 +41,7 @@ def commands(document):
     text = text_of(document)
     code = re.findall(r"^ {4}\S.*$|(?<=`)[^`\n]+(?=`)", text, re.MULTILINE)
     for block in blocks(text) + blocks(text, "bash"):
-        code += block.replace("\\\n", " ").splitlines()
+        code += [line for line in block.replace("\\\n", " ").splitlines() if not line.startswith("•")]  # printed
     found = [re.search(r"(?:^|\s|/)faith-dspy ((?!\d)\w.*)", line) for line in code]
     return [match[1] for match in found if match]
 

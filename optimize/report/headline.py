@@ -100,7 +100,7 @@ def _agrees(m: Measured) -> str:
     on = f"{a.n:,} {m.answers}" + (f", {a.scored:,} of them scored" if a.scored < a.n else "")
     if a.balanced_accuracy.value is None:
         return f"unknown on {on}: {a.balanced_accuracy.why}."
-    over = "" if a.sources is None else f" over {counted(a.sources, 'source')}"
+    over = "" if a.sources is None else f"{',' * (a.scored < a.n)} over {counted(a.sources, 'source')}"
     return f"balanced accuracy {estimate(a.balanced_accuracy)} on {on}{over} (chance is .50).{few(a.n)}"
 
 

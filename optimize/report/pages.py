@@ -36,8 +36,8 @@ _NAMES = {
 
 
 def card(result: StudyResult, links: str = "") -> str:
-    """``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow: what it is, what it is
-    worth, and what it is not."""
+    """``CARD.md`` of the exported judge, and with ``links`` the study's description in MLflow, which has a heading of
+    its own: what it is, what it is worth, and what it is not."""
     champion = result.variant(result.champion)
     asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
     lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
@@ -47,7 +47,7 @@ def card(result: StudyResult, links: str = "") -> str:
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
     if lacks := headline.not_shown(result):
-        about += f" It is {lacks}: if it is @champion all the same, `faith-dspy study rollback` takes the alias back."
+        about += f" It is {lacks}: if it is `@champion` all the same, `faith-dspy study rollback` takes the alias back."
     limits = (
         "It stands in for the people who labelled its set, on answers like those. On other traffic measure it again: "
         "`faith-dspy agree LABELS --judge DIR`."
@@ -62,7 +62,7 @@ def card(result: StudyResult, links: str = "") -> str:
         Table("What it is not", notes=(limits,)),
     )
     three = "\n".join(f"- {line}" for line in headline.of_study(result).notes)
-    parts = ["# Faithfulness judge", three, links, about, markdown(t for t in sections if t)]
+    parts = ["" if links else "# Faithfulness judge", three, links, about, markdown(t for t in sections if t)]
     return "\n\n".join(p for p in parts if p)
 
 

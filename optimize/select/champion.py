@@ -106,7 +106,7 @@ def candidates(trials: Mapping[str, Trial], options: Options) -> list[Candidate]
             lm = _fitted(best.judge, known, seed, point)
             return build_cascade(lm, fit(lexical.judge, without_lm(a.example for a in known), seed, point))
 
-        text = f"lexical features first, {best.result.name} for the half of the answers they are least sure of"
+        text = f"lexical features first, then “{best.result.name}” for the half of the answers they are least sure of"
         answers = cascaded(best.result.answers, lexical.dev, lexical.fitted)
         made_of = {"params": best.result.params, "prompts": best.result.prompts}
         result = measure(f"lexical, then {best.result.name}", "lm", answers, description=text, **made_of)

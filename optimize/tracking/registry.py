@@ -67,7 +67,8 @@ def register(store: Store, run_id: str, result: StudyResult, name: str) -> str:
         "test_balanced_accuracy": estimate(result.tested("champion").agreement.balanced_accuracy),
         "promoted": f"{'yes' if decision.promoted else 'no'}: {decision.reason}",
     }
-    card = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")[:MAX_DESCRIPTION]
+    text = Path(result.judge_dir, "CARD.md").read_text(encoding="utf-8")
+    card = text.removeprefix("# Faithfulness judge").lstrip()[:MAX_DESCRIPTION]  # MLflow's lists show its first line
     with global_store(store.uri):
         model_id = _log_model(run_id, result, name)
         version = client.create_model_version(

@@ -2,9 +2,13 @@ import re
 
 import pytest
 from made import agreement, rows, study
+from rich.console import Console
+from test_readme import README, blocks
 
 from faith_dspy.optimize.report.headline import Measured, not_shown, three_lines
-from faith_dspy.optimize.results import Comparison, Difference
+from faith_dspy.optimize.results import CHEAPER, Comparison, Difference
+from faith_dspy.report.tables import terminal
+from faith_dspy.scoring.statistics import Estimate
 
 HALF = [True] * 20 + [False] * 20
 
@@ -107,3 +111,28 @@ def by_source(sources):
 def test_what_a_champion_is_not_shown_to_be(champion, untuned, said):
     """Better than chance comes first, then better than its own untuned judge; nothing is said of one that is both."""
     assert not_shown(study(champion, untuned)) == said
+
+
+def test_the_readme_shows_them_as_they_are_printed(capsys):
+    """Three lines made of the README's figures are those it shows, as a terminal of 80 columns breaks them."""
+    shown = next(block for block in blocks(README) if block.startswith("In three lines"))
+    words = " ".join(shown.split())
+    n, scored, sources = re.search(
+        r"on (\d+) test answers(?:, (\d+) of them scored,)? over (\d+) sources", words
+    ).groups()
+    accuracy, *gains = (
+        dict(zip(("value", "low", "high"), map(float, found), strict=True))
+        for found in re.findall(r"([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]", words)
+    )
+    counts = {"n": int(n), "scored": int(scored or n), "sources": int(sources)}
+    measured = agreement(right(18)).model_copy(update={**counts, "balanced_accuracy": Estimate(**accuracy)})
+    names = [name for name, called in CHEAPER.items() if f"points over {called}" in words]
+    comparisons = {
+        name: compared("better" if gain["low"] > 0 else "not shown better").model_copy(
+            update={"balanced_accuracy": Difference(**{k: v / 100 for k, v in gain.items()})}
+        )
+        for name, gain in zip(names, gains, strict=True)
+    }
+    lines = three_lines(Measured(measured, comparisons, words.split()[-1], asks_lm="need no LM" not in words))
+    Console(width=80).print(terminal([lines]))
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == shown.splitlines()

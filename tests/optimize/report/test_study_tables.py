@@ -102,13 +102,13 @@ def test_the_card_says_what_the_judge_is_worth(study):
     assert "None" not in text
     unshown = {k: c.model_copy(update={"verdict": "not shown better"}) for k, c in study.comparisons.items()}
     text = card(study.model_copy(update={"comparisons": unshown}))
-    assert "if it is @champion" in text
+    assert "if it is `@champion`" in text
 
 
 def test_the_description_on_mlflow_begins_with_the_result(study):
     """Three lines; then come links to what opens in place, and the main tables."""
     text = card(study, links(study, "faithfulness", "#/runs/1"))
-    assert re.search(r"\n- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
+    assert re.match(r"- Agreement: .*\n- Gain: .*\n- Next: .*\n\nOpen: ", text)
     assert "[all tables](#/runs/1/artifacts/details.md)" in text
     assert "models:/faithfulness@champion" in text
     assert "models:/" not in links(study, None, "#/runs/1")

@@ -111,8 +111,8 @@ def pages(tmp_path_factory, request, browser):
     runs = store.client.search_runs([store.experiment_id], query, order_by=newest)
     run = next(r for r in runs if "champion" in r.data.tags).info.run_id
     children = store.client.search_runs([store.experiment_id], f"tags.`mlflow.parentRunId` = '{run}'")
-    asked = [c for c in children if c.data.tags["faith_dspy.kind"] != "baseline" and c.data.metrics]
-    variants = json.dumps([c.info.run_id for c in asked], separators=(",", ":"))
+    asked = [c.info.run_id for c in children if c.data.metrics and "granularity" in c.data.params]
+    variants = json.dumps(asked, separators=(",", ":"))
     port = free_port()
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "-C", str(ROOT), "ui"]
     with serving([*command, f"BIN={Path(sys.executable).parent}", f"STORE={uri}", f"PORT={port}"], folder, port):

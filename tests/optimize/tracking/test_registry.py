@@ -67,7 +67,7 @@ def registered(own_store):
     (own_store / "theirs.db").write_bytes((own_store / "mlflow.db").read_bytes())
     store = connect(uri)
 
-    def make(result, card="The card."):
+    def make(result, card="# Faithfulness judge\n\nThe card."):
         run = store.client.create_run(store.experiment_id).info.run_id
         store.client.log_text(run, result.model_dump_json(), "study.json")
         Judge("openai/tiny", granularity="sentence").save("judge")
