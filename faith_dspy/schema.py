@@ -90,6 +90,8 @@ class StatementVerdict(Statement):
     """0-based ids of chunks that carry the verdict; every id exists in the context."""
     found_by: tuple[Literal["cited", "quoted", "shared_words"], ...] = ()
     """How each of those was found: by the LM's citation or quote, or, where the LM named none, by shared words."""
+    closest_chunk_ids: tuple[int, ...] = ()
+    """Where to look, whatever the verdict: at most two chunks that have most of its words. They support nothing."""
     quotes: tuple[str, ...] = ()
     quote_spans: tuple[QuoteSpan, ...] = ()
     reason: str | None = None

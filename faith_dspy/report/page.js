@@ -79,12 +79,14 @@
     const found = item.statements[index];
     const [symbol, name] = VERDICTS[found.told];
     const line = el("div", { class: "finding" }, el("span", { class: "badge" }, mark(symbol), name));
-    if (found.supporting_chunk_ids.length) {
-      const chips = found.supporting_chunk_ids.map((id) => {
+    const nearest = item.chunks.length > 1 ? found.closest_chunk_ids : [];
+    const [label, ids] = found.supporting_chunk_ids.length ? ["evidence ", found.supporting_chunk_ids] : ["closest ", nearest];
+    if (ids.length) {
+      const chips = ids.map((id) => {
         const chip = el("button", { class: "chip", type: "button", "aria-label": `Go to chunk ${id}` }, `[${id}]`);
         return item.chunks.length ? chip : `[${id}]`;
       });
-      line.append(el("span", { class: "chips" }, "evidence ", ...chips));
+      line.append(el("span", { class: "chips" }, label, ...chips));
     }
     return el("li", { class: `statement ${found.told}` }, line,
       found.text.trim() !== written && text("p", "text", found.text),

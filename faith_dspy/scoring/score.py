@@ -166,8 +166,9 @@ def _statement(
     spans, dropped_quotes = find_quotes(raw.quotes, context, ids)
     found: dict[int, Literal["cited", "quoted", "shared_words"]] = dict.fromkeys(ids, "cited")
     found |= {q.chunk_id: "quoted" for q in spans}
+    closest = best_chunks(raw.text, indexed)
     if verdict in (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED):
-        found = found or dict.fromkeys(best_chunks(raw.text, indexed), "shared_words")
+        found = found or dict.fromkeys(closest, "shared_words")
     elif verdict is not Verdict.CONTRADICTORY:
         found, spans = {}, ()
     texts = {c.id: c.text for c in context} if spans else {}
@@ -177,6 +178,7 @@ def _statement(
         verdict=verdict,
         supporting_chunk_ids=tuple(sorted(found)),
         found_by=tuple(found[i] for i in sorted(found)),
+        closest_chunk_ids=closest,
         quotes=tuple(texts[q.chunk_id][q.start : q.end] for q in spans),
         quote_spans=spans,
         reason=raw.reason if verdict is raw.verdict else None,

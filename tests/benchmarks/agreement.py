@@ -49,7 +49,9 @@ PARTS = ("LM calibrated", "lexical baseline", "default judge")
 SHOWN = ("untuned judge", "LM by sentence", "LM calibrated", "lexical baseline", "default judge", "champion")
 FRONT = ("untuned judge", "default judge", "lexical baseline", "champion")
 RECALLS = {"share of the unfaithful stopped": "recall_unfaithful", "share of the faithful passed": "recall_faithful"}
-EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion")
+STATEMENTS = ("default judge", "champion")
+CLOSEST = "champion, else the closest chunks"
+EVIDENCE = ("untuned judge", "LM by sentence", "default judge", "champion", CLOSEST)
 
 
 class Family(NamedTuple):
@@ -113,6 +115,16 @@ def systems(family: Family) -> Judged:
     return Judged(found, fold_of)
 
 
+def closest(answers: Sequence[JudgedAnswer]) -> list[JudgedAnswer]:
+    """The same, with a statement's closest chunks as its evidence where it has none."""
+    found = []
+    for a in answers:
+        named = [{"supporting_chunk_ids": s.supporting_chunk_ids or s.closest_chunk_ids} for s in a.judgment.statements]
+        statements = tuple(s.model_copy(update=u) for s, u in zip(a.judgment.statements, named, strict=True))
+        found.append(a.model_copy(update={"judgment": a.judgment.model_copy(update={"statements": statements})}))
+    return found
+
+
 def answer_draws(answers: Sequence[JudgedAnswer], fold_of: Mapping[str, int]) -> dict[str, Draws]:
     """Each of `METRICS` and `RECALLS`, then on 1,000 resamples of contexts, the same ones for every judge.
 
@@ -153,6 +165,8 @@ def macro(found: Sequence[Estimate | None]) -> Estimate:
     known = [e for e in found if e is not None and e.value is not None]
     if not known:
         return Estimate(why="nothing was measured")
+    if len(known) == 1:
+        return known[0]
     value = float(np.mean([e.value for e in known]))
     spread = [(e.high - e.low) / 2 for e in known if e.low is not None and e.high is not None]
     half = math.sqrt(sum(s * s for s in spread)) / len(known)
@@ -170,8 +184,15 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return "\n".join([f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""])
 
 
-def answer_tables(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Mapping[str, int]) -> list[str]:
-    """The front page's table and one of each metric, from draws by family, judge and metric; the mean last."""
+def answer_tables(
+    draws: Mapping[str, Mapping[str, Mapping[str, Draws]]],
+    n: Mapping[str, int],
+    levels: Mapping[str, Mapping[str, JudgeAgreement]],
+) -> list[str]:
+    """The front page's table and one of each metric, from draws by family, judge and metric; the mean last.
+
+    The front page has the statements of ``levels`` as well, where people labelled them.
+    """
     counted = [f for f in draws if n[f] >= ENOUGH]
     tables = METRICS | RECALLS
     averages = {s: {m: np.mean([draws[f][s][m] for f in counted], axis=0) for m in tables.values()} for s in SHOWN}
@@ -182,11 +203,19 @@ def answer_tables(draws: Mapping[str, Mapping[str, Mapping[str, Draws]]], n: Map
     def both(found: Mapping[str, Draws]) -> str:
         return f"{estimate(interval(found['balanced_accuracy']))} · {number(float(found['auroc'][0]))}"
 
+    def of_statements(names: Sequence[str], judge: str) -> str:
+        found = [a for f in names if (a := levels[f][judge].statements)]
+        balanced, ranked = (macro([getattr(a, m) for a in found]) for m in METRICS.values())
+        return f"{estimate(balanced)} · {number(ranked.value)}" if found else "–"
+
     return [
         table(
-            "In short: balanced accuracy · AUROC, of answers",
-            ("set", "n", *FRONT),
-            [(name, count, *(both(found[s]) for s in FRONT)) for name, (count, found) in rows.items()],
+            "In short: balanced accuracy · AUROC, of answers and of statements",
+            ("set", "n", *FRONT, *(f"{s}, statements" for s in STATEMENTS)),
+            [
+                (name, count, *(both(found[s]) for s in FRONT), *(of_statements(names, s) for s in STATEMENTS))
+                for (name, (count, found)), names in zip(rows.items(), [*([f] for f in draws), counted], strict=True)
+            ],
         ),
         *(
             table(
@@ -316,11 +345,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     levels = {
         f: {
             s: measure_agreement([a.example for a in rows], [a.judgment for a in rows])
-            for s, rows in found.answers.items()
+            for s, rows in (found.answers | {CLOSEST: closest(found.answers["champion"])}).items()
         }
         for f, found in judges.items()
     }
-    tables = [*answer_tables(draws, n), parts_table(draws, n), *level_tables(levels)]
+    tables = [*answer_tables(draws, n, levels), parts_table(draws, n), *level_tables(levels)]
     print(*tables, sep="\n", flush=True)
     enough = [f for f in asked if n[f] >= ENOUGH]
     long = [f for f in enough if 2 * len(unasked[f]) > 3 * SIZES[-1]]

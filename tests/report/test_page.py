@@ -264,6 +264,14 @@ def test_keyboard_goes_everywhere(show):
     assert page.js("document.activeElement.closest('.card') === document.querySelectorAll('.card')[0]")
 
 
+def test_closest_chunks_where_there_is_no_evidence(show):
+    """A statement without evidence leads to its closest chunks, unless the context has one chunk only."""
+    found = {"sentence_index": 0, "verdict": "no_evidence", "closest_chunk_ids": (1,)}
+    one = {**APOLLO, "context": APOLLO["context"][:1]}
+    page = show(*((record, judged(APOLLO["answer"], found)) for record in (APOLLO, one)))
+    assert page.texts(".panel .chips") == ["closest [1]"]
+
+
 def choose(page, field, value):
     """Set a filter; the ids then shown."""
     page.js(

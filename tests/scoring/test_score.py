@@ -186,6 +186,19 @@ def test_chunks_by_words_where_the_lm_names_none():
     assert [s.found_by for s in found.statements] == [("shared_words",), ("shared_words",), ()]
 
 
+def test_closest_chunks_whatever_the_verdict():
+    """Each statement names the chunks that share most of its words, an unsupported and an unjudged one, too; one that
+    shares none names none, and none of them becomes evidence."""
+    found = judged(
+        raw_verdict(FULL, chunk_ids=(1,)),
+        raw_verdict(NONE, "The lid is red."),
+        raw_verdict(None, "The lid is red."),
+        raw_verdict(NONE, "Shipping costs money."),
+    )
+    assert [s.closest_chunk_ids for s in found.statements] == [(0,), (1,), (1,), ()]
+    assert [s.supporting_chunk_ids for s in found.statements] == [(1,), (), (), ()]
+
+
 def test_evidence_of_partly_supported_statements():
     """It is kept, and says of each chunk whether the LM cited it or a quote gave it; a quote says more."""
     found = judged(raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), raw_verdict(PART))
