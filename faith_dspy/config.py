@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from faith_dspy.errors import ConfigError, faults
 from faith_dspy.schema import Verdict
@@ -22,6 +30,8 @@ WEIGHTS = {
 }
 """What each verdict adds to an answer's score."""
 
+_VERDICTS_OF = {"graded": ("graded",), "true_false_unknown": ("binary", "graded"), "five_level": ("five_level",)}
+"""The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
 _SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range"}
 _SCORING |= {"no_statements", "abstention", "max_statements"}
 
@@ -96,18 +106,29 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     max_statements: int = Field(default=256, ge=1)
     """An answer with more is unscored as too long."""
 
+    @field_validator("samples", "threshold", "no_statements", "abstention", "max_statements", mode="before")
+    @classmethod
+    def _number(cls, given: Any) -> Any:
+        if isinstance(given, bool):  # which pydantic takes for 0 and 1
+            raise ValueError(f"expected a number, got {given}")
+        return given
+
     @model_validator(mode="after")
     def _consistent(self) -> JudgeConfig:
-        if not all(map(math.isfinite, self.verdict_scores.values())):
-            raise ValueError("verdict_scores has a weight that is no finite number")
+        full, part, *none = map(self.verdict_scores.__getitem__, WEIGHTS)
+        if not (math.isfinite(sum(map(abs, (full, part, *none)))) and full >= part >= max(none)):
+            raise ValueError(
+                "verdict_scores are finite, and full support weighs at least as much as a part, a part as none"
+            )
         if self.verdicts == "five_level" and self.granularity is not Granularity.ANSWER:
             raise ValueError(
                 "verdicts='five_level' judges whole answers: set granularity='answer' with it, or verdicts='graded'"
             )
-        if (self.verdicts == "five_level") != (self.instruction == "five_level"):
+        fitting = _VERDICTS_OF.get(self.instruction, ("binary",))
+        if self.verdicts not in fitting:
             raise ValueError(
-                f"instruction={self.instruction!r} has no such levels as verdicts={self.verdicts!r}: set both to "
-                "'five_level', or leave one out"
+                f"instruction={self.instruction!r} has other labels than verdicts={self.verdicts!r}: give "
+                f"verdicts={fitting[0]!r} with it, or leave the instruction out"
             )
         low, high = self.review_range
         if not 0 <= low <= high <= 1:

@@ -235,7 +235,7 @@ class Judgment(_Frozen):
         return render(self)
 
     def to_html(self, path: str | Path) -> None:
-        """Write the judgment as one self-contained HTML page."""
+        """Write the judgment as one self-contained HTML page. Folders that are missing are made."""
         from faith_dspy.report.judgment import write_html
 
         write_html([self], path)

@@ -167,7 +167,10 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
         ({"granuality": "answer"}, r"granuality: there is no such field"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
-        ({"instruction": "five_level"}, "instruction='five_level' has no such levels as verdicts='binary'"),
+        ({"threshold": True}, "threshold: expected a number, got True"),
+        ({"instruction": "five_level"}, "has other labels than verdicts='binary': give verdicts='five_level' with it"),
+        ({"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded' with it"),
+        ({"instruction": "grounded", "verdicts": "graded"}, "has other labels .* give verdicts='binary' with it"),
         (
             {"config": JudgeConfig(), "threshold": 0.5},
             r"give either config= or single options, got both \(options: thres",

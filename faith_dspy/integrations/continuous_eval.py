@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.adapters import explain, judge_of
 from faith_dspy.schema import Judgment
 
@@ -21,11 +22,15 @@ def LLMFactory(model: str) -> str:
 
 
 class LLMBasedFaithfulness:
-    """``model`` and ``options``: what `judge_of` takes. ``use_few_shot`` is accepted: demos come from tuning here."""
+    """``model`` and ``options``: what `judge_of` takes. ``use_few_shot`` is refused: demos come from tuning here."""
 
     def __init__(
-        self, model: Any = None, use_few_shot: bool = True, classify_by_statement: bool = False, **options: Any
+        self, model: Any = None, use_few_shot: bool = False, classify_by_statement: bool = False, **options: Any
     ) -> None:
+        if use_few_shot:
+            raise ConfigError(
+                "there are no examples to use: give labels to `faith-dspy tune`, and its judge as the model"
+            )
         self.classify_by_statement = classify_by_statement
         defaults = {"granularity": "statement" if classify_by_statement else "answer", "reasoning": "after"}
         self.judge = judge_of(defaults, model, **options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.integrations.adapters import explain, judge_of, prompt_of
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
@@ -64,6 +64,10 @@ class ContextEvaluation:
     def __init__(
         self, prompt: str | None = None, response_model: type[Any] = FaithfulnessResult, **options: Any
     ) -> None:
+        if "{{" in (prompt or ""):
+            raise ConfigError(
+                "the prompt is no template: question, context and answer follow it; leave out what is in {{…}}"
+            )
         self._prompt = None if prompt and prompt == prompt_of(DEFAULTS | options) else prompt
         self.response_model, self._options = response_model, options
         self._made: tuple[Any, Judge] | None = None

@@ -33,6 +33,10 @@ class NLIStatementPrompt(PydanticPrompt[BaseModel, BaseModel]):
     instruction = prompt_of(DEFAULTS)
     input_model = output_model = BaseModel
 
+    def to_string(self, data: Any = None) -> str:
+        """The instruction; the texts that are judged follow it."""
+        return self.instruction
+
 
 class Faithfulness(MetricWithLLM, SingleTurnMetric):
     """`Judgment.score` as a RAGAS metric, for `ragas.evaluate`, ``single_turn_ascore`` and the newer ``ascore``.

@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
-from faith_dspy.errors import needs
+from faith_dspy.errors import ConfigError, needs
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.io.conversation import from_conversation
 from faith_dspy.io.records import AnswerInput
@@ -36,7 +36,7 @@ class FaithfulnessEvaluator(Evaluator):
     """The last turn of a case, judged against everything before it, tool results included.
 
     ``model`` and ``options``: what `judge_of` takes; a `Model` of Strands or one's own is asked itself.
-    ``system_prompt`` replaces the judge's own. ``version`` is accepted.
+    ``system_prompt`` replaces the judge's own. There is one ``version``.
 
     ``actual_trajectory`` may be a `Session`, or a list of messages such as ``agent.messages``. Without one, the case's
     ``input`` and ``actual_output`` are judged against ``context`` or ``retrieved_contexts`` of its ``metadata``. Where
@@ -60,6 +60,8 @@ class FaithfulnessEvaluator(Evaluator):
         threshold: float | None = None,
         **options: Any,
     ) -> None:
+        if version != "v0":
+            raise ConfigError(f"there is no version {version!r} of the prompt here; give a system_prompt of your own")
         super().__init__(name=name)
         lm = model
         if isinstance(model, Model):  # DSPy's cache would not tell models of one name apart

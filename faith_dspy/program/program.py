@@ -157,8 +157,6 @@ class Verifier(dspy.Module):
 
     def __init__(self, config: JudgeConfig) -> None:
         super().__init__()
-        if config.instruction not in INSTRUCTIONS:
-            raise ConfigError(f"there is no instruction {config.instruction!r}; there are {', '.join(INSTRUCTIONS)}.")
         self.instruction = config.instruction
         self.reasons_first = config.reasoning == "before"
         self.confidence = config.confidence

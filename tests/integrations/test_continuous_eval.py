@@ -44,6 +44,12 @@ def test_by_whole_answer(model):
     assert found == {"LLM_based_faithfulness": False, "LLM_based_faithfulness_reasoning": "So it is."}
 
 
+def test_no_few_shot():
+    """Examples are asked for in vain, and not in silence."""
+    with pytest.raises(ConfigError, match="there are no examples to use: give labels to `faith-dspy tune`"):
+        LLMBasedFaithfulness("none", use_few_shot=True)
+
+
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

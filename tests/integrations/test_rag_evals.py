@@ -6,7 +6,7 @@ import pytest
 from cases import SUBJECTS
 from pydantic import BaseModel
 
-from faith_dspy.errors import FaithDspyError
+from faith_dspy.errors import ConfigError, FaithDspyError
 from faith_dspy.integrations.rag_evals import Faithfulness, FaithfulnessResult, StatementEvaluation, base
 
 BLUE, LITRES = "The kettle is blue.", "It holds 2 litres."
@@ -40,6 +40,12 @@ def test_unknown_ids_are_refused(judge_at):
     judge, _ = judge_at(says="Yes [1, 7, 0]", cite=True)
     found = Faithfulness.grade("Refund?", "Unused items are refunded.", context, judge)
     assert (found.statements[0].supporting_chunk_ids, found.refused_chunk_ids) == ([0, 1], 1)
+
+
+def test_ids_that_the_lm_did_not_name(replies, dspy_lm):
+    """They are found by shared words, and say so."""
+    found = Faithfulness.grade(None, BLUE, CONTEXT, dspy_lm(replies({BLUE: "Yes"}))).statements[0]
+    assert (found.supporting_chunk_ids, found.found_by) == ([1], ["shared_words"])
 
 
 def test_partly_supported_statements_keep_their_chunks(judge_at):
@@ -113,3 +119,16 @@ def test_prompt_of_ones_own(replies, dspy_lm):
     for asked in server.requests:
         assert asked["messages"][0]["content"] == own.prompt
         assert "fully supported" not in str(asked["messages"])
+    with pytest.raises(ConfigError, match="the prompt is no template"):
+        base.ContextEvaluation(prompt="Is it in {{ context }}?")
+
+
+def test_the_whole_answer_as_one_statement(replies, dspy_lm):
+    """How an answer is divided is an option, as no prompt can say it; the other defaults stay."""
+    server = replies({f"{BLUE} {LITRES}": "No [1]"})
+    (found,) = (
+        base.ContextEvaluation(granularity="answer")
+        .grade(None, f"{BLUE} {LITRES}", CONTEXT, dspy_lm(server))
+        .statements
+    )
+    assert (found.is_supported, found.reasoning, len(server.requests)) == (False, "So it is.", 1)

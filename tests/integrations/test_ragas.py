@@ -91,6 +91,7 @@ def test_prompts(replies, dspy_lm, tmp_path):
     metric = Faithfulness(llm=dspy_lm(server))
     (prompt,) = metric.get_prompts().values()
     assert prompt.name == "n_l_i_statement_prompt"
+    assert prompt.to_string() == prompt.instruction
     top, _, ask = prompt.instruction.rpartition("\n\n")
     assert metric.score(**ROW).value == 0.5
     assert server.requests[-1]["messages"][0]["content"] == top

@@ -18,6 +18,7 @@ from strands_evals import Case, Experiment
 from strands_evals.mappers import StrandsInMemorySessionMapper
 from strands_evals.types.evaluation import EvaluationData
 
+from faith_dspy.errors import ConfigError
 from faith_dspy.integrations import otel
 from faith_dspy.integrations.adapters import judge_of
 from faith_dspy.integrations.strands import DEFAULTS, FaithfulnessEvaluator, records
@@ -103,6 +104,12 @@ def test_basic_usage(ran, replies, dspy_lm):
         assert "So it is." in report.reasons[0]
         assert report.detailed_results[0][0].label == "Not At All"
         assert server.requests[0]["messages"][0]["content"] == "You check a shop's clerk."
+
+
+def test_another_version():
+    """There is one prompt: no other is taken in its place in silence."""
+    with pytest.raises(ConfigError, match="no version 'v1' of the prompt here"):
+        FaithfulnessEvaluator(version="v1")
 
 
 class Judging(Recorded):

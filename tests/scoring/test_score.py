@@ -1,3 +1,4 @@
+import math
 import random
 
 import pytest
@@ -119,11 +120,14 @@ def test_weights_may_be_partial_and_in_any_case():
         JudgeConfig.make(verdict_scores={"no_support": 1})
 
 
-@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
-def test_a_weight_is_a_finite_number(weight):
-    """A weight that is no number would make a score out of nothing."""
-    with pytest.raises(ConfigError, match="no finite number"):
-        JudgeConfig.make(verdict_scores=dict(WEIGHTS) | {FULL: weight})
+@pytest.mark.parametrize(
+    "weights",
+    [{FULL: math.nan}, {FULL: math.inf}, {CONTRA: math.nan}, {FULL: 0.4}, {FULL: -1}, {NONE: 0.6}, {CONTRA: 2}],
+)
+def test_weights_are_finite_and_in_order(weights):
+    """A weight that is no number would make a score out of nothing, less support that weighs more a wrong one."""
+    with pytest.raises(ConfigError, match="verdict_scores are finite, and full support weighs at least as much"):
+        JudgeConfig.make(verdict_scores=weights)
 
 
 @pytest.mark.parametrize(
