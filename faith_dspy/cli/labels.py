@@ -44,7 +44,7 @@ def list_(as_json: cli.Json = False) -> None:
     from faith_dspy.report.tables import Table
 
     def of_card(card: str, field: str) -> str:
-        return " ".join(card.partition(f"**{field}:** ")[2].partition("\n\n")[0].split())
+        return " ".join(card.partition(f"**{field}:** ")[2].partition("\n\n")[0].split()).removesuffix(".")
 
     def described(name: str) -> dict[str, Any]:
         examples, card = load(name), (folder_of(name) / "CARD.md").read_text(encoding="utf-8")

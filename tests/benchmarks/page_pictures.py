@@ -19,8 +19,8 @@ from faith_dspy.report.judgment import write_html
 
 IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
 PICTURES = {
-    "page": ((1100, 1000), {}),
-    "page-dark": ((1100, 1000), {"prefers_color_scheme": "dark"}),
+    "page": ((1100, 805), {}),
+    "page-dark": ((1100, 805), {"prefers_color_scheme": "dark"}),
     "page-phone": ((390, 1100), {}),
 }
 POLICY = [
@@ -84,7 +84,7 @@ def main():
     browser = Browser(folder / "profile")
     for name, (size, media) in PICTURES.items():
         browser.open(folder / "page.html", width=size[0], height=size[1], **media)
-        browser("Emulation.setScrollbarsHidden", hidden=True)
+        browser.js("document.documentElement.style.scrollbarWidth = 'none'")
         if name == "page":
             browser.point(".s:nth-of-type(3)")  # its evidence is lit
             browser.js("scrollTo(0, 0)")
