@@ -158,8 +158,8 @@ def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
 
     found = audit(labels)
     notes = tuple(f"Enough {what}: {said}" for what, said in found["enough"].items())
-    shown = {name.replace("_", " "): value for name, value in found.items() if name != "enough" and value != ""}
-    rows = tuple((name, in_words(value)) for name, value in shown.items())
+    told = {name.replace("_", " "): in_words(value) for name, value in found.items() if name != "enough"}
+    rows = tuple((name, words) for name, words in told.items() if words)
     tables = [Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)]
     cli.print_result(as_json, found, tables)
 

@@ -5,8 +5,8 @@
         assert_faithful(shop.answer("How long may I return a lamp?", context), context)
 
 The judge is the fixture ``faithfulness_judge``: by default the one that ``--faithfulness-judge`` or the setting
-``faithfulness_judge`` names (a folder or models:/…), else ``Judge("local")``. Override it in conftest.py for
-any other.
+``faithfulness_judge`` names (a folder, models:/…, ``local`` or ``none``), else ``Judge("local")``. Override it in
+conftest.py for any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = "faithfulness_judge"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The judge, as an option and as a setting."""
-    told = "Judge of assert_faithful: its folder, or models:/name@alias."
+    told = "Judge of assert_faithful: its folder, models:/name@alias, local, or none."
     parser.getgroup("faith_dspy").addoption("--faithfulness-judge", dest=_NAME, help=told)
     parser.addini(_NAME, told)
 
@@ -36,8 +36,8 @@ def faithfulness_judge(pytestconfig: pytest.Config) -> Judge:
     """The judge that ``assert_faithful`` asks."""
     from faith_dspy import Judge, load_judge
 
-    source = pytestconfig.getoption(_NAME) or pytestconfig.getini(_NAME)
-    judge = load_judge(source) if source else Judge()
+    source = pytestconfig.getoption(_NAME) or pytestconfig.getini(_NAME) or "local"
+    judge = Judge(source) if source in {"local", "none"} else load_judge(source)
     judge.preflight()
     return judge
 

@@ -40,6 +40,12 @@ def test_an_answer_that_is_supported(tried):
     assert (code, "1 passed" in said) == (0, True), said
 
 
+def test_a_judge_that_needs_no_model(tried):
+    """`none` is no folder."""
+    code, said = tried("The kettle is blue.", "--faithfulness-judge", "none")
+    assert (code, "1 passed" in said) == (0, True), said
+
+
 def test_an_answer_that_is_not_supported(tried):
     """It fails with the statements that are not supported, and with no others."""
     code, said = tried("It is blue. It is new.", "--faithfulness-judge", "judge")
