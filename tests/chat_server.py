@@ -38,12 +38,7 @@ class ChatServer:
     the endpoint knows nothing and fails.
     """
 
-    def __init__(
-        self,
-        says="Yes",
-        models=None,
-        yes=None,
-    ):
+    def __init__(self, says="Yes", models=None, yes=None):
         self.says = self._yes(yes) if yes is not None else says
         self.tells = True  # whether it tells token probabilities when it is asked for them
         self.refuses = False  # whether it refuses a request that asks for them
@@ -150,6 +145,5 @@ class ChatServer:
         }
 
     def close(self):
-        """Stop."""
         self.http.shutdown()
         self.http.server_close()

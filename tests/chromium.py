@@ -9,17 +9,8 @@ import time
 import pytest
 from needs import CHROMIUM
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--remote-debugging-pipe",
-]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"]
+FLAGS += [f"--disable-{what}" for what in ("background-networking", "component-update", "sync")]
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 _PIPES = """
 import fcntl, os, sys
@@ -54,7 +45,6 @@ class Browser:
             self(f"{domain}.enable")
 
     def __call__(self, method, **params):
-        """One command of the protocol."""
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": params}
         if self._session:
@@ -77,7 +67,6 @@ class Browser:
         return json.loads(message)
 
     def size(self, width, height):
-        """Of the window."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def open(self, path, width=1200, height=900, **media):
@@ -146,7 +135,6 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """One Chromium for all tests."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: the page was not tried in a browser (apt-get install chromium)")
     browser = Browser(tmp_path_factory.mktemp("chromium"))

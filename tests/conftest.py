@@ -53,7 +53,6 @@ def endpoint():
 
 @pytest.fixture
 def chat_server():
-    """Makes endpoints; closes them."""
     made = []
 
     def make(**kwargs):

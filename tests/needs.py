@@ -28,7 +28,6 @@ NEEDS = (
 
 
 def main():
-    """Print it."""
     if "--packages" in sys.argv:
         print(*(package for package, found, _ in NEEDS if not found))
         return

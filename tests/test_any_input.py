@@ -38,8 +38,8 @@ LEXICAL = Classifier(
 # Words, and what has broken parsers: line ends of all kinds, what is not seen, numbers, marks, other scripts, halves.
 BITS = st.sampled_from([
     "Yes.", "No!", "It is", "3.5", "km,", "not", "40%.", "Dr.", "J.", "Smith", "said", "“so”.", "|", "---", "#",
-    "<think>", "茶は青い。", "القدر", "أزرق.", "पानी", "नीला", "है।", "😀",
-    "Head\n-", "item\n1.", "one\r\n", "\u2028", "\u200b", "\x00", "\ufeff", "\U000e0041", "\ud800",
+    "<think>", "茶は青い。", "「青い」と言った。", "¿Qué?", "वह बोला: “हाँ”।", "\x85", "القدر", "أزرق.", "पानी", "नीला", "है।",
+    "😀", "Head\n-", "item\n1.", "one\r\n", "\u2028", "\u200b", "\x00", "\ufeff", "\U000e0041", "\ud800",
 ])  # fmt: skip
 WORDS = st.lists(BITS, max_size=12)
 TEXT = st.one_of(st.text(max_size=60), WORDS.map(" ".join), WORDS.map("".join))
@@ -191,7 +191,6 @@ SHOWN = st.sampled_from([{}, {"cite": True}, {"reasoning": "after"}, {"reasoning
 
 @given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3), at=st.none() | st.integers(0, 3))
 def test_any_reply(reply, options, logprob, n, at):
-    """A reply is read to a label that was asked for or to none, with a probability in [0, 1] or none."""
     config = JudgeConfig(**options)
     instruction = INSTRUCTIONS[config.instruction]
     found = CompactAdapter().parse(signature_of(config), reply)

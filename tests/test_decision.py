@@ -57,7 +57,6 @@ def asked_of(judge):
 
 
 def test_each_statement_is_a_request(judge, server):
-    """The recorded requests: instructions and texts are the state, the question is a choice between the labels."""
     asked_of(judge())
     fields = "1. `context` (list[str]): \n2. `question` (str): \n3. `statement` (str):"
     inputs = {"context": CONTEXT, "question": "May I return a lamp?"}
@@ -98,7 +97,6 @@ def test_the_same_as_by_dspys_own_client(judge, server):
 
 
 def test_a_client_of_dspy(judge, server, monkeypatch):
-    """`dspy.experimental.TypeSafe` is adopted with its model, key, address, cache and time-out."""
     monkeypatch.delenv("TYPESAFE_API_KEY")
     found = Judge(TypeSafe("jev-preview", api_key=KEY, base_url=server.base, cache=False, timeout=7))
     assert asked_of(found).unscored is None
@@ -166,7 +164,6 @@ def test_what_was_paid_for_is_kept(judge, server):
 
 
 def total(p, q):
-    """Answers with these two probabilities."""
     return lambda answers: {k: {**a, "probabilities": {"Yes": p, "No": q}} for k, a in answers.items()}
 
 
@@ -183,8 +180,6 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 @pytest.mark.parametrize("verification", ["each", "joint"])
 def test_replies_that_answer_something_else(judge, server, verification, name):
-    """Missing answers, answers to other questions and values that are no probabilities: unscored, `lm_failed`, and no
-    verdict is invented."""
     server.answers = MALFORMED[name]
     found = asked_of(judge(verification=verification))
     assert (found.unscored.value, found.score, found.faithful) == ("lm_failed", None, None)

@@ -74,13 +74,11 @@ def lm():
 
 @pytest.fixture(scope="module")
 def judged(lm):
-    """Both examples, sentence by sentence."""
     return {name: judge(lm, case) for name, case in (("apollo", APOLLO), ("refund", REFUND))}
 
 
 @pytest.mark.parametrize("name", ["apollo", "refund"])
 def test_supported_above_unsupported(judged, name):
-    """Every statement the context supports has a higher confidence than every one it does not."""
     confidence = [s.confidence for s in judged[name].statements]
     assert len(confidence) == 4
     assert min(confidence[:2]) > max(confidence[2:])
@@ -105,7 +103,6 @@ def test_same_inputs_same_verdicts(judged, lm):
 
 
 def test_statements_taken_apart(lm):
-    """Taken apart by the model, every sentence still ends in a statement, each is judged, and one call more is made."""
     found = Judge(lm, granularity="statement")(
         question="What is said of Apollo 11?",
         context=APOLLO["context"],

@@ -96,7 +96,6 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
 
 
 def test_a_cascade_has_two_judges():
-    """A judge that escalates is not escalated to."""
     with pytest.raises(ConfigError, match="a cascade has two judges"):
         Judge("none", classifier=WORDS, escalate_to=Judge("openai/small", escalate_to="openai/large"))
 

@@ -70,7 +70,6 @@ def edit(folder, change):
 
 
 def contents(folder):
-    """Every file of a folder."""
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
 
 
@@ -97,7 +96,6 @@ def test_a_loaded_judge_judges_as_the_saved_one(tuned, exported):
 
 
 def test_saved_twice_is_the_same_bytes(tuned, exported, tmp_path):
-    """The same judge saved twice, and one that was loaded and saved again, are the same byte by byte."""
     judge, _ = tuned
     judge.save(tmp_path / "one")
     judge.save(tmp_path / "two")
@@ -122,7 +120,6 @@ def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
 
 
 def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path, monkeypatch):
-    """An exported folder is three files of JSON and Markdown, without key, endpoint, or absolute path."""
     server = chat_server()
     judge = Judge("openai/tiny", api_base=server.base, api_key=KEY)
     judge(context=CONTEXT, answer="It is blue.")
@@ -142,7 +139,6 @@ def test_no_key_no_address_no_path_no_pickle(exported, chat_server, tmp_path, mo
 
 @pytest.mark.parametrize("name", ["judge.json", "program.json"])
 def test_missing_file(exported, name):
-    """A folder without one of its files is named, with what a judge is."""
     (exported / name).unlink()
     with pytest.raises(ArtifactError, match=rf"{name}: cannot be read .*No such file.*A judge is a folder with judge"):
         load_judge(exported)
@@ -181,7 +177,6 @@ def test_unknown_format_version(exported, version):
     ],
 )
 def test_changed_number(exported, change):
-    """A classifier, weight or threshold that was changed does not reproduce the stored judgment, and is refused."""
     edit(exported, change)
     with pytest.raises(
         ArtifactError, match=r"was altered .*reference 0 had \w+ .* when it was exported and has .* now"

@@ -25,8 +25,6 @@ def as_frame(path):
 
 @pytest.mark.parametrize("given", ["labels.csv", "frame"])
 def test_labels_in_a_judge_out(chat_server, tmp_path, monkeypatch, given):
-    """A CSV or a frame of 36 answers, `tune`, `load_judge`, a judgment of either kind, with everything as it is by
-    default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     frame = as_frame(tmp_path / "labels.jsonl")

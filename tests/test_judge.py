@@ -51,7 +51,6 @@ def test_acall(judge_at):
 
 
 def test_batch_is_in_the_order_of_the_input(judge_at):
-    """Eight threads whose answers come back out of order give judgments in order, each with its own usage."""
     busy, most, lock = 0, 0, threading.Lock()
 
     def say(asked):
@@ -146,7 +145,6 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
     ],
 )
 def test_input_of_a_wrong_type(judge_at, given, message):
-    """A call with input of a wrong type says what was got and what is expected, before any LM call."""
     judge, server = judge_at()
     with pytest.raises(InputError, match=message):
         judge(**given)
@@ -167,6 +165,7 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
         ({"granuality": "answer"}, r"granuality: there is no such field"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
+        ({"verdicts": "five_level"}, "set granularity='answer' with it, or verdicts='graded'"),
         ({"threshold": True}, "threshold: expected a number, got True"),
         ({"instruction": "five_level"}, "has other labels than verdicts='binary': give verdicts='five_level' with it"),
         ({"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded' with it"),
@@ -196,8 +195,6 @@ def test_a_mapping_is_one_record():
 
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
-    """Five answers are judged, then the endpoint fails: 20 failed calls, and no more; a stream of them raises."""
-
     def say(asked):
         number = int(server.statement(asked).split()[2])
         return "Yes" if number <= 5 else {"status": 500, "text": "gone"}
@@ -232,7 +229,6 @@ def test_a_frame_comes_back_with_judgments(judge_at):
 
 
 def test_a_data_set_comes_back_with_judgments(judge_at):
-    """The same of a Hugging Face `Dataset`, also when it was judged before."""
     import datasets
 
     judge, _ = judge_at()
@@ -243,7 +239,6 @@ def test_a_data_set_comes_back_with_judgments(judge_at):
 
 
 def test_judge_and_judgment_in_a_line(judge_at):
-    """Both say in one line what they are; a notebook shows a judgment as the terminal does."""
     judge, _ = judge_at(granularity="answer")
     assert repr(judge).startswith("<Judge 'openai/tiny', by answer, ")
     judgment = judge(context=CONTEXT, answer="It is <b>blue</b>.")

@@ -97,7 +97,6 @@ def test_a_batch(chat_server, tmp_path):
 
 
 def test_an_export(tmp_path):
-    """A folder whose export was killed loads, or is refused as altered; the next export is as over nothing."""
     chance, folder, refused = random.Random(50), tmp_path / "judge", 0
     for _ in range(KILLS):
         code = killed([sys.executable, "-c", SAVING, folder], chance, 2, bufsize=0)

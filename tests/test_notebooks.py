@@ -24,7 +24,6 @@ def test_all_are_run():
 
 @pytest.mark.parametrize("name", ORDER)
 def test_imports_are_public(name):
-    """What notebooks import from faith_dspy is public, and exists."""
     for cell in code(name):
         for node in ast.walk(ast.parse(source(cell))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("faith_dspy"):

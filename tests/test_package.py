@@ -102,13 +102,11 @@ def test_nothing_of_an_extra_is_there(base):
 
 
 def test_demo(base):
-    """The demo runs."""
     code, said = base(*RUN, "demo")
     assert (code, "The same as a page: demo.html" in said) == (0, True), said
 
 
 def test_shipped_sets(base):
-    """The sets are there, with their cards."""
     code, said = base(*RUN, "labels", "list")
     assert (code, "trying the whole way in minutes" in said) == (0, True), said
     code, said = base(*RUN, "labels", "show", "quickstart")
@@ -116,7 +114,6 @@ def test_shipped_sets(base):
 
 
 def test_hosted_lm(base, chat_server):
-    """A hosted LM judges."""
     server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
     lm = ["--lm", "openai/tiny", "--api-base", server.base]
     code, said = base(*RUN, *JUDGE_ONE, *lm, OPENAI_API_KEY="x")

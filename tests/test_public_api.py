@@ -10,7 +10,6 @@ HEAVY = ("dspy", "litellm", "mlflow", "sklearn", "numpy", "pandas", "scipy", "da
 
 
 def python(code):
-    """What a fresh interpreter prints."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -42,7 +41,6 @@ def test_every_public_name_is_there_and_explained():
 
 
 def test_unknown_name():
-    """A name that does not exist is an AttributeError with those that do."""
     with pytest.raises(AttributeError, match="no attribute 'judge_all'; it has Chunk, Judge, JudgeConfig"):
         _ = faith_dspy.judge_all
 

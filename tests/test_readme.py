@@ -26,7 +26,6 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS)
 
 
 def text_of(document):
-    """Its text."""
     return (ROOT / document).read_text(encoding="utf-8")
 
 
@@ -48,7 +47,6 @@ def commands(document):
 
 @every_document
 def test_each_command_is_understood(document):
-    """Every command line in a document names a command that there is, with options that it has."""
     for line in commands(document):
         words = shlex.split(line.split("|")[0], comments=True)
         command = typer.main.get_command(app)
@@ -61,7 +59,6 @@ def test_each_command_is_understood(document):
 
 
 def test_each_make_target_exists():
-    """`make …` in the README is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
     assert {"quickstart", "test", "test-all"} <= set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
 
@@ -75,7 +72,6 @@ def test_each_link_leads_somewhere(document):
 
 @every_document
 def test_each_import_of_ours_exists(document):
-    """What the code of a document imports from faith_dspy is defined there; no extra is needed to see it."""
     for line in (line for block in blocks(text_of(document), "python") for line in block.splitlines()):
         if line.startswith("from faith_dspy"):
             (node,) = ast.parse(line).body
@@ -99,14 +95,12 @@ def test_each_judge_of_the_readme_can_be_made():
 
 
 def test_the_rows_of_csv_are_labels(tmp_path):
-    """The README's rows are five labels of both kinds; a context is a text or a list of chunks."""
     (tmp_path / "labels.csv").write_text(*blocks(README, "csv"), encoding="utf-8")
     examples = read_labels(tmp_path / "labels.csv")
     assert [(e.label, len(e.context)) for e in examples] == [(True, 1), (False, 1), (True, 2), (False, 2), (True, 1)]
 
 
 def test_the_figures_of_agreement_are_those_kept():
-    """Each cell of the README's table is the balanced accuracy that `make benchmark-agreement` wrote."""
     kept = text_of("tests/benchmarks/AGREEMENT.md").partition("## Answers: balanced accuracy")[2].partition("\n## ")[0]
     names, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in kept.splitlines() if "|" in line]
     figures = {row[0]: dict(zip(names, row, strict=True)) for row in rows}

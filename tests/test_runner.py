@@ -26,7 +26,6 @@ def put(path, *lines):
 
 
 def rows(path):
-    """The rows of an output."""
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
@@ -71,7 +70,6 @@ def test_memory_is_flat(judge_at, tmp_path):
 
 
 def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
-    """When the endpoint goes in the middle no row says so: the run ends, and goes on when it is back."""
     judge, server = judge_at(says="Yes")
     answers = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(6)]
     source, out = put(tmp_path / "in.jsonl", *answers), tmp_path / "out.jsonl"
@@ -167,7 +165,6 @@ def test_a_row_that_was_cut_off_is_judged_again(judge_at, tmp_path):
 
 
 def test_the_input_is_no_output(judge_at, tmp_path):
-    """The input as output is refused as what it is, with no word of removing it."""
     judge, _ = judge_at()
     source = put(tmp_path / "in.jsonl", GOOD)
     with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):

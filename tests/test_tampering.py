@@ -117,7 +117,6 @@ def test_a_program_redirects_nothing(exported, tuned, chat_server):  # noqa: F81
 
 @pytest.mark.parametrize("model", ["local:/etc/passwd", "local:../x.gguf", "huggingface/https://host/v1"])
 def test_a_name_that_is_a_place(exported, model):  # noqa: F811
-    """judge.json names an LM, never a path or an address."""
     judge = json.loads((exported / "judge.json").read_text(encoding="utf-8"))
     judge["lm"]["model"] = model
     seal(exported, judge=judge)

@@ -65,13 +65,11 @@ def at(server):
 
 
 def jsonl(path, *rows):
-    """A file of JSON lines."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def lines(text):
-    """Its objects."""
     return [json.loads(line) for line in io.StringIO(text)]
 
 
@@ -84,7 +82,6 @@ def commands(command, path=()):
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
 def test_help_of_every_command(run, words, monkeypatch):
-    """Every command explains itself, each of its options and arguments in words, which 80 columns do not break."""
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run(*words, "--help")
     assert code == 0
@@ -104,7 +101,6 @@ def test_help_of_every_command(run, words, monkeypatch):
 
 
 def test_judge_writes_a_line_per_record(run, at, tmp_path):
-    """A judgment a line in the order of the input, with its line, and the record's own id where it has one."""
     code, out, err = run("judge", jsonl(tmp_path / "in.jsonl", *RECORDS), *at, "--threads", 8)
     assert (code, "Traceback" in err) == (0, False)
     found = lines(out)
@@ -138,7 +134,6 @@ def test_a_run_that_scored_nothing_says_why(run, at, tmp_path, content, code, to
 
 
 def test_judge_one_answer(run, at, tmp_path):
-    """An answer and its context are judged without a file, as text or JSON; one without a score exits 1."""
     given = ["judge", "--answer", "It is blue.", "--context", "The kettle is blue.", "--context", "It is old."]
     code, out, _ = run(*given, *at)
     assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
@@ -243,7 +238,6 @@ def test_agree_fails_its_bar(run, at, tmp_path, bar, code):
 
 
 def test_labels_audit(run, tmp_path):
-    """An audit counts labels, contexts, lines without a label and labels at odds, and needs no LM."""
     statement = {"text": "It is blue.", "verdict": "contradictory"}
     rows = [
         *LABELS,
@@ -308,7 +302,6 @@ def test_labels_get(run, tmp_path, name):
 
 
 def test_study_compare(monkeypatch, run, tmp_path):
-    """Two exported judges side by side, from their study.json alone; one alone is refused."""
     monkeypatch.chdir(tmp_path)  # a store in the working folder would be looked into
     from made import rows, study
 
@@ -400,7 +393,6 @@ def test_options_are_set(run, at, server, tmp_path):
     ],
 )
 def test_options_that_cannot_be_set(run, at, server, tmp_path, settings, parts):
-    """A setting that is no option, no value or said twice is refused before anything is asked."""
     source = jsonl(tmp_path / "in.jsonl", *[{**r, "faithful": True} for r in RECORDS])
     given = [part for s in settings for part in ("--set", s)]
     refused(run("agree", source, *at, *given), *parts)
@@ -408,7 +400,6 @@ def test_options_that_cannot_be_set(run, at, server, tmp_path, settings, parts):
 
 
 def test_options_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp_path):
-    """--set with an exported judge is refused: what it was tuned with is what it judges with."""
     judge, _ = judge_at(server)
     judge.save(tmp_path / "judge")
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
@@ -417,7 +408,6 @@ def test_options_of_an_exported_judge_are_its_own(run, judge_at, server, at, tmp
 
 @pytest.mark.parametrize("out", ["no/such/folder/out.jsonl", "."])
 def test_output_that_cannot_be_written(run, at, server, tmp_path, out):
-    """An output file that cannot be written is an error before anything is paid for."""
     source = jsonl(tmp_path / "in.jsonl", *RECORDS)
     refused(run("judge", source, *at, "--out", tmp_path / out), tmp_path)
     assert server.requests == []
@@ -436,7 +426,6 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
 
 
 def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
-    """Exit 1, after the three lines, with the injections that flipped, and with --require-better the comparison."""
     from made import rows, study
 
     held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",))
@@ -467,7 +456,6 @@ def test_stopped_by_the_user(run, monkeypatch, tmp_path):
     [("study", "rollback"), ("study", "show", "51d1"), ("study", "compare", "--experiment", "x"), ("labels", "pull")],
 )
 def test_reading_makes_no_store(monkeypatch, run, tmp_path, command):
-    """Without a store, what reads from it says so, and makes none."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     refused(run(*command), "there is no mlflow.db in", "--tracking-uri")

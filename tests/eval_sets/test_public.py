@@ -269,7 +269,6 @@ def test_the_published_layout(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_card_says_what_there_is_to_know(name: str) -> None:
-    """Source, licence, size, labels, traps, how people agree, judges."""
     for field in ("What it is for:", "Size:", "Source:", "Licence:", "Labels:", "Traps", "How people agree:", "Judges"):
         assert f"**{field}" in card_of(name), field
 

@@ -87,7 +87,6 @@ def test_each_way_of_writing_messages(messages):
 
 
 def test_two_results_in_one_turn():
-    """Each of several tool results in one message is a chunk of its own, under its own tool's name."""
     calls = [{"toolUse": {"toolUseId": i, "name": n, "input": {}}} for i, n in (("a", "stock"), ("b", "price"))]
     results = [
         {"toolResult": {"toolUseId": "b", "content": [{"json": {"eur": 12}}]}},
@@ -108,7 +107,6 @@ def test_two_results_in_one_turn():
 
 
 def test_the_last_turn_is_judged():
-    """Only the last assistant message is judged; the one before it is context that says whose word it is."""
     messages = [*OPENAI, {"role": "user", "content": "And model C?"}, {"role": "assistant", "content": "Unknown."}]
     question, context, answer = from_conversation([*messages, {"role": "user", "content": "Thanks."}])
     assert (question, answer) == ("And model C?", "Unknown.")
@@ -129,7 +127,6 @@ def test_an_answer_that_is_only_a_tool_call_is_empty(judge_at):
 
 
 def test_a_refusal_is_the_answer(judge_at):
-    """OpenAI's refusals stand beside an empty content; they are what the assistant said."""
     _, _, answer = from_conversation([OPENAI[0], {"role": "assistant", "content": None, "refusal": "I can't help."}])
     assert answer == "I can't help."
 
@@ -159,7 +156,6 @@ def test_what_a_tool_returns_as_text():
     ],
 )
 def test_odd_tool_calls_name_no_tool(odd):
-    """A tool call that is none is passed over, and the conversation is read."""
     messages = [
         {"role": "user", "content": ASKED},
         {"role": "assistant", **odd},

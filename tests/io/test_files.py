@@ -39,7 +39,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 
 
 def test_links_modes_and_devices_stay(tmp_path):
-    """A link stays a link, a file's mode stays its mode, and a device is written to."""
     write_file(tmp_path / "out", "1")
     (tmp_path / "out").chmod(0o640)
     (tmp_path / "link").symlink_to("out")
@@ -50,7 +49,6 @@ def test_links_modes_and_devices_stay(tmp_path):
 
 
 def test_one_owner(tmp_path):
-    """What one thread or process writes another is told to leave. Its owner may own it twice, and leaves nothing."""
     told = []
 
     def other():

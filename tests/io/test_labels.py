@@ -63,7 +63,6 @@ FAULTS = [
 
 @pytest.mark.parametrize(("line", "told"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
 def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
-    """Whatever is wrong with a line: the file, the line's number, what was got and what was expected are said."""
     path = labels(GOOD, "", line)
     with pytest.raises(LabelsError, match=told) as caught:
         read_labels(path)
@@ -82,7 +81,6 @@ def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep)
 
 
 def test_the_same_example_twice(labels):
-    """An id used twice, and two lines about the same answer, are reported with both lines."""
     again = r", line 3: is the answer at .*labels\.jsonl, line 1 again, or has its id .*annotators"
     with pytest.raises(LabelsError, match=again):
         read_labels(labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"}))
@@ -100,14 +98,12 @@ def test_the_same_example_twice(labels):
     ],
 )
 def test_files_without_a_usable_label(labels, lines, message):
-    """A file in which nothing is labelled is an error that says what a label is."""
     with pytest.raises(LabelsError, match=message) as caught:
         read_labels(labels(*lines))
     assert '"faithful": true|false' in str(caught.value)
 
 
 def test_missing_file_folder_and_other_encodings(tmp_path):
-    """A path that is no file, a folder, and text that is not UTF-8 are each named as what they are."""
     with pytest.raises(InputError, match=r"nothing\.jsonl: cannot be read \(no such file"):
         read_labels(tmp_path / "nothing.jsonl")
     with pytest.raises(InputError, match=r"cannot be read \(is a directory\); expected CSV, "):
@@ -119,7 +115,6 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
 
 
 def test_null_counts_as_absent_and_unknown_keys_are_ignored():
-    """Null is as if the key were not there; keys that mean nothing to us do not matter."""
     plain = parse_example(GOOD)
     full = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "annotators", "meta")) | GOOD
     assert parse_example({**full, "something": [1]}) == plain
@@ -172,7 +167,6 @@ def test_context_in_all_its_forms():
 
 
 def test_label_set_hash():
-    """The hash of a label set changes with a label and not with the order of the lines."""
     one, two = parse_example(GOOD), parse_example({**GOOD, "answer": "It is red.", "faithful": False})
     assert label_set_hash([one, two]) == label_set_hash([two, one])
     assert label_set_hash([one, two]) != label_set_hash([one, two.model_copy(update={"faithful": True})])

@@ -34,7 +34,6 @@ def test_names_of_each_library(row):
 
 
 def test_documents():
-    """LangChain's and LlamaIndex' documents, as objects and as mappings, are chunks whose source is said."""
     node = SimpleNamespace(text="D.", metadata={"file_name": "d.md"}, id_="n1")
     context = [
         SimpleNamespace(page_content="C.", metadata={"source": "c.md"}, id=None),  # as LangChain's Document
@@ -51,7 +50,6 @@ def test_documents():
 
 
 def test_a_row_without_an_answer_and_ids(judge_at):
-    """A row that lacks an answer is one unscored row that says what was there; every row keeps its id."""
     judge, _ = judge_at()
     rows = [
         {"id": "a", "response": BLUE, "contexts": [BLUE]},
@@ -89,7 +87,6 @@ def test_abatch_is_cancellable(judge_at):
 
 
 def test_conversations():
-    """Messages are a conversation where there is no answer beside them."""
     messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
     assert AnswerInput.of({"messages": messages}).answer == "Blue."
     assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}

@@ -43,7 +43,6 @@ def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
 
 
 def test_hugging_face_data_sets():
-    """A `Dataset` is labels; the parts of a `DatasetDict` are their split, validation that of dev."""
     import datasets
 
     data = datasets.Dataset.from_list(ROWS)
@@ -81,8 +80,6 @@ def test_which_columns_are_read_is_said(caplog, rows, said):
 
 
 def test_a_column_that_is_missing(tmp_path):
-    """Labels without a label or a context, and answers without a context, say which columns there are, and which of
-    them are empty, before an LM is started."""
     row = {"context": "A cup.", "answer": "A cup.", "faithful": True}
     for wrong, field in (("faithfull", "faithful"), ("contxt", "context"), ("anwser", "answer")):
         path = put(tmp_path / "l.csv", [{wrong if name == field else name: v for name, v in row.items()}])

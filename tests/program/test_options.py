@@ -19,7 +19,6 @@ LABELS = {"binary": ("Yes", "No"), "graded": ("fully", "nothing"), "five_level":
 
 
 def request(asked):
-    """What a request asks."""
     return asked["messages"][-1]["content"]
 
 
@@ -256,12 +255,6 @@ def test_level_number_and_pass_agree(judge_at):
     assert judge(context=CONTEXT, answer=ANSWER).faithful is False
 
 
-def test_five_levels_are_of_whole_answers():
-    """With any other granularity they are refused, and the message says what goes."""
-    with pytest.raises(ConfigError, match="set granularity='answer' with it, or verdicts='graded'"):
-        JudgeConfig.make(verdicts="five_level")
-
-
 # --- what it costs ------------------------------------------------------------------------------------------------
 
 OPTIONS = Path(faith_dspy.__file__).with_name("README.md")
@@ -304,13 +297,11 @@ def test_costs_in_the_docs(judge_at):
 
 
 def test_every_option_is_in_the_docs():
-    """The page names each option of `JudgeConfig`."""
     text = OPTIONS.read_text(encoding="utf-8")
     assert [name for name in JudgeConfig.model_fields if f"`{name}`" not in text] == []
 
 
 def test_a_log_holds_no_whole_texts(judge_at, caplog):
-    """A joint reply that cannot be read is one line of the log; what was judged is not in it."""
     judge, _ = judge_at(says="", verification="joint")
     judge(context=["The kettle is blue."], answer="The kettle is blue. The lid is green.")
     said = [r.getMessage() for r in caplog.records if r.name.startswith("faith_dspy")]

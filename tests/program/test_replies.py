@@ -21,7 +21,6 @@ GRADED = tuple(INSTRUCTIONS["graded"].labels)
     ],
 )  # fmt: skip
 def test_labels_in_any_case_and_punctuation(reply):
-    """A label is read whatever its case, its punctuation, what follows it, and when it was cut off."""
     assert read_label(reply, YES_NO) == "Yes"
 
 
@@ -91,7 +90,6 @@ def test_probabilities_pool_variants(kind):
 
 
 def test_labels_that_share_too_little():
-    """Labels that share less than .01 were not answered; without alternatives there is nothing to tell."""
     assert verdict(None, {"Yes": 0.005, "No": 0.004}, "Hm").label is None
     assert verdict(None, {"Yes": 0.02}, "Hm").label == "Yes"
     assert verdict(None, {"Yes": 0.02}, "Hm", at=0).label is None  # after thoughts nothing is guessed
@@ -109,14 +107,6 @@ def test_impossible_probabilities_are_not_believed(impossible):
     """A log-probability above 0 or that is no number, or several that sum to more than 1: the label stays alone."""
     found = verdict("No", impossible)
     assert (found.label, found.probability, found.logit) == ("No", None, -2.0)
-
-
-@pytest.mark.parametrize("value", ["-0.1", None, True])
-def test_what_is_no_log_probability(value):
-    """Whatever stands in the place of a number, the label stays, without a probability."""
-    token = {"token": "Yes", "top_logprobs": [{"token": "Yes", "logprob": value}]}
-    found = read_verdict({"verdict": "Yes"}, Statement(text="It is."), INSTRUCTIONS["supported"], [], Tokens([token]))
-    assert (found.label, found.probability) == ("Yes", None)
 
 
 def test_log_probabilities_at_their_ends():

@@ -74,7 +74,6 @@ def test_thoughts_without_an_end_are_no_verdict(judge_at):
 
 
 def answers(judge, numbers):
-    """Confidences of one statement each."""
     return [judge(context=CONTEXT, answer=f"Kettle {i} is blue.").statements[0].confidence for i in numbers]
 
 

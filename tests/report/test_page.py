@@ -35,7 +35,6 @@ def data_of(page):
 
 
 def written(tmp_path, *items, **keywords):
-    """The page as text."""
     write_html(iter(items), tmp_path / "page.html", **keywords)
     return (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -79,7 +78,6 @@ APOLLO_JUDGED = judged(
 
 
 def test_page_needs_nothing_but_itself(tmp_path):
-    """Outside its data the page has no address, and its policy allows one script and one style by their hashes."""
     page = written(tmp_path, (APOLLO, APOLLO_JUDGED))
     assert not re.search(r"https?:|url\(|@import|\bsrc=", page)
     assert re.findall("<link.*?>", page) == ['<link rel="icon" href="data:,">']
@@ -115,17 +113,8 @@ def test_script_json_parses_back(text):
     assert not re.search("[<>&\u2028\u2029]", encoded)
 
 
-def test_sentences_take_their_worst_verdict(tmp_path):
-    """The pieces join to the answer, each with its statements; a sentence that carries none is plain."""
-    found = item_of(tmp_path, APOLLO, APOLLO_JUDGED)
-    assert "".join(p[0] for p in found["parts"]) == APOLLO["answer"]
-    assert [p[1:] for p in found["parts"] if len(p) > 1] == [["fully_supported", [0]], ["contradictory", [1, 2]]]
-    assert found["parts"][-1] == ["Shall I go on?"]
-
-
 @pytest.mark.parametrize("worse", ["contradictory", "not_supported", "no_evidence", "partially_supported", None])
 def test_anything_is_worse_than_supported(tmp_path, worse):
-    """A sentence counts as supported only if all of its statements are, and each was judged."""
     found = item_of(
         tmp_path,
         {"answer": "A is B."},
@@ -135,7 +124,6 @@ def test_anything_is_worse_than_supported(tmp_path, worse):
 
 
 def test_bare_judgment_shows_its_sentences(tmp_path):
-    """Without its record a judgment shows the sentences it holds, and says that the texts are not there."""
     found = item_of(tmp_path, APOLLO_JUDGED)
     assert "".join(p[0] for p in found["parts"]) == APOLLO["answer"]
     assert (found["bare"], found["question"], found["chunks"]) == (True, None, [])
@@ -163,7 +151,6 @@ def test_unreadable_record_does_not_end_the_page(tmp_path, record):
 
 
 def test_quotes_are_marked_where_they_stand(tmp_path):
-    """A quote is marked at its offsets, and each part of those that overlap; not where the record has another text."""
     record = {"context": ["Der Bericht, 2024!", "Bericht"], "answer": "A."}
 
     def quoting(*spans, quotes):
@@ -265,7 +252,6 @@ def test_keyboard_goes_everywhere(show):
 
 
 def test_closest_chunks_where_there_is_no_evidence(show):
-    """A statement without evidence leads to its closest chunks, unless the context has one chunk only."""
     found = {"sentence_index": 0, "verdict": "no_evidence", "closest_chunk_ids": (1,)}
     one = {**APOLLO, "context": APOLLO["context"][:1]}
     page = show(*((record, judged(APOLLO["answer"], found)) for record in (APOLLO, one)))
@@ -284,8 +270,6 @@ def choose(page, field, value):
 
 
 def test_filter_search_and_sort(show):
-    """Answers are filtered by outcome, reason and verdict, searched in every text, and sorted with unscored last."""
-
     def record(key):
         return {"id": key, "question": f"About {key}", "context": [f"Chunk of {key.upper()}."], "answer": "A is B."}
 

@@ -2,16 +2,7 @@ import io
 
 from rich.console import Console
 
-from faith_dspy.report.tables import (
-    Table,
-    csv_text,
-    each,
-    estimate,
-    markdown,
-    number,
-    points,
-    terminal,
-)
+from faith_dspy.report.tables import Table, csv_text, each, estimate, markdown, number, points, terminal
 from faith_dspy.scoring.statistics import Estimate
 
 

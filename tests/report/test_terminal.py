@@ -6,7 +6,6 @@ from faith_dspy.schema import Judgment, StatementVerdict, Usage, Verdict
 
 
 def judged(*found, **fields):
-    """A judgment with these statements."""
     statements = tuple(StatementVerdict(**{"text": "It is blue.", **f}) for f in found)
     scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
     return Judgment(statements=statements, **{**scored, **fields})
@@ -43,7 +42,6 @@ def test_the_frame_is_straight(monkeypatch, columns, text):
 
 
 def test_a_judgment_in_words():
-    """An unscored judgment says why; what has no calls or no verdict says nothing that is not so."""
     view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
     assert "unscored: abstained – the answer only declines to answer" in view
     assert "call" not in view
@@ -121,7 +119,6 @@ def test_a_probability_is_told_from_its_threshold(probability, said):
 
 
 def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch):
-    """Stand-ins and dropped evidence have a line each; a judgment without any has none."""
     monkeypatch.setenv("COLUMNS", "100")
     told = "2 sentences judged as written: the LM's statements were missing or left something out."
     view = judged({"verdict": "no_evidence"}, stand_ins=2, dropped_quotes=1).pretty().splitlines()

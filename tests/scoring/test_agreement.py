@@ -6,23 +6,10 @@ import pytest
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.schema import Judgment, StatementVerdict, Unscored
-from faith_dspy.scoring.agreement import measure, measure_agreement
+from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
 from faith_dspy.scoring.statistics import Estimate
 
-METRICS = (
-    "balanced_accuracy",
-    "cohen_kappa",
-    "auroc",
-    "mcc",
-    "f1_unfaithful",
-    "recall_unfaithful",
-    "recall_faithful",
-    "precision_unfaithful",
-    "ece",
-    "brier",
-)
-
-
+METRICS = [name for name, field in Agreement.model_fields.items() if field.annotation is Estimate]
 # Ten answers, six faithful. Passed: five of the faithful, one of the unfaithful.
 LABELS = [True] * 6 + [False] * 4
 PREDICTIONS = [True] * 5 + [False] + [True] + [False] * 3
@@ -32,12 +19,7 @@ SCORES = [0.9, 0.9, 0.8, 0.7, 0.6, 0.4, 0.7, 0.3, 0.2, 0.1]
 def test_every_metric_worked_by_hand():
     """Each metric has the value of its textbook formula."""
     a = measure(LABELS, PREDICTIONS, SCORES)
-    assert a.confusion == {
-        "faithful_passed": 5,
-        "faithful_failed": 1,
-        "unfaithful_passed": 1,
-        "unfaithful_failed": 3,
-    }
+    assert a.confusion == {"faithful_passed": 5, "faithful_failed": 1, "unfaithful_passed": 1, "unfaithful_failed": 3}
     assert (a.n, a.scored, a.coverage) == (10, 10, 1.0)
     assert a.recall_faithful.value == pytest.approx(5 / 6)
     assert a.recall_unfaithful.value == pytest.approx(3 / 4)
@@ -58,7 +40,6 @@ def test_every_metric_worked_by_hand():
 
 
 def test_unscored_answers_count_in_coverage_alone():
-    """An answer without a prediction changes coverage and no metric."""
     without = measure(LABELS, PREDICTIONS, SCORES)
     a = measure([*LABELS, False, True], [*PREDICTIONS, None, None], [*SCORES, None, 0.99])
     assert (a.n, a.scored, a.coverage) == (12, 10, 10 / 12)
@@ -66,7 +47,6 @@ def test_unscored_answers_count_in_coverage_alone():
 
 
 def test_a_missing_score_leaves_only_the_metrics_of_scores():
-    """A verdict without a score counts in the confusion, and not in AUROC, ECE and Brier."""
     a = measure(LABELS, PREDICTIONS, [None] * 10)
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
     for m in ("auroc", "ece", "brier"):
@@ -132,7 +112,6 @@ def test_intervals_depend_on_sources_alone():
 
 
 def test_no_interval_where_the_data_carry_none():
-    """A perfect judge, or a single group, gives a value without an interval that claims too much."""
     perfect = measure(LABELS, LABELS, SCORES).balanced_accuracy
     assert (perfect.value, perfect.low) == (1.0, None)
     assert "label more" in (perfect.why or "")
@@ -243,7 +222,6 @@ def test_what_could_be_measured_is_said():
 
 
 def test_an_unscored_answer_counts_in_coverage_alone():
-    """It adds to n of answers, statements and evidence, and to none of their metrics."""
     one = judged(("The tram is late. The bus is red.", "not_supported", ()))
     lost = judged(("The kettle is blue", None, ()), unscored=Unscored.LM_FAILED)
     found = measure_agreement([MERGED, SPLIT], [one, lost])
@@ -253,7 +231,6 @@ def test_an_unscored_answer_counts_in_coverage_alone():
 
 
 def test_what_labels_do_not_say_is_none():
-    """Labels of answers say nothing of statements and evidence, and no label of an answer gives none for it."""
     faithful = parse_example({"context": ["c"], "answer": "It rains.", "faithful": True})
     found = measure_agreement([faithful], [judged(("It rains.", "fully_supported", (0,)))])
     assert (found.statements, found.evidence) == (None, None)
@@ -264,7 +241,6 @@ def test_what_labels_do_not_say_is_none():
 
 
 def test_a_judge_measures_itself(judge_at, tmp_path):
-    """`Judge.agreement` judges the answers of a labels file, or examples, and measures what it said."""
     examples = [SPLIT, MERGED]
     file = tmp_path / "labels.jsonl"
     file.write_text("\n".join(e.model_dump_json() for e in examples))

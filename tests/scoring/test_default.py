@@ -13,8 +13,6 @@ INVENTED = "Captain Morris paid 900 dollars for porcelain elephants."
 
 
 def test_no_lm_is_needed():
-    """With no label and no LM, what the context says passes, an invention does not, and the judgment says whose labels
-    it was fitted to."""
     judge = Judge("none")
     said, invented = (judge(context=CONTEXT, answer=text) for text in (COPIED, INVENTED))
     assert (said.faithful, invented.faithful) == (True, False)
@@ -57,8 +55,6 @@ def test_both_count(chat_server):
 
 
 def test_an_lm_to_escalate_to_is_like_the_first():
-    """An LM that is escalated to gets the default classifier where the first judge has one, and none where it has
-    none."""
     default = default_classifier("local", JudgeConfig())
     assert Judge("none", escalate_to="local").escalate_to.classifier == default is not None
     assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None

@@ -54,7 +54,6 @@ def test_a_quote_in_several_chunks():
 
 
 def test_a_statement_that_needs_two_chunks_names_both(judge_at):
-    """Blue is said by one chunk and the litres by another: by ids, by quotes, and by shared words, both are named."""
     context = ["The Brennick kettle is blue.", "Its warranty lasts two years.", "The kettle holds 0.9 litres."]
     answer = "The Brennick kettle is blue and holds 0.9 litres."
     for options, reply in (

@@ -20,7 +20,6 @@ def matched(answer, labelled, *said, named=()):
 
 
 def test_a_sentence_with_one_unsupported_statement_is_not_supported():
-    """Both statements come from the first sentence; one is wrong, so the sentence is."""
     e = labelled(
         "The museum opened in 1927 and has 140 clocks. It is free.",
         ("The museum opened in 1927.", True),
@@ -51,7 +50,6 @@ def test_without_statement_labels_only_the_certain_is_told():
 
 
 def test_the_whole_answer_has_the_answers_label():
-    """One piece that is the answer gets its label, whatever its statements are."""
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
     assert statement_labels(judged("It rains. It pours."), e) == [False]
     assert statement_labels(judged(), e) == []

@@ -27,7 +27,6 @@ def raw_verdict(verdict, text="The kettle is blue.", **fields):
 
 
 def judged(*raw_verdicts, classifier=None, context=CONTEXT, **options):
-    """The judgment on these raw_verdicts."""
     raw_judgment = RawJudgment(raw_verdicts=raw_verdicts, usage=USAGE)
     return score_answer(raw_judgment, context, None, JudgeConfig.make(**options), classifier)
 
@@ -89,7 +88,6 @@ def test_five_level_is_scored_by_its_level():
 
 
 def test_quotes_and_reasons():
-    """Quotes of a supported statement are shown as its chunk has them, with their chunk; those of none are counted."""
     found = judged(
         raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
         raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)),
@@ -144,23 +142,6 @@ def test_pass_mark(verdicts, threshold, faithful):
     assert judged(*map(raw_verdict, verdicts), threshold=threshold).faithful is faithful
 
 
-@pytest.mark.parametrize(
-    ("raw_verdicts", "reason"),
-    [
-        ([raw_verdict(None, error="no label"), raw_verdict(None, error="no label")], Unscored.PARSE_FAILED),
-        ([raw_verdict(None, error="no label"), raw_verdict(None, error="500", lm_failed=True)], Unscored.LM_FAILED),
-    ],
-)
-def test_nothing_judged_is_unscored(raw_verdicts, reason):
-    """Without any verdict there is no score: the LM failed, or its replies could not be read; statements are kept."""
-    found = judged(*raw_verdicts)
-    assert found.unscored is reason
-    assert (found.score, found.faithful, found.probability, found.level) == (None, None, None, None)
-    assert len(found.statements) == 2
-    assert "2 of 2 statements could not be judged; the first: no label" in found.detail
-    assert found.usage == USAGE
-
-
 def test_score_and_reason_never_go_together():
     """A judgment has either a score or the reason why not; the unscored one has no raw_verdict at all."""
     with pytest.raises(ValidationError, match="give exactly one"):
@@ -175,14 +156,12 @@ def test_score_and_reason_never_go_together():
 
 
 def test_chunk_ids_that_do_not_exist_are_dropped_and_counted():
-    """Only ids of chunks that exist are shown as evidence; the others are counted over all statements."""
     found = judged(raw_verdict(FULL, chunk_ids=(1, 7, 0)), raw_verdict(CONTRA, chunk_ids=(-1, 1)))
     assert [s.supporting_chunk_ids for s in found.statements] == [(0, 1), (1,)]
     assert found.dropped_chunk_ids == 2
 
 
 def test_chunks_by_words_where_the_lm_names_none():
-    """A supported statement without valid ids gets the chunks that share its words; an unsupported one gets none."""
     found = judged(
         raw_verdict(FULL), raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), raw_verdict(NONE, chunk_ids=(0,))
     )
@@ -254,6 +233,7 @@ def test_level_never_contradicts_the_pass(threshold, levels):
 def test_too_close_to_call_goes_to_a_person():
     """Within [.55, .65) an answer goes to a person, .8808 does not; without a review_range nobody can say."""
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
+    assert [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)] == [False, True, True, False]
     close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
     assert judged(close, classifier=classifier).needs_review is True
     assert judged(clear, classifier=classifier).needs_review is False
@@ -292,10 +272,12 @@ def test_an_outage_is_neither_passed_nor_failed():
         assert [s.verdict for s in found.statements] == [v.verdict for v in verdicts]
         assert "statements could not be judged; the first: 500" in found.detail
     assert judged(supported, GARBLED).unscored is Unscored.PARSE_FAILED
+    assert judged(GARBLED, FAILED).unscored is Unscored.LM_FAILED
+    found = judged(GARBLED, GARBLED)
+    assert (found.unscored, found.probability, found.level, found.usage) == (Unscored.PARSE_FAILED, None, None, USAGE)
 
 
 def test_what_was_judged_may_fail_an_answer():
-    """One statement is not supported, or the mean cannot be reached: not faithful, whatever the LM failed on."""
     against = raw_verdict(NONE, logit=-5.0)
     found = judged(against, FAILED)
     assert (found.unscored, found.faithful, found.score, found.needs_review) == (None, False, 0.0, None)
@@ -337,7 +319,6 @@ def test_ranking_falls_back():
 
 
 def test_signals_shown_are_those_that_count():
-    """A statement shows the lexical features its classifier names, and always the LM's; without one it shows none."""
     said = raw_verdict(FULL, logit=2.0)
     words = StatementClassifier(
         names=("admits_gap", "no_more"), means=(0.0, 0.0), scales=(1.0, 1.0), weights=(1.0, 1.0), intercept=0.0
@@ -360,7 +341,6 @@ def test_a_context_that_says_nothing_is_none(text):
 
 
 def test_too_many_sentences():
-    """As many as `max_statements` are judged, one more are too long."""
     for answer, reason in (("It is blue. It is new.", None), ("It is blue. It is new. It is old.", Unscored.TOO_LONG)):
         found = judgment_without_lm(CONTEXT, answer, JudgeConfig(max_statements=2))
         assert (found and found.unscored) is reason

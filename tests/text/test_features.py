@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,14 +13,13 @@ from faith_dspy.text.features import (
     is_covered,
     lexical_features,
 )
-from faith_dspy.text.words import language_of, number_value, tidy, tokenize
+from faith_dspy.text.words import number_value, tidy, tokenize
 
 TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and does not close in winter."
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
 
 
 def chunks(*texts: str) -> list[Chunk]:
-    """A context of these texts."""
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
 
 
@@ -85,7 +83,6 @@ def test_what_a_context_covers(statement: str, covered: bool) -> None:
     ],
 )
 def test_feature_by_hand(statement: str, feature: str, value: float) -> None:
-    """What one feature says of a statement about the tower and the bridge."""
     assert features(statement, TOWER, BRIDGE)[feature] == value
 
 
@@ -137,46 +134,16 @@ def test_number_value(raw: str, language: str, value: str) -> None:
     assert number_value(raw, language) == value
 
 
-def test_a_number_of_any_length_is_read() -> None:
-    """Neither 400 digits nor a magnitude after them break anything."""
-    assert features("9" * 400 + " million dogs", "dogs")["novel_number_count"] == math.log1p(1)
-
-
 def test_words_known_but_never_together() -> None:
     """Words of two chunks are all known, but the pair is new, and no two neighbouring sentences have both."""
     found = features("Eiffel opened", TOWER, "Cats sleep.", BRIDGE)
     assert (found["novel_words"], found["novel_in_window"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "context"),
-    [
-        ("Le gouvernement enquête.", "Le maire démissionne.", "Les gouvernements ont mené des enquêtes sur le sujet."),
-        ("Der Zug fährt nach Bonn.", "Der Bus hält in Köln.", "Die Züge fahren um acht nach Bonn und nicht weiter."),
-        ("東京は日本の首都です。", "大阪は中国の港です。", "日本の首都は東京です。人口は多い。"),
-        ("서울은 한국의 수도이다.", "부산은 중국의 항구이다.", "한국의 수도는 서울이다. 인구가 많다."),
-        ("Москва столица России.", "Киев порт Греции.", "Столицей России является Москва."),
-        ("القاهرة عاصمة مصر", "دمشق ميناء اليونان", "عاصمة مصر هي القاهرة وهي مدينة كبيرة"),
-        ("Warszawa jest stolicą Polski.", "Praga leży nad morzem.", "Stolica Polski to Warszawa, duże miasto."),
-    ],
-)
-def test_any_language(good: str, bad: str, context: str) -> None:
-    """In French, German, Japanese, Korean, Russian, Arabic and Polish the supported statement has less novelty."""
-    assert features(good, context)["novel_words"] < features(bad, context)["novel_words"]
-
-
 def test_elided_articles_are_split_off() -> None:
-    """French “l'accord” is an article and a word; English “company's” is one word; “n't” negates."""
     assert [t.kind for t in tokenize("l'accord", "french")] == ["function", "word"]
     assert [t.key for t in tokenize("company's", "english")] == [t.key for t in tokenize("company", "english")]
     assert tokenize(tidy("isn’t"), "english")[0].negates
-
-
-def test_language_is_told_by_function_words_and_script() -> None:
-    """The commonest function words decide; where none is listed, the script; else “other”."""
-    assert language_of("Le chat est dans la maison avec les enfants.") == "french"
-    assert language_of("Кошка сидит дома") == "russian"
-    assert language_of("猫は家にいます") == "other"
 
 
 def test_best_chunks_are_ids_in_order() -> None:
@@ -188,16 +155,6 @@ def test_best_chunks_are_ids_in_order() -> None:
     assert best_chunks("Quantum chromodynamics.", indexed) == ()
 
 
-def test_an_indexed_context_changes_nothing() -> None:
-    """With or without an indexed context the features are the same, from any thread."""
-    context = chunks(TOWER, BRIDGE)
-    indexed = index_context(context)
-    statements = [f"The Eiffel Tower number {i} was opening in 1937." for i in range(40)]
-    alone = [lexical_features(s, IndexedContext(context)) for s in statements]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda s: lexical_features(s, indexed), statements)) == alone
-
-
 def test_a_context_is_indexed_once_for_all_questions() -> None:
     """What is asked does not belong to the context; only another language does."""
     context = chunks(TOWER, BRIDGE)
@@ -206,7 +163,15 @@ def test_a_context_is_indexed_once_for_all_questions() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["\n" * 20_000, " " * 20_000 + "x", "A. " * 5_000, '"' * 20_000, "word " * 20_000, "1," * 9_000]
+    "text",
+    [
+        "\n" * 20_000,
+        " " * 20_000 + "x",
+        "A. " * 5_000,
+        '"' * 20_000,
+        "word " * 20_000,
+        "1," * 9_000,
+    ],
 )
 def test_hostile_layout_is_survived(text: str) -> None:
     """Text made to be slow or to break a tokenizer is read like any other."""
@@ -215,7 +180,6 @@ def test_hostile_layout_is_survived(text: str) -> None:
 
 @pytest.mark.parametrize("name", DIRECTIONS)
 def test_each_feature_alone(name: str) -> None:
-    """Asked for alone, a feature has the value that it has among all."""
     context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
     together = lexical_features(said, IndexedContext(context))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from pathlib import Path
 
@@ -26,21 +25,13 @@ FILES = Path(words.__file__).parent / "word_lists"
 
 
 def test_every_file_is_a_language() -> None:
-    """A language is its file and its place in `LANGUAGES`; one without a file has empty lists."""
     assert {path.stem for path in FILES.glob("*.json")} == set(LANGUAGES)
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
 
 
-def test_the_files_are_packaged() -> None:
-    """They are package data, so that an installed copy has them."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert "word_lists/*.json" in project["tool"]["setuptools"]["package-data"]["faith_dspy.text"]
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_words_are_listed_as_they_are_compared(language: str) -> None:
-    """In lower case, without spaces, each once; a language with one list of words for refusals has all of them."""
     lists = word_lists(language)
     listed = (lists.function_words, lists.qualifiers, lists.negations, lists.number_words, lists.magnitudes)
     for each in (*listed, lists.stating_verbs):
@@ -131,6 +122,10 @@ RED_OR_BLUE = {
     "chinese": ("猫是红色的。", "猫是蓝色的。"),
     "japanese": ("猫は赤い。", "猫は青い。"),
     "english": ("The cat is red.", "The cat is blue."),
+    "french": ("Le chat est rouge.", "Le chat est bleu."),
+    "german": ("Die Katze ist rot.", "Die Katze ist blau."),
+    "polish": ("Kot jest czerwony.", "Kot jest niebieski."),
+    "korean": ("고양이는 빨간색이다.", "고양이는 파란색이다."),
 }
 
 
