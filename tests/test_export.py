@@ -231,6 +231,7 @@ def test_no_lm_cannot_stand_in_for_one(exported):
     with pytest.raises(ConfigError, match=r"tuned on replies of openai/tiny, got lm='none'. Leave out lm="):
         load_judge(exported, lm="none")
     Judge("none").save(exported)
+    assert "not fitted to your labels" in (exported / "CARD.md").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="judges by lexical features only, got lm='openai/tiny'"):
         load_judge(exported, lm="openai/tiny")
 

@@ -36,22 +36,6 @@ def test_every_sentence_ends_in_a_statement_or_carries_none(judge_at):
 # --- faults ------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_on_one_statement_leaves_it_unjudged(judge_at):
-    """An endpoint that fails on one statement of three: it is kept as unjudged, and decides nothing.
-
-    The answer is unscored while the other two are supported; where one of them is not, the score is 1 of 3, not of 2.
-    """
-    judge, _ = judge_at(yes={"The kettle is blue.": 0.9, "The warranty lasts two years.": 0.8})
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert [s.verdict for s in found.statements] == [Verdict.FULLY_SUPPORTED, None, Verdict.FULLY_SUPPORTED]
-    assert (found.unscored, found.score) == (Unscored.LM_FAILED, None)
-    assert "nothing recorded" in found.statements[1].error
-    assert found.usage.calls == 2
-    judge, _ = judge_at(yes={"The kettle is blue.": 0.9, "The warranty lasts two years.": 0.2})
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert (found.score, found.faithful) == (pytest.approx(1 / 3), False)
-
-
 # --- the judged text is data -------------------------------------------------------------------------------------
 
 

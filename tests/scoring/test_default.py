@@ -1,6 +1,6 @@
 import pytest
 
-from faith_dspy import Judge, load_judge
+from faith_dspy import Judge
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
 from faith_dspy.scoring.classifier import aggregates, default_classifier, default_classifiers, direction
@@ -58,16 +58,6 @@ def test_an_lm_to_escalate_to_is_like_the_first():
     default = default_classifier("local", JudgeConfig())
     assert Judge("none", escalate_to="local").escalate_to.classifier == default is not None
     assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None
-
-
-def test_saved_and_loaded(tmp_path):
-    """An export keeps the numbers, says that no label of the user's is in them, and judges the same."""
-    judge = Judge("none")
-    judge.save(tmp_path / "judge")
-    loaded = load_judge(tmp_path / "judge")
-    assert loaded.classifier == judge.classifier
-    assert "not fitted to your labels" in (tmp_path / "judge" / "CARD.md").read_text(encoding="utf-8")
-    assert loaded(context=CONTEXT, answer=INVENTED) == judge(context=CONTEXT, answer=INVENTED)
 
 
 @pytest.mark.parametrize("lm", default_classifiers())
