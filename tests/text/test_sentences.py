@@ -54,44 +54,6 @@ def test_empty_answer(answer):
     assert not declines(answer)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "carries"),
-    [
-        ("The kettle is blue.", True),
-        ("42.5", True),
-        ("水壶是蓝色的。", True),
-        ("1.", False),
-        ("|---|---|", False),
-        ("```", False),
-        ("print(3)", True),
-        ("42", True),
-        ("90 %", True),
-        ("[2]", False),
-        ("👍", False),
-        ("Is it blue?", False),
-        ("真的吗？", False),
-        ('"Is it blue?"', False),
-        ("Steps:", False),
-        ("## Returns", False),
-        ("# **How to descale it**", False),
-        ("## The kettle is blue", True),
-        ("#5 is blue", True),
-        ("| --- | :-: |", False),
-        ("\u3164\u3164", False),
-        ("Method 1:", False),
-        ("步骤：", False),
-        ("It costs 20 euros:", True),
-        ("The kettle is blue:", True),
-        ("水壶是蓝色的：", True),
-        ("Here is everything that was said about the old kettle:", True),
-        ("No.", True),
-    ],
-)
-def test_what_can_assert_something(sentence, carries):
-    """List markers, citations, rules, symbols, questions and headings carry no statement; words and quantities do."""
-    assert carries_statement(sentence) is carries
-
-
 DECLINING = [
     "I don't know.", "I'm sorry, but I cannot answer that from the passages.",
     "Unfortunately, there is no information about that.", "The documents provided do not say. I cannot tell.",
@@ -139,6 +101,10 @@ def test_greetings_and_questions_alone_are_no_statements(judge_at, answer):
     assert server.requests == []
 
 
+NO_STATEMENTS = [
+    "1.", "|---|---|", "| --- | :-: |", "```", "[2]", "👍", "\u3164\u3164", "Is it blue?", "真的吗？", '"Is it blue?"',
+    "Steps:", "步骤：", "Method 1:", "## Returns", "# **How to descale it**",
+]  # fmt: skip
 PLEASANTRIES = [
     "Sure, happy to help!", "Great question!", "Hope this helps!", "That's a very good question.",
     "Of course! Glad to help.", "Yes, I'm happy to help you with that.",
@@ -156,6 +122,9 @@ PLEASANTRIES = [
     "إذا كان لديك أسئلة أخرى، لا تتردد في السؤال.",
 ]  # fmt: skip
 STATEMENTS = [
+    "The kettle is blue.", "水壶是蓝色的。", "42.5", "42", "90 %", "print(3)", "No.", "#5 is blue",
+    "## The kettle is blue", "It costs 20 euros:", "The kettle is blue:", "水壶是蓝色的：",
+    "Here is everything that was said about the old kettle:",
     "Hello Kitty is a cat.", "Hi-fi sounds good.", "Thanks to Anna it works.", "Certainly.", "Sure.", "Claro.",
     "好的。", "Natürlich.", "Sure, it is blue.", "Happy to help is our motto.", "A good question is half the answer.",
     "I hope this helps the poor.", "Our staff is happy to help.", "Feel free to ask for a refund within 30 days.",
@@ -164,11 +133,12 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize(
-    ("sentence", "states"), [*((p, False) for p in PLEASANTRIES), *((t, True) for t in STATEMENTS)]
+    ("sentence", "states"),
+    [*((text, False) for text in NO_STATEMENTS + PLEASANTRIES), *((text, True) for text in STATEMENTS)],
 )
-def test_pleasantries(sentence, states):
-    """Courtesies and offers of help state nothing; a sentence that goes on after such words is judged, and so is a
-    “certainly” by itself, which may be an answer."""
+def test_what_states_something(sentence, states):
+    """List markers, citations, rules, symbols, questions, headings, courtesies and offers of help state nothing; words
+    and quantities do, a sentence that goes on after a courtesy, and a “certainly” by itself, which may be an answer."""
     assert carries_statement(sentence) is states
 
 
