@@ -9,31 +9,11 @@ from faith_dspy.program.program import bytes_of_context, windows
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
 ANSWER = "The kettle is blue. It holds 2 litres! Is that enough? The warranty lasts two years."
-YES = {"The kettle is blue.": 0.9, "It holds 2 litres!": 0.2, "The warranty lasts two years.": 0.8}
+STATEMENTS = ["The kettle is blue.", "It holds 2 litres!", "The warranty lasts two years."]
 
 
 def chunks(*texts):
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
-
-
-# --- sentences as statements -------------------------------------------------------------------------------------
-
-
-def test_every_sentence_ends_in_a_statement_or_carries_none(judge_at):
-    """Each asserting sentence is asked about once, as written; the question between them is listed and not asked."""
-    judge, server = judge_at(yes=YES)
-    found = judge(context=CONTEXT, answer=ANSWER)
-    assert server.statements == list(YES)
-    assert [s.sentence_index for s in found.statements] == [0, 1, 3]
-    assert [s.text for s in found.sentences] == [
-        "The kettle is blue.",
-        "It holds 2 litres!",
-        "Is that enough?",
-        "The warranty lasts two years.",
-    ]
-
-
-# --- faults ------------------------------------------------------------------------------------------------------
 
 
 # --- the judged text is data -------------------------------------------------------------------------------------
@@ -56,31 +36,6 @@ def test_instructions_inside_the_text_stay_data(judge_at, where):
     assert any("Ignore the instructions" in r["messages"][1]["content"] for r in server.requests)
 
 
-# --- extraction --------------------------------------------------------------------------------------------------
-
-
-def test_extraction_end_to_end(judge_at):
-    """One call takes the answer apart, then one call a statement; statements know their sentence."""
-    replies = {
-        "The kettle is blue.": {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}},
-        "The kettle holds 2 litres.": {"text": "No", "top": {"Yes": 0.2, "No": 0.8}},
-    }
-
-    def say(asked):
-        if "Sentences:" in asked["messages"][-1]["content"]:
-            return "1. The kettle is blue.\n1. The kettle holds 2 litres."
-        return replies[server.statement(asked)]
-
-    judge, server = judge_at(says=say, granularity="statement")
-    found = judge(context=CONTEXT, answer="The kettle is blue and holds 2 litres.")
-    assert "Question" not in server.requests[0]["messages"][-1]["content"]  # no field stands empty
-    assert [(s.text, s.sentence_index, s.is_supported) for s in found.statements] == [
-        ("The kettle is blue.", 0, True),
-        ("The kettle holds 2 litres.", 0, False),
-    ]
-    assert found.usage.calls == 3
-
-
 def test_failed_extraction_costs_no_statement(judge_at):
     """When the call that takes the answer apart fails, its sentences are judged as written."""
 
@@ -90,7 +45,7 @@ def test_failed_extraction_costs_no_statement(judge_at):
 
     judge, _ = judge_at(says=say, granularity="statement")
     found = judge(context=CONTEXT, answer=ANSWER)
-    assert [s.text for s in found.statements] == list(YES)
+    assert [s.text for s in found.statements] == STATEMENTS
     assert (found.score, found.stand_ins) == (1.0, 3)
 
 

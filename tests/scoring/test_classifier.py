@@ -14,7 +14,6 @@ from faith_dspy.scoring.classifier import (
     to_logit,
     to_probability,
 )
-from faith_dspy.text.features import DIRECTIONS
 
 STATEMENT = StatementClassifier(
     names=("novel_run", "lm"), means=(0.5, 1.0), scales=(0.25, 2.0), weights=(-0.5, 1.5), intercept=0.25
@@ -104,23 +103,3 @@ def test_band_holds_the_threshold():
     """A review_range beside the threshold would send sure answers to people and trust unsure ones."""
     with pytest.raises(ValidationError, match="must hold the threshold"):
         Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_more_novelty_never_raises_support(seed):
-    rng = random.Random(seed)
-    names = tuple(n for n, way in DIRECTIONS.items() if way < 0)
-    statement = StatementClassifier(
-        names=names,
-        means=tuple(rng.random() for _ in names),
-        scales=tuple(0.1 + rng.random() for _ in names),
-        weights=tuple(-rng.random() for _ in names),
-        intercept=rng.gauss(0, 1),
-    )
-    classifier = Classifier(statement=statement, answer=ANSWER, threshold=0.5)
-    statements = [{n: rng.random() for n in names} for _ in range(4)]
-    before = classifier.probability(statements)
-    for name in names:
-        worse = [s | {name: s[name] + rng.random()} if i == seed % 4 else s for i, s in enumerate(statements)]
-        after = classifier.probability(worse)
-        assert after <= before + 1e-12
