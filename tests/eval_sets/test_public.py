@@ -27,36 +27,58 @@ def _mark(label: str, start: int = 0, end: int = 5) -> dict[str, Any]:
     return {"label": ["Unwanted", label], "note": "n", "summary_start": start, "summary_end": end, "summary_span": "x"}
 
 
+def _evaluation(task: str, model: str, ratings: str) -> dict[str, Any]:
+    faithfulness = {str(i): {"value": value} for i, value in enumerate(ratings)}
+    about = {"task_id": task, "model_id": model, "model_response": "r"}
+    return {**about, "annotations": {"faithfulness": faithfulness}}
+
+
+_SOURCES = [
+    {"source_id": "9", "task_type": "QA", "source_info": {"question": "q", "passages": "p 1:a\n\np 2:b\n\n"}},
+    {"source_id": "8", "task_type": "Data2txt", "source_info": {"name": "S", "WiFi": None}},
+]
 _RESPONSE = {"id": "1", "source_id": "9", "model": "m", "split": "train", "quality": "good", "response": "Blue. Red."}
+_OF_TABLE = {**_RESPONSE, "id": "4", "source_id": "8"}
 _WICE = {"claim": "It is blue.", "evidence": ["Blue.", "No.", "Old."], "meta": {"id": "d1", "claim_title": "Kettle"}}
 _SAMPLE = {"source": "s", "summary": "Blue tea. Red.", "metadata": {"summarizer": "m", "raw_sample_id": 1}}
+_ANNOTATIONS = (
+    [],
+    [_mark("Unwanted.Intrinsic", 10, 13)],
+    [{**_mark("x"), "label": ["Benign"]}],
+    [{**_mark("x"), "label": ["Questionable"]}],
+)
+_SAMPLES = [{**_SAMPLE, "sample_id": i, "annotations": marks} for i, marks in enumerate(_ANNOTATIONS)]
 _CLAIM = {"claim_string": "It is blue. [1]", "evidence": ["[1] https://a.b/c\n\nA blue kettle.", "[2] https://a.b"]}
+_CLAIMS = [{**_CLAIM, "support": support} for support in ("Complete", "Partial", "Missing", "Incomplete")]
+_CLAIMS[-1]["evidence"] = ["[1] https://a.b"]
+_EXPERTQA = {"question": "q", "metadata": {"field": "Law"}, "answers": {"gpt4": {"claims": _CLAIMS}}}
 _TURN = {"history": ["Hi."], "knowledge": "A kettle.", "response": "A kettle."}
+_TURNS = [
+    {**_TURN, "original_response": "A red one.", "BEGIN": ["Hallucination", "Entailment"]},
+    {**_TURN, "original_response": None, "BEGIN": ["Entailment"]},
+    {**_TURN, "original_response": "Hm.", "BEGIN": ["Generic"]},
+]
 _TASK = {"task_id": "c<::>2", "input": [{"speaker": "user", "text": "Q?"}], "contexts": [{"document_id": "d"}]}
 _HAGRID = {"query": "q", "query_id": 7, "quotes": [{"idx": 1, "docid": "d#1", "text": "A kettle."}]}
+_HAGRID_ANSWERS = [
+    {
+        "answer": "A [1]. B.",
+        "attributable": 0,
+        "sentences": [{"text": "A [1].", "attributable": 1}, {"text": "B.", "attributable": 0}],
+    },
+    {"answer": "C.", "attributable": None, "sentences": []},
+]
 BEGIN = "model_name\tdata_source\tknowledge\tmessage\tresponse\tbegin_label\n"
 
 LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, Any]]]]] = {
     "ragtruth": (
         {
-            "source_info.jsonl": _lines(
-                {
-                    "source_id": "9",
-                    "task_type": "QA",
-                    "source_info": {"question": "q", "passages": "p 1:a\n\np 2:b\n\n"},
-                },
-                {"source_id": "8", "task_type": "Data2txt", "source_info": {"name": "S", "WiFi": None}},
-            ),
+            "source_info.jsonl": _lines(*_SOURCES),
             "response.jsonl": _lines(
                 {**_RESPONSE, "labels": []},
                 {**_RESPONSE, "id": "2", "labels": [_span(6, 9, "Evident Conflict", implicit_true=False)]},
                 {**_RESPONSE, "id": "3", "labels": [_span(0, 4, "Subtle Baseless Info", implicit_true=True)]},
-                {
-                    **_RESPONSE,
-                    "id": "4",
-                    "source_id": "8",
-                    "labels": [_span(0, 4, "Evident Conflict", due_to_null=True)],
-                },
+                {**_OF_TABLE, "labels": [_span(0, 4, "Evident Conflict", due_to_null=True)]},
                 {**_RESPONSE, "id": "5", "labels": [], "quality": "truncated"},
             ),
         },
@@ -93,18 +115,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, 
         [("halubench/a", True, {"domain": "DROP", "answer": "12"}), ("halubench/b", False, {})],
     ),
     "faithbench": (
-        {
-            "batch_2.json": json.dumps(
-                {
-                    "samples": [
-                        {**_SAMPLE, "sample_id": 0, "annotations": []},
-                        {**_SAMPLE, "sample_id": 1, "annotations": [_mark("Unwanted.Intrinsic", 10, 13)]},
-                        {**_SAMPLE, "sample_id": 2, "annotations": [{**_mark("x"), "label": ["Benign"]}]},
-                        {**_SAMPLE, "sample_id": 3, "annotations": [{**_mark("x"), "label": ["Questionable"]}]},
-                    ]
-                }
-            )
-        },
+        {"batch_2.json": json.dumps({"samples": _SAMPLES})},
         [
             ("faithbench/batch_2/0", True, {"verdicts": ["fully_supported"] * 2}),
             ("faithbench/batch_2/1", False, {"verdicts": ["fully_supported", "contradictory"]}),
@@ -112,45 +123,14 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, 
         ],
     ),
     "expertqa": (
-        {
-            "r2_compiled_anon.jsonl": _lines(
-                {
-                    "question": "q",
-                    "metadata": {"field": "Law"},
-                    "answers": {
-                        "gpt4": {
-                            "claims": [
-                                {**_CLAIM, "support": "Complete"},
-                                {**_CLAIM, "support": "Partial"},
-                                {**_CLAIM, "support": "Missing"},
-                                {**_CLAIM, "support": "Incomplete", "evidence": ["[1] https://a.b"]},
-                            ]
-                        }
-                    },
-                }
-            )
-        },
+        {"r2_compiled_anon.jsonl": _lines(_EXPERTQA)},
         [
             ("expertqa/0/gpt4/0", True, {"answer": "It is blue.", "context": ["A blue kettle."], "domain": "Law"}),
             ("expertqa/0/gpt4/1", False, {"verdicts": ["partially_supported"], "group": "expertqa/0"}),
         ],
     ),
     "hagrid": (
-        {
-            "dev.jsonl": _lines(
-                {
-                    **_HAGRID,
-                    "answers": [
-                        {
-                            "answer": "A [1]. B.",
-                            "attributable": 0,
-                            "sentences": [{"text": "A [1].", "attributable": 1}, {"text": "B.", "attributable": 0}],
-                        },
-                        {"answer": "C.", "attributable": None, "sentences": []},
-                    ],
-                }
-            )
-        },
+        {"dev.jsonl": _lines({**_HAGRID, "answers": _HAGRID_ANSWERS})},
         [("hagrid/7/0", False, {"verdicts": ["fully_supported", "not_supported"], "split": "dev"})],
     ),
     "summedits": (
@@ -170,20 +150,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, 
         [("begin/begin_dev_wow/0", True, {"answer": '"a', "split": "dev"}), ("begin/begin_dev_wow/1", False, {})],
     ),
     "faithdial": (
-        {
-            "valid.json": json.dumps(
-                [
-                    {
-                        "dialog_idx": 3,
-                        "utterances": [
-                            {**_TURN, "original_response": "A red one.", "BEGIN": ["Hallucination", "Entailment"]},
-                            {**_TURN, "original_response": None, "BEGIN": ["Entailment"]},
-                            {**_TURN, "original_response": "Hm.", "BEGIN": ["Generic"]},
-                        ],
-                    }
-                ]
-            )
-        },
+        {"valid.json": json.dumps([{"dialog_idx": 3, "utterances": _TURNS}])},
         [
             ("faithdial/dev/3/0", False, {"answer": "A red one.", "kind": "original", "question": "Hi."}),
             ("faithdial/dev/3/0/new", True, {"answer": "A kettle.", "kind": "rewritten"}),
@@ -198,18 +165,10 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, 
                     "documents": [{"document_id": "d", "text": "t"}],
                     "tasks": [_TASK, {**_TASK, "task_id": "e<::>1", "contexts": []}],
                     "evaluations": [
-                        {
-                            "task_id": task,
-                            "model_id": model,
-                            "model_response": "r",
-                            "annotations": {"faithfulness": {str(i): {"value": v} for i, v in enumerate(ratings)}},
-                        }
-                        for task, model, ratings in (
-                            ("c<::>2", "x", "443"),
-                            ("c<::>2", "y", "433"),
-                            ("c<::>2", "z", "43"),
-                            ("e<::>1", "x", "44"),
-                        )
+                        _evaluation("c<::>2", "x", "443"),
+                        _evaluation("c<::>2", "y", "433"),
+                        _evaluation("c<::>2", "z", "43"),
+                        _evaluation("e<::>1", "x", "44"),
                     ],
                 }
             )

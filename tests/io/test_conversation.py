@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from faith_dspy.errors import InputError
@@ -10,66 +12,49 @@ EXPECTED = [
     {"text": "Let me look.", "source": "turn 1: assistant"},
     {"text": FOUND, "source": "turn 2: tool search_docs"},
 ]
+QUERY = {"q": "battery 99 hours"}
+ANSWER = "It lasts 14 hours."
 OPENAI = [
     {"role": "user", "content": ASKED},
-    {
-        "role": "assistant",
-        "content": "Let me look.",
-        "tool_calls": [
-            {
-                "id": "c1",
-                "type": "function",
-                "function": {"name": "search_docs", "arguments": '{"q": "battery 99 hours"}'},
-            }
-        ],
-    },
+    {"role": "assistant", "content": "Let me look.", "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "search_docs", "arguments": json.dumps(QUERY)}},
+    ]},
     {"role": "tool", "tool_call_id": "c1", "content": FOUND},
-    {"role": "assistant", "content": "It lasts 14 hours."},
-]
+    {"role": "assistant", "content": ANSWER},
+]  # fmt: skip
 ANTHROPIC = [
     {"role": "user", "content": [{"type": "text", "text": ASKED}]},
-    {
-        "role": "assistant",
-        "content": [
-            {"type": "thinking", "thinking": "Perhaps 99 hours.", "signature": "s"},
-            {"type": "text", "text": "Let me look."},
-            {"type": "tool_use", "id": "c1", "name": "search_docs", "input": {"q": "battery 99 hours"}},
-        ],
-    },
-    {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": FOUND}]}],
-    },
-    {"role": "assistant", "content": [{"type": "text", "text": "It lasts 14 hours."}]},
-]
+    {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "Perhaps 99 hours.", "signature": "s"},
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "id": "c1", "name": "search_docs", "input": QUERY},
+    ]},
+    {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": FOUND}]},
+    ]},
+    {"role": "assistant", "content": [{"type": "text", "text": ANSWER}]},
+]  # fmt: skip
 BEDROCK = [
     {"role": "user", "content": [{"text": ASKED}]},
-    {
-        "role": "assistant",
-        "content": [
-            {"reasoningContent": {"reasoningText": {"text": "Perhaps 99 hours."}}},
-            {"text": "Let me look."},
-            {"toolUse": {"toolUseId": "c1", "name": "search_docs", "input": {"q": "battery 99 hours"}}},
-        ],
-    },
-    {
-        "role": "user",
-        "content": [{"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": FOUND}]}}],
-    },
-    {"role": "assistant", "content": [{"text": "It lasts 14 hours."}]},
-]
+    {"role": "assistant", "content": [
+        {"reasoningContent": {"reasoningText": {"text": "Perhaps 99 hours."}}},
+        {"text": "Let me look."},
+        {"toolUse": {"toolUseId": "c1", "name": "search_docs", "input": QUERY}},
+    ]},
+    {"role": "user", "content": [
+        {"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": FOUND}]}},
+    ]},
+    {"role": "assistant", "content": [{"text": ANSWER}]},
+]  # fmt: skip
 OPENTELEMETRY = [
     {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
-    {
-        "role": "assistant",
-        "parts": [
-            {"type": "text", "content": "Let me look."},
-            {"type": "tool_call", "id": "c1", "name": "search_docs", "arguments": {"q": "battery 99 hours"}},
-        ],
-    },
+    {"role": "assistant", "parts": [
+        {"type": "text", "content": "Let me look."},
+        {"type": "tool_call", "id": "c1", "name": "search_docs", "arguments": QUERY},
+    ]},
     {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": FOUND}]},
-    {"role": "assistant", "parts": [{"type": "text", "content": "It lasts 14 hours."}], "finish_reason": "stop"},
-]
+    {"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -148,17 +133,8 @@ def test_what_a_tool_returns_as_text():
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [
-        {"tool_calls": 5},
-        {"tool_calls": [{"toolUse": "search"}]},
-        {"content": [{"toolUse": "search"}]},
-    ],
+    "odd", [{"tool_calls": 5}, {"tool_calls": [{"toolUse": "search"}]}, {"content": [{"toolUse": "search"}]}]
 )
 def test_odd_tool_calls_name_no_tool(odd):
-    messages = [
-        {"role": "user", "content": ASKED},
-        {"role": "assistant", **odd},
-        {"role": "assistant", "content": "A."},
-    ]
+    messages = [OPENAI[0], {"role": "assistant", **odd}, {"role": "assistant", "content": "A."}]
     assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "A.")
