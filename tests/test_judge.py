@@ -98,29 +98,19 @@ def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
 def test_one_bad_record_never_ends_a_run(judge_at, threads):
     """Records that cannot be read come back unscored in their place, with what is wrong with them."""
     judge, _ = judge_at()
-    records = [
-        record(0),
-        {"context": CONTEXT},
-        {"context": 5, "answer": "x"},
-        "text",
-        {"answer": "It is blue."},
-        {"context": [" "], "answer": "It is blue."},
-        {"context": CONTEXT, "answer": ""},
-        {"context": CONTEXT, "answer": "I don't know."},
-        record(1),
+    given = [
+        (record(0), None),
+        ({"context": CONTEXT}, Unscored.PARSE_FAILED),
+        ({"context": 5, "answer": "x"}, Unscored.PARSE_FAILED),
+        ("text", Unscored.PARSE_FAILED),
+        ({"answer": "It is blue."}, Unscored.NO_CONTEXT),
+        ({"context": [" "], "answer": "It is blue."}, Unscored.NO_CONTEXT),
+        ({"context": CONTEXT, "answer": ""}, Unscored.NO_STATEMENTS),
+        ({"context": CONTEXT, "answer": "I don't know."}, Unscored.ABSTAINED),
+        (record(1), None),
     ]
-    found = judge.batch(records, num_threads=threads)
-    assert [j.unscored for j in found] == [
-        None,
-        Unscored.PARSE_FAILED,
-        Unscored.PARSE_FAILED,
-        Unscored.PARSE_FAILED,
-        Unscored.NO_CONTEXT,
-        Unscored.NO_CONTEXT,
-        Unscored.NO_STATEMENTS,
-        Unscored.ABSTAINED,
-        None,
-    ]
+    found = judge.batch([one for one, _ in given], num_threads=threads)
+    assert [j.unscored for j in found] == [reason for _, reason in given]
     assert "it has no answer: got context, expected answer, response" in found[1].detail
     assert "context is int, expected a list" in found[2].detail
     assert "record is str, expected a mapping" in found[3].detail
@@ -138,10 +128,7 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
         ({"conversation": "hello"}, "conversation must be a list of messages"),
         ({"conversation": [{"role": "user", "content": "x"}]}, "no assistant message among 1"),
         ({"context": CONTEXT, "answer": "a \ud800 b is here."}, "unpaired surrogate"),
-        (
-            {"context": ["x" * 10_000_000], "answer": "A b."},
-            "got 10,000,004 characters of question",
-        ),
+        ({"context": ["x" * 10_000_000], "answer": "A b."}, "got 10,000,004 characters of question"),
     ],
 )
 def test_input_of_a_wrong_type(judge_at, given, message):
@@ -172,7 +159,7 @@ def test_a_number_of_threads_that_is_none(judge_at, threads):
         ({"instruction": "grounded", "verdicts": "graded"}, "has other labels .* give verdicts='binary' with it"),
         (
             {"config": JudgeConfig(), "threshold": 0.5},
-            r"give either config= or single options, got both \(options: thres",
+            r"give either config= or single options, got both \(options: thr",
         ),
     ],
 )

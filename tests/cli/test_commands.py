@@ -13,13 +13,8 @@ from faith_dspy.io.labels import answer_key, read_labels
 from faith_dspy.io.records import as_chunks
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
-YES = {
-    "It is blue.": 0.9,
-    "It holds much.": 0.4,
-    "It is red.": 0.2,
-    "It is new.": 0.3,
-    "Sie fasst 0,9 Liter – für Öl.": 0.6,
-}
+YES = {"It is blue.": 0.9, "It holds much.": 0.4, "It is red.": 0.2, "It is new.": 0.3}
+YES["Sie fasst 0,9 Liter – für Öl."] = 0.6
 RECORDS = [
     {"id": "a", "question": "Which?", "context": CONTEXT, "answer": "It is blue."},
     {"context": CONTEXT, "answer": "It is red."},
@@ -354,21 +349,18 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (
-            ["--lm", "openai/tiny", "--api-base", "http://127.0.0.1:9/v1"],
-            "at http://127.0.0.1:9/v1 does not answer: .* Connection refused",
-        ),
-        (["--lm", "openai/huge", "--api-base", "{base}"], "openai/huge at .* does not answer: .*model not found"),
-        (["--lm", "local:no.gguf"], "There is no GGUF file at"),
-        (["--lm", "local:labels.jsonl"], "There is no GGUF file at"),
-        (["--judge", "nowhere"], "judge.json: cannot be read .* A judge is a folder"),
-        (["--judge", "none"], "none/judge.json: cannot be read .*A judge is a folder with judge.json"),
+        ("--lm openai/tiny --api-base http://127.0.0.1:9/v1", "at http://127.0.0.1:9/v1 does not answer: .* refused"),
+        ("--lm openai/huge --api-base {base}", "openai/huge at .* does not answer: .*model not found"),
+        ("--lm local:no.gguf", "There is no GGUF file at"),
+        ("--lm local:labels.jsonl", "There is no GGUF file at"),
+        ("--judge nowhere", "judge.json: cannot be read .* A judge is a folder"),
+        ("--judge none", "none/judge.json: cannot be read .*A judge is a folder with judge.json"),
     ],
 )
 def test_a_judge_or_lm_that_is_not_there(run, server, tmp_path, options, told):
     """A dead endpoint, a model it does not have, a file or folder that is none: said before any work."""
     source = jsonl(tmp_path / "labels.jsonl", *LABELS)
-    code, out, err = run("judge", source, *(o.format(base=server.base) for o in options))
+    code, out, err = run("judge", source, *options.format(base=server.base).split())
     assert (code, out) == (2, "")
     assert re.search(told, " ".join(err.split())), err
 

@@ -11,12 +11,7 @@ from faith_dspy.schema import RawJudgment, RawVerdict, Usage
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.score import LEVELS, judgment_without_lm, level, score, score_answer
 
-FULL, PART, NONE, CONTRA = (
-    Verdict.FULLY_SUPPORTED,
-    Verdict.PARTIALLY_SUPPORTED,
-    Verdict.NO_EVIDENCE,
-    Verdict.CONTRADICTORY,
-)
+FULL, PART, NONE, CONTRA, _ = Verdict
 CONTEXT = (Chunk(id=0, text="The kettle is blue."), Chunk(id=1, text="The lid is red."))
 USAGE = Usage(calls=2, prompt_tokens=200, cached_tokens=120, output_tokens=2, seconds=0.5)
 
@@ -130,12 +125,7 @@ def test_weights_are_finite_and_in_order(weights):
 
 @pytest.mark.parametrize(
     ("verdicts", "threshold", "faithful"),
-    [
-        ([FULL, FULL], None, True),
-        ([FULL, PART], None, False),
-        ([FULL, PART], 0.75, True),
-        ([FULL, PART], 0.76, False),
-    ],
+    [([FULL, FULL], None, True), ([FULL, PART], None, False), ([FULL, PART], 0.75, True), ([FULL, PART], 0.76, False)],
 )
 def test_pass_mark(verdicts, threshold, faithful):
     """Without a threshold every statement has to be fully supported; with one the score has to reach it."""
