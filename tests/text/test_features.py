@@ -140,6 +140,18 @@ def test_words_known_but_never_together() -> None:
     assert (found["novel_words"], found["novel_in_window"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "context"),
+    [
+        ("서울은 한국의 수도이다.", "부산은 중국의 항구이다.", "한국의 수도는 서울이다. 인구가 많다."),
+        ("Warszawa jest stolicą Polski.", "Praga leży nad morzem.", "Stolica Polski to Warszawa, duże miasto."),
+    ],
+)
+def test_languages_that_inflect(good: str, bad: str, context: str) -> None:
+    """In Korean and Polish the supported statement has less novelty; others are told apart by a whole judge."""
+    assert features(good, context)["novel_words"] < features(bad, context)["novel_words"]
+
+
 def test_elided_articles_are_split_off() -> None:
     assert [t.kind for t in tokenize("l'accord", "french")] == ["function", "word"]
     assert [t.key for t in tokenize("company's", "english")] == [t.key for t in tokenize("company", "english")]

@@ -124,8 +124,6 @@ RED_OR_BLUE = {
     "english": ("The cat is red.", "The cat is blue."),
     "french": ("Le chat est rouge.", "Le chat est bleu."),
     "german": ("Die Katze ist rot.", "Die Katze ist blau."),
-    "polish": ("Kot jest czerwony.", "Kot jest niebieski."),
-    "korean": ("고양이는 빨간색이다.", "고양이는 파란색이다."),
 }
 
 
