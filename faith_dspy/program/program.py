@@ -318,13 +318,15 @@ def _pieces(text: str, limit: int | None) -> Iterator[str]:
     if limit is None or size_of(text) <= limit:
         yield text
         return
-    piece = ""
-    for part in (part for _, sentence in sentence_texts(text) for part in _cut(sentence, limit)):
-        if piece and size_of(piece) + size_of(part) + 1 > limit:
-            yield piece
-            piece = ""
-        piece = f"{piece} {part}".strip()
-    yield piece
+    piece, used = "", 0
+    for part in (part.strip() for _, sentence in sentence_texts(text) for part in _cut(sentence, limit)):
+        size = size_of(part)
+        if piece and used + size > limit:
+            yield piece.strip()
+            piece, used = "", 0
+        piece += f"{part} "
+        used += size + 1
+    yield piece.strip()
 
 
 def _cut(text: str, limit: int) -> Iterator[str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import dspy
 import pytest
 
@@ -255,6 +257,30 @@ def test_a_chunk_larger_than_the_window(judge_at):
     assert len(server.requests) > 2
     assert found.statements[0].supporting_chunk_ids == (1,)
     assert found.faithful is True
+
+
+@pytest.mark.all
+def test_a_megabyte_of_context(judge_at):
+    """Ten chunks of 100,000 characters and a window that holds half a chunk: what stands in the middle of one is found
+    there, and no request holds more than a window."""
+    prose = "The lamp of Berg is grey. " * 3_847
+    texts = [prose[:100_000]] * 7 + [f"{prose[:50_000]}The kettle is blue. {prose[:49_980]}"] + [prose[:100_000]] * 2
+
+    def say(asked):
+        return "Yes" if in_window(asked, "The kettle is blue.") else "No"
+
+    judge, server = judge_at(says=say)
+    judge.program.window = 60_000
+    (found,) = judge(context=texts, answer="The kettle is blue.").statements
+    assert (found.is_supported, found.supporting_chunk_ids) == (True, (7,))
+    assert all(len(asked["messages"][-1]["content"]) < 60_500 for asked in server.requests)
+
+
+def test_a_long_chunk_is_cut_in_linear_time():
+    """A megabyte of short sentences, for a window of 270,000 bytes, within seconds."""
+    started = time.process_time()
+    assert len(windows(chunks("It is so. " * 100_000), 270_000)) == 4
+    assert time.process_time() - started < 4
 
 
 def test_demos_take_their_room_from_the_window(judge_at):
