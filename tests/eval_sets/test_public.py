@@ -1,9 +1,6 @@
 """Public sets, on rows written in their published layout: none of their texts is here."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,23 +8,20 @@ from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.public import PUBLIC, card_of, load_public
 from faith_dspy.io.labels import parse_example
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def _lines(*rows: Any) -> str:
+def _lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _span(start: int, end: int, kind: str, **flags: bool) -> dict[str, Any]:
+def _span(start, end, kind, **flags):
     return {"start": start, "end": end, "label_type": kind, "meta": "why", **flags}
 
 
-def _mark(label: str, start: int = 0, end: int = 5) -> dict[str, Any]:
+def _mark(label, start=0, end=5):
     return {"label": ["Unwanted", label], "note": "n", "summary_start": start, "summary_end": end, "summary_span": "x"}
 
 
-def _evaluation(task: str, model: str, ratings: str) -> dict[str, Any]:
+def _evaluation(task, model, ratings):
     faithfulness = {str(i): {"value": value} for i, value in enumerate(ratings)}
     about = {"task_id": task, "model_id": model, "model_response": "r"}
     return {**about, "annotations": {"faithfulness": faithfulness}}
@@ -70,7 +64,7 @@ _HAGRID_ANSWERS = [
 ]
 BEGIN = "model_name\tdata_source\tknowledge\tmessage\tresponse\tbegin_label\n"
 
-LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, Any]]]]] = {
+LAYOUTS = {
     "ragtruth": (
         {
             "source_info.jsonl": _lines(*_SOURCES),
@@ -197,7 +191,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[tuple[str, bool | None, dict[str, 
 }
 
 
-def _write(folder: Path, files: dict[str, Any]) -> None:
+def _write(folder, files):
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +203,7 @@ def _write(folder: Path, files: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_published_layout(name: str, tmp_path: Path) -> None:
+def test_the_published_layout(name, tmp_path):
     """Labels, verdicts, sources and parts, with the traps that the card names."""
     files, expected = LAYOUTS[name]
     _write(tmp_path / "copy", files)
@@ -227,12 +221,12 @@ def test_the_published_layout(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_a_card_says_what_there_is_to_know(name: str) -> None:
+def test_a_card_says_what_there_is_to_know(name):
     for field in ("What it is for:", "Size:", "Source:", "Licence:", "Labels:", "Traps", "How people agree:", "Judges"):
         assert f"**{field}" in card_of(name), field
 
 
-def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_there(tmp_path, monkeypatch):
     """A folder without the set's files names them; a download that fails names the addresses."""
     with pytest.raises(InputError, match=r"none of the set's published files is there; expected response\.jsonl"):
         load_public("ragtruth", tmp_path)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from faith_dspy.program.extraction import assign_statements

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,11 +17,11 @@ TOWER = "The Eiffel Tower in Paris was built in 1889. It is 330 metres tall and 
 BRIDGE = "The Golden Gate Bridge opened in 1937 in San Francisco."
 
 
-def chunks(*texts: str) -> list[Chunk]:
+def chunks(*texts):
     return [Chunk(id=i, text=t) for i, t in enumerate(texts)]
 
 
-def features(statement: str, *context: str) -> dict[str, float]:
+def features(statement, *context):
     """The features of a statement against these texts."""
     return lexical_features(statement, IndexedContext(chunks(*context)))
 
@@ -32,13 +30,13 @@ SUPPORTED = dict.fromkeys(DIRECTIONS, 0.0)
 """What a literal copy of the context gets."""
 
 
-def test_literal_copy_is_fully_supported() -> None:
+def test_literal_copy_is_fully_supported():
     """A sentence of the context itself has no novelty at all."""
     found = features("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
     assert found == SUPPORTED
 
 
-def test_novel_words_by_hand() -> None:
+def test_novel_words_by_hand():
     """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, run log 3."""
     found = features("The tower in Paris is pink marble.", TOWER)
     assert found["novel_words"] == 0.5
@@ -61,7 +59,7 @@ def test_novel_words_by_hand() -> None:
         ('The "tower in" Paris stands.', False),  # quoted, and not so in the context
     ],
 )
-def test_what_a_context_covers(statement: str, covered: bool) -> None:
+def test_what_a_context_covers(statement, covered):
     """A statement is covered when the context has its words, names, numbers, symbols and quotations, negated alike."""
     assert is_covered(statement, index_context([Chunk(id=0, text="The tower stands in Paris.")])) is covered
 
@@ -82,17 +80,17 @@ def test_what_a_context_covers(statement: str, covered: bool) -> None:
         ("It doesn't close in winter.", "negation_mismatch", 0.0),
     ],
 )
-def test_feature_by_hand(statement: str, feature: str, value: float) -> None:
+def test_feature_by_hand(statement, feature, value):
     assert features(statement, TOWER, BRIDGE)[feature] == value
 
 
 @pytest.mark.parametrize("statement", ["1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
-def test_statement_without_content_is_neutral(statement: str) -> None:
+def test_statement_without_content_is_neutral(statement):
     """List markers, references and bare function words get the features of full support."""
     assert features(statement, TOWER) == SUPPORTED
 
 
-def test_saying_what_the_context_does_not_tell_is_a_feature() -> None:
+def test_saying_what_the_context_does_not_tell_is_a_feature():
     """It takes a word for the context and a word of negation; either alone says something else."""
     assert features("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
     assert features("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
@@ -112,7 +110,7 @@ def test_saying_what_the_context_does_not_tell_is_a_feature() -> None:
         ("La ville a 12 500 habitants dans le nord.", "La ville a 12500 habitants dans le nord."),
     ],
 )
-def test_numbers_compare_by_value(statement: str, context: str) -> None:
+def test_numbers_compare_by_value(statement, context):
     """Separators, number words, ordinals and magnitudes are ways to write one value."""
     assert features(statement, context)["novel_number_count"] == 0.0
 
@@ -129,12 +127,12 @@ def test_numbers_compare_by_value(statement: str, context: str) -> None:
         ("007", "english", "7"),
     ],
 )
-def test_number_value(raw: str, language: str, value: str) -> None:
+def test_number_value(raw, language, value):
     """A separator means what it means in the language; one that repeats groups thousands."""
     assert number_value(raw, language) == value
 
 
-def test_words_known_but_never_together() -> None:
+def test_words_known_but_never_together():
     """Words of two chunks are all known, but the pair is new, and no two neighbouring sentences have both."""
     found = features("Eiffel opened", TOWER, "Cats sleep.", BRIDGE)
     assert (found["novel_words"], found["novel_in_window"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
@@ -147,18 +145,18 @@ def test_words_known_but_never_together() -> None:
         ("Warszawa jest stolicą Polski.", "Praga leży nad morzem.", "Stolica Polski to Warszawa, duże miasto."),
     ],
 )
-def test_languages_that_inflect(good: str, bad: str, context: str) -> None:
+def test_languages_that_inflect(good, bad, context):
     """In Korean and Polish the supported statement has less novelty; others are told apart by a whole judge."""
     assert features(good, context)["novel_words"] < features(bad, context)["novel_words"]
 
 
-def test_elided_articles_are_split_off() -> None:
+def test_elided_articles_are_split_off():
     assert [t.kind for t in tokenize("l'accord", "french")] == ["function", "word"]
     assert [t.key for t in tokenize("company's", "english")] == [t.key for t in tokenize("company", "english")]
     assert tokenize(tidy("isn’t"), "english")[0].negates
 
 
-def test_best_chunks_are_ids_in_order() -> None:
+def test_best_chunks_are_ids_in_order():
     """The chunk with most shared words, and what adds to it; ids as given, not positions; none if nothing fits."""
     context = [Chunk(id=7, text=BRIDGE), Chunk(id=3, text="Cats sleep."), Chunk(id=5, text=TOWER)]
     indexed = index_context(context)
@@ -167,7 +165,7 @@ def test_best_chunks_are_ids_in_order() -> None:
     assert best_chunks("Quantum chromodynamics.", indexed) == ()
 
 
-def test_a_context_is_indexed_once_for_all_questions() -> None:
+def test_a_context_is_indexed_once_for_all_questions():
     """What is asked does not belong to the context; only another language does."""
     context = chunks(TOWER, BRIDGE)
     indexed = {id(index_context(context, question)) for question in (None, "How tall?", "Where is it?")}
@@ -185,13 +183,13 @@ def test_a_context_is_indexed_once_for_all_questions() -> None:
         "1," * 9_000,
     ],
 )
-def test_hostile_layout_is_survived(text: str) -> None:
+def test_hostile_layout_is_survived(text):
     """Text made to be slow or to break a tokenizer is read like any other."""
     assert all(math.isfinite(v) for v in features(text, text, TOWER).values())
 
 
 @pytest.mark.parametrize("name", DIRECTIONS)
-def test_each_feature_alone(name: str) -> None:
+def test_each_feature_alone(name):
     context = chunks(TOWER, BRIDGE)
     said = 'The Eiffel Tower opened in 1937 for Gustav, "the tall and golden gate", and did not close in Rome.'
     together = lexical_features(said, IndexedContext(context))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -147,14 +145,14 @@ def test_many_greetings_are_read_in_linear_time():
     assert carries_statement("hi " * 5_000 + "it is blue.")
 
 
-def test_a_refusal_of_a_thousand_clauses() -> None:
+def test_a_refusal_of_a_thousand_clauses():
     """As a looping LM writes it: it declines, or goes on, and ends no run."""
     assert declines("I don't know; " * 1_000)
     assert not declines("I don't know but " * 1_600 + "it is blue.")
 
 
 @pytest.mark.parametrize("unit", ["“x ", "'", "\"x 'y "])
-def test_quotations_without_end_take_no_longer_than_they_are(unit: str) -> None:
+def test_quotations_without_end_take_no_longer_than_they_are(unit):
     """Two hundred thousand characters are split in a second or two."""
     text = "He said " + unit * (200_000 // len(unit))
     started = time.process_time()
@@ -162,7 +160,7 @@ def test_quotations_without_end_take_no_longer_than_they_are(unit: str) -> None:
     assert time.process_time() - started < 5
 
 
-def test_a_long_text_is_split_as_a_short_one() -> None:
+def test_a_long_text_is_split_as_a_short_one():
     """No sentence is cut where one block of text ends and the next begins."""
     text = "The lamp of Mr. Berg is blue. " * 3_000
     assert {s.text for s in sentences(text)} == {"The lamp of Mr. Berg is blue."}

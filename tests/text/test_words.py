@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import unicodedata
 from pathlib import Path
@@ -24,14 +22,14 @@ from faith_dspy.text.words import (
 FILES = Path(words.__file__).parent / "word_lists"
 
 
-def test_every_file_is_a_language() -> None:
+def test_every_file_is_a_language():
     assert {path.stem for path in FILES.glob("*.json")} == set(LANGUAGES)
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_words_are_listed_as_they_are_compared(language: str) -> None:
+def test_words_are_listed_as_they_are_compared(language):
     lists = word_lists(language)
     listed = (lists.function_words, lists.qualifiers, lists.negations, lists.number_words, lists.magnitudes)
     for each in (*listed, lists.stating_verbs):
@@ -39,7 +37,7 @@ def test_words_are_listed_as_they_are_compared(language: str) -> None:
     assert len({bool(p) for p in (lists.apology, lists.greeting, lists.refusal, lists.clause_break)}) == 1
 
 
-def test_languages_are_guessed_by_function_words() -> None:
+def test_languages_are_guessed_by_function_words():
     """Most hits win, of equal ones the first in `LANGUAGES`; a long text with few hits is of another language."""
     assert language_of("Der Hund und die Katze") == "german"
     assert language_of("Zug " * 19) == "english"
@@ -49,12 +47,12 @@ def test_languages_are_guessed_by_function_words() -> None:
     ]  # fmt: skip
 
 
-def test_magnitudes_are_known_in_all_languages() -> None:
+def test_magnitudes_are_known_in_all_languages():
     """“Mille” counts in a text of any language."""
     assert (magnitudes()["mille"], magnitudes()["milliarde"]) == (10**3, 10**9)
 
 
-def test_a_language_without_a_stemmer_keeps_the_beginning() -> None:
+def test_a_language_without_a_stemmer_keeps_the_beginning():
     """The first two thirds of a word, at least four letters."""
     assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
 
@@ -66,18 +64,18 @@ def test_a_language_without_a_stemmer_keeps_the_beginning() -> None:
         "\ufe0f", "\u034f", "---", "* * *", "| --- | :-: |", "+----+", "┌──┐", "═══", "…", "[ ]",
     ],
 )  # fmt: skip
-def test_a_text_without_words(text: str) -> None:
+def test_a_text_without_words(text):
     """What cannot be seen, fillers that Unicode calls letters, rules of tables and punctuation say nothing."""
     assert not has_words(text)
 
 
 @pytest.mark.parametrize("text", ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"])
-def test_a_text_with_words(text: str) -> None:
+def test_a_text_with_words(text):
     """One letter or digit of any script is enough."""
     assert has_words(text)
 
 
-def test_what_is_visible() -> None:
+def test_what_is_visible():
     """Letters, marks, emoji, private characters and number signs that Unicode calls formats stay; joiners may."""
     for text in ("é", "e\u0301", "👩", "\uf8ff", "\u0600١", "ی\u200cخ", "\t "):
         assert visible(text) == text
@@ -104,7 +102,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), WORDS.values(), ids=WORDS)
-def test_words_of_any_script_are_whole(text: str, expected: list[str]) -> None:
+def test_words_of_any_script_are_whole(text, expected):
     """No word is cut at a vowel sign, a point or a joiner."""
     text = tidy(text)
     assert [t.raw for t in tokenize(text, language_of(text))] == [unicodedata.normalize("NFKC", w) for w in expected]
@@ -128,7 +126,7 @@ RED_OR_BLUE = {
 
 
 @pytest.mark.parametrize(("red", "blue"), RED_OR_BLUE.values(), ids=RED_OR_BLUE)
-def test_a_blue_cat_is_not_a_red_one(red: str, blue: str) -> None:
+def test_a_blue_cat_is_not_a_red_one(red, blue):
     """Judged by words alone, what the context says is faithful, and another colour is not."""
     judge = Judge("none")
     assert [judge(context=[red], answer=answer).faithful for answer in (red, blue)] == [True, False]
@@ -138,7 +136,7 @@ def test_a_blue_cat_is_not_a_red_one(red: str, blue: str) -> None:
     "answer", ["แมวมีสีฟ้า", "ແມວສີຟ້າ.", "ឆ្មាមានពណ៌ខៀវ។", "ကြောင်က အပြာရောင်ဖြစ်သည်။", "ꦏꦸꦕꦶꦁꦧꦶꦫꦸ"],
     ids=["thai", "lao", "khmer", "burmese", "javanese"],
 )  # fmt: skip
-def test_a_script_that_does_not_divide_words_takes_an_lm(answer: str) -> None:
+def test_a_script_that_does_not_divide_words_takes_an_lm(answer):
     """Where finding words takes a dictionary, words alone do not decide: the answer is unscored, and is escalated."""
     assert not has_word_breaks(answer)
     judge = Judge("none")
