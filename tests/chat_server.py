@@ -1,4 +1,4 @@
-"""An endpoint for tests, and for the benchmarks that need one that misbehaves."""
+"""An endpoint for tests, and for benchmarks."""
 
 import contextlib
 import json

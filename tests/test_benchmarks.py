@@ -16,7 +16,7 @@ from faith_dspy.schema import Judgment, RawJudgment, RawVerdict
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import CLASSIFIER_FEATURES
-from tests.benchmarks import agreement, compare, optimizers, public_labels, report, returns
+from tests.benchmarks import agreement, compare, public_labels, report
 from tests.benchmarks.answers import AnswerSet, choose
 from tests.benchmarks.default_classifier import ENOUGH, Default
 from tests.benchmarks.log import Log
@@ -138,65 +138,6 @@ def test_the_curve_begins_with_what_nothing_was_fitted_to():
     assert rows[0] == ("kettles", "0", "1.00 [1.00, 1.00]", "1.00 [1.00, 1.00]")
 
 
-def said_of(context, supported, logit, gold, cited, name=""):
-    """What a prompt's judge said about a statement."""
-    return {"set": name, "context": context, "supported": supported, "logit": logit, "gold": gold, "cited": cited}
-
-
-def test_a_prompt_is_measured_beside_the_seed_prompt():
-    """Worked by hand: two supported and two unsupported statements over four contexts."""
-    seed = [
-        said_of(0, True, 1, [0], [0]),
-        said_of(1, True, -1, [1], [0, 1]),
-        said_of(2, False, 2, [], [1]),
-        said_of(3, False, -2, [], []),
-    ]
-    # A reply without a label passes nothing, and ranks last; chunk ids count where people named some.
-    own = [
-        said_of(0, True, 1, [0], []),
-        said_of(1, True, 3, [1], [1]),
-        said_of(2, False, None, [], [1]),
-        said_of(3, False, 2, [], []),
-    ]
-    found = {name: e.value for name, e in optimizers.measured(own, seed).items()}
-    assert found == pytest.approx(
-        {
-            "auroc": 3 / 4,  # of the pairs only 1 against 2 is in the wrong order
-            "auroc gain": 3 / 4 - 2 / 4,
-            "balanced_accuracy": (1 + 1 / 2) / 2,
-            "balanced_accuracy gain": 3 / 4 - 1 / 2,
-            "f1": 2 * 1 / (1 + 2),
-            "f1 gain": 2 / 3 - 2 * 2 / (3 + 2),
-        }
-    )
-
-
-def test_sets_weigh_alike_in_their_mean():
-    """Two sets of two and of four statements: .5 and 1 of balanced accuracy."""
-    rows = [said_of(0, True, -1, [0], [0], "small"), said_of(1, False, -1, [], [], "small")]
-    rows += [said_of(i, i % 2 == 0, 1 if i % 2 == 0 else -1, [i], [i], "large") for i in range(4)]
-    found = optimizers.measured(rows, rows)
-    assert found["balanced_accuracy"].value == pytest.approx((1 / 2 + 1) / 2)
-    assert (found["f1"].value, found["f1 gain"].value) == (1, 0)
-
-
-def test_what_our_judge_returns_where_something_is_missing_or_broken():
-    """It has a reason instead of a score, and nothing invented is shown as evidence."""
-    server = returns.Scripted()
-    ours = returns.column("ours", server)
-    server.close()
-    for case, told in {
-        "empty context": "unscored: `no_context`",
-        "empty answer": "unscored: `no_statements`",
-        "refusal": "unscored: `abstained`",
-        "verdict on the false statement missing": "unscored: `parse_failed`",
-        "reply is no valid JSON": "unscored: `parse_failed`",
-        "LM cites chunk 7 of 2": "1 chunk id dropped and counted",
-        "Japanese": "0.50, not faithful",
-    }.items():
-        assert told in next(cell for title, cell in ours.items() if title.startswith(case))
-
-
 def say(asked):
     """What each system is told: everything is supported, in its own format."""
     said = "\n".join(str(m["content"]) for m in asked["messages"])
@@ -213,12 +154,11 @@ def say(asked):
 
 
 @pytest.fixture
-def compared(chat_server, tmp_path, monkeypatch):
+def compared(chat_server, tmp_path):
     """Compares systems on answers of the shipped set: (rows, endpoint)."""
     server = chat_server(says=say)
     served = Endpoint(server.base.removesuffix("/v1"), "tiny", 8192, "0" * 64)
     proxy = MeteringProxy(served.base, {name: s.mark for name, s in SYSTEMS.items()}, 30)
-    monkeypatch.setattr(compare, "tokens", lambda base, text: len(text.split()))
 
     def run(*systems, answers=3):
         one, log = AnswerSet("hard_cases", "", choose(split(load("hard_cases")).test, answers)), tmp_path / "rows.jsonl"
@@ -245,9 +185,7 @@ def test_each_system_has_its_turn_on_each_answer(compared):
     assert len(again) == 8
     (found,) = report.summarise(again)
     assert [(s.system, s.costs["calls"]) for s in found.systems][1] == ("answer", 1)
-    text = report.markdown([found])
-    assert "| faith_dspy, untuned, by sentence |" in text
-    assert f"No judge computes fewer than {found.least:.0f} prompt tokens an answer" in text
+    assert "| faith_dspy, untuned, by sentence |" in report.markdown([found])
 
 
 @pytest.mark.all

@@ -1,8 +1,74 @@
-"""What becomes of records while their endpoint misbehaves, one fault at a time (`tests.benchmarks.faults`)."""
+"""What becomes of records while their endpoint misbehaves, one fault at a time, as `faith-dspy judge` judges a file."""
+
+import json
+import random
+import re
+from collections import Counter
 
 import pytest
 
-from tests.benchmarks.faults import FAULTS, Endpoint, broken, cell, records
+from faith_dspy import Judge
+from faith_dspy.errors import LMUnavailableError
+from faith_dspy.lm.make import make_lm
+from faith_dspy.runner import run
+
+TIMEOUT = 5.0
+"""Seconds a call may take with its retries. The resumed run has as many: DSPy's cache keys hold them."""
+RETRIES = 2
+LARGE = 10_000_000
+"""Bytes of a very large reply."""
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+
+
+def _choice(message, **more):
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop", **more}
+    return {"body": {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice]}}
+
+
+def _top(*tokens):
+    top = [{"token": token, "logprob": p, "bytes": None} for token, p in tokens]
+    return {"content": [{**top[0], "top_logprobs": top}]}
+
+
+def _status(code, **headers):
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return {"status": code, "text": f"status {code} on purpose", "headers": names}
+
+
+FAULTS = {
+    "400 bad request": _status(400),
+    "401 key refused": _status(401),
+    "403 forbidden": _status(403),
+    "404 no such model": _status(404),
+    "429": _status(429),
+    "429, Retry-After 1 day": _status(429, Retry_After="86400"),
+    "429, Retry-After in 2099": _status(429, Retry_After="Thu, 01 Jan 2099 00:00:00 GMT"),
+    "500": _status(500),
+    "503, Retry-After 0": _status(503, Retry_After="0"),
+    "no reply in time": {"text": "Yes", "delay": TIMEOUT + 1},
+    "connection closed": {"body": b""},
+    "half a reply": {"body": _HEAD + b'{"id": "1", "choices": [{"message": {"content": "Yes'},
+    "no HTTP": {"body": b"\x16\x03\x01 what?\r\n\r\n"},
+    "no JSON": {"body": _HEAD.replace(b"400", b"20") + b"<html>Yes</html>    "},
+    "no choices": {"body": {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "choices": []}},
+    "null instead of choices": {"body": {"object": "chat.completion", "model": "tiny", "choices": None}},
+    "null content": _choice({"content": None}),
+    "empty content": _choice({"content": ""}),
+    "prose": "The context speaks of lamps, so it may well be supported.",
+    "refusal": _choice({"content": None, "refusal": "I can't help with that."}),
+    "content filter": _choice({"content": ""}, finish_reason="content_filter"),
+    "wrong chunk ids": lambda label: f"{label} [7, 99999999999, -1]",
+    "other words": "Supported.",
+    "other languages": "Oui, c'est étayé par le contexte. 是的。",
+    "thoughts cut off": "<think>Yes, because",
+    "thoughts first": lambda label: f"<think>No … wait. Verdict: No</think>\n\n{label}",
+    "log-probability above 0": lambda y: _choice({"content": y}, logprobs=_top((y, 0.7), ("No", 0.3))),
+    "log-probability is text": lambda y: _choice({"content": y}, logprobs=_top((y, "much"), ("No", None))),
+    "label against its token": _choice({"content": "Yes"}, logprobs=_top(("No", -0.01), ("Yes", -5.0))),
+    "reply of 10 MB": _choice({"content": "Yes " + "I say yes. " * (LARGE // 11)}),
+    "10 MB of line ends": _choice({"content": "\n" * LARGE}),
+}  # fmt: skip
+
 
 ALWAYS = (
     "400 bad request",
@@ -19,26 +85,91 @@ ALWAYS = (
 """Of the others most are like one of these, or take long; `make test-all` tries them."""
 
 
+class Faulty:
+    """An endpoint that says the truth, except where a statement is chosen by chance for a fault; counts its calls."""
+
+    def __init__(self, chat_server, fault="", rate=0.0, dead_after=None):
+        self.server = chat_server(says=self.say)
+        self.fault, self.rate, self.dead_after = fault, rate, dead_after
+        self.asked = Counter()
+
+    def heal(self):
+        self.rate, self.dead_after, self.server.status = 0.0, None, 200
+        self.asked.clear()
+
+    def say(self, request):
+        statement = self.server.statement(request).strip()
+        self.asked[statement] += 1
+        self.server.requests.clear()  # it would keep every prompt
+        if self.dead_after is not None and self.asked.total() > self.dead_after:
+            self.server.status = 503  # of the preflight, too
+            return _status(503)
+        label = "No" if "free" in statement else "Yes"
+        if random.Random(f"{self.fault} {statement} {self.asked[statement]}").random() >= self.rate:
+            return {"text": label, "top": {label: 0.9}}
+        fault = FAULTS[self.fault]
+        return fault(label) if callable(fault) else fault
+
+    def judge(self, source, out):
+        """Rows, and why the run was stopped, if it was."""
+        lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES)
+        stopped = ""
+        try:
+            run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
+        except LMUnavailableError as exc:
+            stopped = str(exc)
+        return [json.loads(line) for line in out.read_bytes().splitlines()], stopped
+
+
 @pytest.fixture
-def endpoint():
-    made = Endpoint()
-    yield made
-    made.server.close()
+def records(tmp_path):
+    """Makes a file of answers of two statements, the second one unsupported in every second answer: (records, path)."""
+
+    def make(n):
+        context = ["Lamps are red.", "Every lamp costs nine euros."]
+        second = ("Shipping of lamp {} is free.", "Lamp {} costs nine euros.")
+        made = [
+            {"id": i, "context": context, "answer": f"Lamp {i} is red. {second[i % 2].format(i)}"} for i in range(n)
+        ]
+        path = tmp_path / "in.jsonl"
+        path.write_text("".join(json.dumps(r) + "\n" for r in made), encoding="utf-8")
+        return made, path
+
+    return make
+
+
+def check_resumed(endpoint, given, rows, source, out):
+    """A second run with an endpoint that is well asks about nothing that was answered, and its rows are those of a run
+    that nobody disturbed; a reply without a verdict stays one."""
+    failed = {s["text"].strip() for row in rows for s in row["statements"] if s["error"]}
+    left = {sentence.strip() for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
+    endpoint.heal()
+    healed, _ = endpoint.judge(source, out)
+    assert {*endpoint.asked} - {""} <= failed | left
+    assert [row["id"] for row in healed] == [r["id"] for r in given]
+    assert {row["unscored"] for row in healed} <= {None, "parse_failed"}
+    assert all(row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"])
 
 
 @pytest.mark.parametrize("fault", [pytest.param(f, marks=() if f in ALWAYS else pytest.mark.all) for f in FAULTS])
-def test_a_fault_loses_nothing(fault, endpoint, tmp_path):
-    """Each record has one row, in order; no unfaithful answer passes; the resumed run asks about nothing that was
-    answered, and its rows are those of a run that nobody disturbed."""
-    found = cell(endpoint, tmp_path, records(0, 6), fault, 0.5)
-    assert broken(found) == []
-    assert not found["stopped"]
+def test_a_fault_loses_nothing(fault, chat_server, records, tmp_path):
+    """Each record has one row, in order; no unfaithful answer passes; no statement is asked about without end."""
+    given, source = records(6)
+    endpoint, out = Faulty(chat_server, fault, 0.5), tmp_path / "out.jsonl"
+    rows, stopped = endpoint.judge(source, out)
+    assert not stopped
+    assert [row["id"] for row in rows] == [r["id"] for r in given]
+    assert not any(row["faithful"] for row in rows if row["id"] % 2 == 0)
+    assert max(endpoint.asked.values()) <= 2 * (RETRIES + 1)
+    check_resumed(endpoint, given, rows, source, out)
 
 
 @pytest.mark.all
-def test_an_endpoint_that_dies_for_good_ends_the_run(endpoint, tmp_path):
-    """The message says so, and the resumed run judges the rest."""
-    endpoint.dead_after = 40
-    found = cell(endpoint, tmp_path, records(0, 60), next(iter(FAULTS)), 0.0)
-    assert broken(found) == []
-    assert found["stopped"]
+def test_an_endpoint_that_dies_for_good_ends_the_run(chat_server, records, tmp_path):
+    """The message says so, the rows before it stay, and the resumed run judges the rest."""
+    given, source = records(60)
+    endpoint, out = Faulty(chat_server, dead_after=40), tmp_path / "out.jsonl"
+    rows, stopped = endpoint.judge(source, out)
+    assert stopped
+    assert [row["id"] for row in rows] == [r["id"] for r in given[: len(rows)]]
+    check_resumed(endpoint, given, rows, source, out)

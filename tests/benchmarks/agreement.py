@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,18 +25,14 @@ from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.evaluate import fit, held_out_folds, usable, without_lm
 from faith_dspy.report.tables import estimate, number, points
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
+from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default
-from .public_labels import DATA, HERE, ask, read, read_replies
+from .public_labels import DATA, HERE, ask, held_out, learned, read, read_replies, table, write
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from faith_dspy.scoring.classifier import Classifier
-
-    Draws = np.ndarray[Any, np.dtype[np.float64]]
+Draws = np.ndarray[Any, np.dtype[np.float64]]
 
 REPLIES = HERE / "results" / "agreement.jsonl"
 CARD = HERE / "AGREEMENT.md"
@@ -178,12 +175,6 @@ def best_part(draws: Mapping[str, Mapping[str, Draws]]) -> str:
     return max(PARTS, key=lambda part: sum(float(draws[part][m][0]) for m in METRICS.values()))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table under a heading."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""])
-
-
 def answer_tables(
     draws: Mapping[str, Mapping[str, Mapping[str, Draws]]],
     n: Mapping[str, int],
@@ -285,25 +276,16 @@ def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classif
     ``-1``: all. ``names``: the features; ``prior``: the default classifier.
     """
     found: dict[int, list[list[float]]] = {}
-    contexts = sorted({e.source for e in known})
     for draw in range(DRAWS):
         rng = random.Random(draw)
-        held = set(rng.sample(contexts, len(contexts) // 3))
-        test, pool = [e for e in known if e.source in held], [e for e in known if e.source not in held]
+        test, pool = held_out(known, rng)
         rng.shuffle(pool)
-        labels = np.array([e.label for e in test])
         for n in (0, *(n for n in SIZES if n < len(pool)), -1):
-            classifier = prior
-            if n:
-                try:
-                    fitted = fit_classifier(pool[:n] if n > 0 else pool, names, prior=prior, seed=SEED)
-                except InputError:  # one label only
-                    found.setdefault(n, []).append([math.nan] * len(METRICS))
-                    continue
-                classifier = fitted.classifier
-            p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
-            values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
-            found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])
+            try:
+                values = learned(pool[:n] if n >= 0 else pool, names, prior, test)
+            except InputError:  # one label only
+                values = {}
+            found.setdefault(n, []).append([values.get(m, math.nan) for m in METRICS.values()])
     return found
 
 
@@ -364,8 +346,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ),
     ]
     tables.append(table("Learning curve", ("", "labels", *METRICS), curves))
-    prose = CARD.read_text(encoding="utf-8").partition("\n## ")[0].rstrip() if CARD.exists() else "# Agreement"
-    CARD.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
+    write(CARD, tables)
 
 
 if __name__ == "__main__":

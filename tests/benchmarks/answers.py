@@ -1,24 +1,16 @@
 """Which answers are judged: of the part that `tune` with the same seed tests on, so that no tuned judge saw one."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.optimize.data.splits import split
-from faith_dspy.text.sentences import carries_statement, sentences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from faith_dspy.schema import LabelledExample
+from faith_dspy.schema import LabelledExample
 
 SETS = ("ragtruth_qa", "wice_oracle")
 SEED = 0
-STATEMENT_TOKENS = 3
-"""What no judge that asks about each statement can save."""
 
 
 class AnswerSet(NamedTuple):
@@ -57,17 +49,3 @@ def choose(part: Sequence[LabelledExample], n: int) -> list[LabelledExample]:
             room[bool(e.label)] -= 1
             chosen.append(e)
     return chosen
-
-
-def least_tokens(answers: Sequence[LabelledExample], count: Callable[[str], int]) -> dict[str, int]:
-    """By answer, the prompt tokens that no judge can save: its text, `STATEMENT_TOKENS` a statement, and its context
-    where it is the first over that context. ``count``: tokens of a text."""
-    least: dict[str, int] = {}
-    seen: set[str] = set()
-    for e in answers:
-        statements = sum(carries_statement(s.text) for s in sentences(e.answer))
-        least[e.id] = count(e.answer) + STATEMENT_TOKENS * statements
-        if e.context_key not in seen:
-            seen.add(e.context_key)
-            least[e.id] += count("\n".join(c.text for c in e.context))
-    return least

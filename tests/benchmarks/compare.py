@@ -9,26 +9,20 @@ import argparse
 import os
 import sys
 import time
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import httpx
 from rich.console import Console
 
 from faith_dspy import load_judge
 from faith_dspy.errors import FaithDspyError, in_short
-from faith_dspy.schema import digest
+from faith_dspy.schema import LabelledExample, digest
 
-from .answers import SEED, SETS, AnswerSet, least_tokens, read_set
+from .answers import SEED, SETS, AnswerSet, read_set
 from .log import Log
 from .proxy import MeteringProxy
 from .systems import QUIET, SYSTEMS, TUNED, Endpoint, RawVerdict, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from faith_dspy.schema import LabelledExample
 
 HERE = Path(__file__).parent
 CHAMPIONS = HERE / "champions"
@@ -115,15 +109,13 @@ def run_set(
     """Judge the set's answers, system by system on each answer, in an order that rotates."""
     made = (set_up(name, served._replace(base=proxy.base(name)), judge) for name in names)
     running = [system for system in made if system is not None]
-    least = least_tokens(one.answers, partial(tokens, served.base))
     for i, e in enumerate(one.answers):
         console.print(f"{one.name}: answer {i + 1} of {len(one.answers)}")
         first = i % len(running) if running else 0
         for system in running[first:] + running[:first]:
             place = {"set": one.name, "system": system.name, "answer": e.id, "made_by": system.made_by}
             if not log.has(**place):
-                said = {"group": e.group_key, "label": bool(e.label), "least": least[e.id]}
-                log.add(**place, **said, **judged(e, system, proxy))
+                log.add(**place, group=e.group_key, label=bool(e.label), **judged(e, system, proxy))
 
 
 def judged(example: LabelledExample, system: Running, proxy: MeteringProxy) -> dict[str, Any]:
@@ -138,12 +130,6 @@ def judged(example: LabelledExample, system: Running, proxy: MeteringProxy) -> d
     seconds, u = time.perf_counter() - began, proxy.take(system.name)
     read = {"computed": u.computed_tokens, "cached": u.cached_tokens, "output": u.output_tokens}
     return verdict._asdict() | {"calls": u.calls, **read, "seconds": seconds}
-
-
-def tokens(server: str, text: str) -> int:
-    """Length of a text by the model's own tokenizer (llama.cpp's ``/tokenize``)."""
-    reply = httpx.post(f"{server}/tokenize", json={"content": text}, timeout=60)
-    return len(reply.raise_for_status().json()["tokens"])
 
 
 if __name__ == "__main__":

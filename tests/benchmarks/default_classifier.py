@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +26,7 @@ from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
-from .public_labels import read, read_replies
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from .public_labels import read, read_replies, table, write
 
 HOME = Path(__file__).parents[2] / "faith_dspy" / "scoring"
 ENOUGH = 20
@@ -82,10 +78,10 @@ def measured(
     return found
 
 
-def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
+def agreement_table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
     """Agreement on answers and statements, by family, and the mean of those with `ENOUGH` answers."""
     columns = ("set", *(f"{name} of {what}" for what in ("answers", "statements") for name in ("n", *METRICS)))
-    lines = [f"## {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    rows = []
     values: dict[int, list[float]] = {}
     for family, a in agreement.items():
         cells = [family]
@@ -94,9 +90,9 @@ def table(title: str, agreement: dict[str, JudgeAgreement]) -> str:
             for i, e in enumerate(found if a.answers.n >= ENOUGH else [], len(cells) + 1):
                 values.setdefault(i, []).append(e.value)
             cells += [str(level.n), *map(estimate, found)] if level else ["–"] * 3
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
     means = [number(float(np.mean(values[i]))) if i in values else "" for i in range(1, len(columns))]
-    return "\n".join([*lines, f"| **mean** | {' | '.join(means)} |", ""])
+    return table(title, columns, [*rows, ["**mean**", *means]])
 
 
 def _rounded(fields: dict[str, object]) -> dict[str, object]:
@@ -118,7 +114,7 @@ def main() -> None:
     judged = {f: without_lm(rows) for f, rows in examples.items()}
     lexical = Default(judged, CLASSIFIER_FEATURES)
     found = measured(judged, "none", {f: lexical.fit(f) for f in judged})
-    tables = [table("Lexical features alone, no LM", found)]
+    tables = [agreement_table("Lexical features alone, no LM", found)]
     fitted = {"none": lexical.fit()}
     if given.replies:
         asked = {f: list(read_replies(given.replies, rows, "sentence").values()) for f, rows in examples.items()}
@@ -126,15 +122,17 @@ def main() -> None:
         both = Default(asked, ["lm", *CLASSIFIER_FEATURES])
         fitted |= {"local": both.fit()}
         tables += [
-            table("A sample of them: the embedded LM alone", measured(asked, "openai/kept", dict.fromkeys(asked))),
-            table("The same: lexical features alone", measured(unasked, "none", {f: lexical.fit(f) for f in asked})),
-            table("The same: both", measured(asked, "openai/kept", {f: both.fit(f) for f in asked})),
+            agreement_table(
+                "A sample of them: the embedded LM alone", measured(asked, "openai/kept", dict.fromkeys(asked))
+            ),
+            agreement_table(
+                "The same: lexical features alone", measured(unasked, "none", {f: lexical.fit(f) for f in asked})
+            ),
+            agreement_table("The same: both", measured(asked, "openai/kept", {f: both.fit(f) for f in asked})),
         ]
     print(*tables, sep="\n", flush=True)
     if given.write:
-        card = HOME / "DEFAULT.md"
-        prose = card.read_text(encoding="utf-8").partition("\n## ")[0]
-        card.write_text("\n".join([prose, *tables]), encoding="utf-8")
+        write(HOME / "DEFAULT.md", tables)
         shipped = {name: classifier.model_dump(mode="json") for name, classifier in fitted.items()}
         (HOME / DEFAULT_FILE).write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 

@@ -13,11 +13,8 @@ import re
 import selectors
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOKENS = ("Yes", "No", " Yes", "yes", "YES", "**", "Based", "The", "To", "Y", "Not", "N", "A", "I", "It", "According",
           "Partially", " No", "no", "True")  # fmt: skip

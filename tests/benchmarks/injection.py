@@ -12,12 +12,11 @@ classifier, and those tuned on labels, by their folders. ``--out`` has a line pe
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from rich.console import Console
@@ -28,11 +27,11 @@ from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.stress import attacks, inject
 from faith_dspy.report.tables import estimate
+from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.statistics import wilson
 from faith_dspy.text.sentences import carries_statement, sentences
 
-if TYPE_CHECKING:
-    from faith_dspy.schema import LabelledExample
+from .log import Log
 
 WAYS: dict[str, tuple[str, Any]] = {
     "without": ("faith_dspy.program.adapter.as_data", str.strip),
@@ -45,23 +44,15 @@ TRIED = 40
 """Statements of each label that are judged at most to find those for the attacks."""
 
 
-class Log:
-    """Rows by their key, kept in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
-
-    def judged(self, key: str, judge: Judge, example: LabelledExample, **more: Any) -> dict[str, Any]:
-        """The row of that key, judged now if it is not there or the LM failed on it."""
-        if self.rows.get(key, {"unscored": "lm_failed"})["unscored"] == "lm_failed":
-            found = judge(example.question, example.context, example.answer)
-            said = found.model_dump(mode="json", include={"faithful", "unscored"})
-            self.rows[key] = {"key": key, "id": example.id, "probability": found.ranking, **said, **more}
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self.rows[key]) + "\n")
-        return self.rows[key]
+def judged(log: Log, key: str, judge: Judge, example: LabelledExample, **more: Any) -> dict[str, Any]:
+    """The row of that key, judged now if it is not there or the LM failed on it."""
+    rows = [row for row in log.rows if row["key"] == key and row["unscored"] != "lm_failed"]
+    if not rows:
+        found = judge(example.question, example.context, example.answer)
+        said = found.model_dump(mode="json", include={"faithful", "unscored"})
+        log.add(key=key, id=example.id, probability=found.ranking, **said, **more)
+        rows = log.rows[-1:]
+    return rows[-1]
 
 
 def judge_of(name: str, lm: str, api_base: str | None) -> Judge:
@@ -85,7 +76,7 @@ def answers(name: str, judge: Judge, log: Log, pool: int, seed: int) -> dict[boo
     for label in (True, False):
         right: list[LabelledExample] = []
         for e in [e for e in single if e.label is label][:TRIED]:
-            if len(right) < pool and log.judged(f"{name} plain {e.id}", judge, e)["faithful"] is label:
+            if len(right) < pool and judged(log, f"{name} plain {e.id}", judge, e)["faithful"] is label:
                 right.append(e)
         if not right:
             raise SystemExit(f"The judge gets none of the statements right whose label is {label}.")
@@ -123,7 +114,7 @@ def flips(
                 example = pool[number % len(pool)]
                 made = example.model_copy(update=inject(example, kind, number))
                 key = f"{name} {way} {kind} {number} {example.id}"
-                row = log.judged(key, judge, made, kind=kind, label=label, way=way)
+                row = judged(log, key, judge, made, kind=kind, label=label, way=way)
                 found.setdefault((kind, label), []).append(row["faithful"] is not label)
     return found
 

@@ -10,17 +10,12 @@ one, half for a tie; .50 is a judge that sees nothing. As the faithful answers a
 sight, and not how well a judge does.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from faith_dspy import Judge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SENTENCES = Path(__file__).with_name("languages.txt")
 KINDS = ("number", "name", "adjective")

@@ -1,12 +1,8 @@
 """Rows of a benchmark in a file of JSON lines, kept as they come: a run that is stopped goes on where it was."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 
 class Log:
@@ -14,8 +10,11 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.rows = [json.loads(line) for line in lines if line.endswith("}")]  # the last may be cut short
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # the last line was cut short
+            path.write_text(whole, encoding="utf-8")
+        self.rows = [json.loads(line) for line in whole.splitlines()]
 
     def add(self, **row: Any) -> None:
         """Keep a row."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from faith_dspy.schema import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOST = "127.0.0.1"
 

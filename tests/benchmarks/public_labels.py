@@ -6,22 +6,24 @@ chunk ids and tokens. It holds no text; `read_replies` puts the answers' own bac
 
 from __future__ import annotations
 
-import json
 import random
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from faith_dspy import Judge
 from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
-from faith_dspy.schema import RawJudgment
+from faith_dspy.schema import LabelledExample, RawJudgment
+from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.score import judgment_without_lm, score_answer
+from faith_dspy.scoring.statistics import metric_values
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from faith_dspy.schema import LabelledExample
+from .log import Log
 
 HERE = Path(__file__).parent
 DATA = HERE.parents[2] / "shared" / "data"
@@ -57,19 +59,17 @@ def ask(examples: Mapping[str, Sequence[LabelledExample]], lm: str, path: Path) 
 
     What the LM failed on is left out, and asked again by the next run.
     """
-    there = {row["id"] for row in _rows(path)}
-    left = [(f, e) for f, rows in examples.items() for e in sample(f, rows) if e.id not in there]
+    log = Log(path)
+    left = [(f, e) for f, rows in examples.items() for e in sample(f, rows) if not log.has(id=e.id)]
     judges = [_judge(lm, granularity) for granularity in GRANULARITIES]
     said = zip(*(judge.verify_all(e for _, e in left) for judge in judges), strict=True)
     started = time.monotonic()
-    with path.open("a", encoding="utf-8") as out:
-        for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
-            raws = dict(zip(GRANULARITIES, (raw for raw, _ in replies), strict=True))
-            if not any(v.verdict is None for raw in raws.values() for v in raw.raw_verdicts):
-                out.write(json.dumps({"id": e.id} | {g: _numbers(raw) for g, raw in raws.items()}) + "\n")
-                out.flush()
-            minutes = (time.monotonic() - started) / i * (len(left) - i) / 60
-            print(f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left", flush=True)
+    for i, ((family, e), replies) in enumerate(zip(left, said, strict=True), 1):
+        raws = dict(zip(GRANULARITIES, (raw for raw, _ in replies), strict=True))
+        if not any(v.verdict is None for raw in raws.values() for v in raw.raw_verdicts):
+            log.add(id=e.id, **{g: _numbers(raw) for g, raw in raws.items()})
+        minutes = (time.monotonic() - started) / i * (len(left) - i) / 60
+        print(f"{i} of {len(left)} answers ({family}), {minutes:.0f} minutes left", flush=True)
 
 
 def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: str) -> dict[str, JudgedAnswer]:
@@ -77,7 +77,7 @@ def read_replies(path: Path, examples: Iterable[LabelledExample], granularity: s
     by_id = {e.id: e for e in examples}
     config = _judge("local", granularity).config
     found = {}
-    for row in _rows(path):
+    for row in Log(path).rows:
         if e := by_id.get(row["id"]):
             raw = _with_text(row[granularity], e.answer)
             if early := judgment_without_lm(e.context, e.answer, config):
@@ -101,5 +101,34 @@ def _with_text(numbers: Mapping[str, Any], answer: str) -> RawJudgment:
     return RawJudgment.model_validate(dict(numbers) | {"sentences": sentences, "raw_verdicts": verdicts})
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table under a heading."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join([f"## {title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""])
+
+
+def write(page: Path, tables: Iterable[str]) -> None:
+    """Replace the tables of a page; its prose before them stays."""
+    prose = page.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
+    page.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
+
+
+def learned(
+    known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier, test: Sequence[JudgedAnswer]
+) -> dict[str, float]:
+    """Agreement on ``test`` of a classifier fitted to ``known``; `InputError` where these have one label only.
+
+    Without any it is ``prior``.
+    """
+    classifier = fit_classifier(known, names, prior=prior, seed=0).classifier if known else prior
+    p = np.array([classifier.probability(a.features) for a in test], dtype=np.float64)
+    labels = np.array([a.label for a in test])
+    values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
+    return {name: float(value[0]) for name, value in values.items()}
+
+
+def held_out(known: Sequence[JudgedAnswer], rng: random.Random) -> tuple[list[JudgedAnswer], list[JudgedAnswer]]:
+    """A random third of the contexts, with all of their answers, and the rest."""
+    contexts = sorted({a.source for a in known})
+    held = set(rng.sample(contexts, len(contexts) // 3))
+    return [a for a in known if a.source in held], [a for a in known if a.source not in held]

@@ -7,32 +7,26 @@ import os
 import platform
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sklearn.metrics import roc_curve
+from rich.console import Console
 
 from faith_dspy.lm.embedded import EMBEDDED
 from faith_dspy.optimize.results import Row as Judged
 from faith_dspy.optimize.select.comparison import compare
-from faith_dspy.report.tables import NONE, Table, each, estimate, number, table_of, terminal
+from faith_dspy.report.tables import NONE, Table, each, estimate, table_of, terminal
 from faith_dspy.report.tables import markdown as sections
 from faith_dspy.scoring.agreement import Agreement, measure
+from faith_dspy.scoring.statistics import Estimate
 
-from .answers import STATEMENT_TOKENS
 from .systems import SYSTEMS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.console import Console
-
-    from faith_dspy.scoring.statistics import Estimate
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compare: generated -->", "<!-- /compare -->"
@@ -53,19 +47,12 @@ class SystemResult:
     """Over the answers it scored."""
     all_answers: Estimate
     """Balanced accuracy over all answers, those without a verdict counted as wrong."""
-    best_cut: float | None
-    """Balanced accuracy at the threshold that suits these very answers best: what nobody can promise beforehand."""
     faults: dict[str, int]
     """Reasons for the answers without a verdict, the most common first."""
     costs: dict[str, float]
     """By name (`COSTS`)."""
     difference: str | None
     """Whether the reference is better, in words. Unscored answers count as wrong."""
-
-    @property
-    def title(self) -> str:
-        """As people read it."""
-        return SYSTEMS[self.system].title
 
 
 @dataclass
@@ -76,8 +63,6 @@ class SetResult:
     answers: int
     faithful: int
     contexts: int
-    least: float
-    """Prompt tokens per answer that no judge can save (`least_tokens`)."""
     systems: list[SystemResult]
 
 
@@ -97,15 +82,10 @@ def summarise(rows: Sequence[Row]) -> list[SetResult]:
                 answers=len(counted),
                 faithful=sum(r["label"] for r in counted),
                 contexts=len({r["group"] for r in counted}),
-                least=_mean(counted, "least"),
                 systems=[_system(s, found, by_system.get(REFERENCE, [])) for s, found in by_system.items()],
             )
         )
     return found
-
-
-def _mean(rows: Sequence[Row], name: str) -> float:
-    return sum(r[name] for r in rows) / len(rows)
 
 
 def _system(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> SystemResult:
@@ -125,19 +105,10 @@ def _system(name: str, rows: Sequence[Row], reference: Sequence[Row]) -> SystemR
         system=name,
         agreement=measure(labels, [r.predicted for r in side], [r.probability for r in side], groups=groups),
         all_answers=measure(labels, strict, [None] * len(side), groups=groups).balanced_accuracy,
-        best_cut=_best_cut(side),
         faults=dict(faults.most_common()),
-        costs={cost: _mean(rows, cost) for cost in COSTS},
+        costs={cost: sum(r[cost] for r in rows) / len(rows) for cost in COSTS},
         difference=compare(ours, side, titles).sentence if ours and name != REFERENCE else None,
     )
-
-
-def _best_cut(rows: Sequence[Judged]) -> float | None:
-    known = [(r.label, r.probability) for r in rows if r.probability is not None]
-    if len({label for label, _ in known}) < 2:
-        return None
-    false_passes, passes, _ = roc_curve(*zip(*known, strict=True))
-    return float(((passes + 1 - false_passes) / 2).max())
 
 
 def write(rows: Sequence[Row], out: Path, console: Console) -> None:
@@ -165,10 +136,9 @@ def markdown(sets: Sequence[SetResult]) -> str:
 def tables(one: SetResult) -> list[Table]:
     """Agreement and cost of every system on a set."""
     agreement = {
-        "": lambda s: s.title,
+        "": lambda s: SYSTEMS[s.system].title,
         "balanced accuracy": lambda s: estimate(s.agreement.balanced_accuracy),
         "failures as wrong": lambda s: estimate(s.all_answers),
-        "best threshold": lambda s: number(s.best_cut),
         "AUROC": lambda s: estimate(s.agreement.auroc),
         "κ": lambda s: estimate(s.agreement.cohen_kappa),
         "unscored": lambda s: f"{1 - s.agreement.coverage:.0%}",
@@ -182,14 +152,10 @@ def tables(one: SetResult) -> list[Table]:
 
         return cell
 
-    cost: dict[str, Callable[[SystemResult], str]] = {"": lambda s: s.title}
+    cost: dict[str, Callable[[SystemResult], str]] = {"": lambda s: SYSTEMS[s.system].title}
     cost |= {name: lambda s, name=name: each(s.costs[name], 1) for name in COSTS}  # type: ignore[misc]
     cost |= {"computed ÷ ours": ratio("computed"), "+ output ÷ ours": ratio("computed", "output")}
     cost |= {"seconds ÷ ours": ratio("seconds")}
-    least = (
-        f"No judge computes fewer than {one.least:.0f} prompt tokens an answer: each context and answer read once, "
-        f"{STATEMENT_TOKENS} tokens a statement."
-    )
     return [
         table_of(
             f"{one.name}: {one.answers} answers over {one.contexts} contexts, {one.faithful} of them faithful",
@@ -198,7 +164,7 @@ def tables(one: SetResult) -> list[Table]:
             caption="In brackets 95 % intervals, over contexts.",
             notes=tuple(_sentences(one)),
         ),
-        table_of(f"{one.name}: cost of an answer", cost, one.systems, notes=(least,)),
+        table_of(f"{one.name}: cost of an answer", cost, one.systems),
     ]
 
 
@@ -213,5 +179,7 @@ def _sentences(one: SetResult) -> list[str]:
     for s in one.systems:
         if s.faults:
             fault = next(iter(s.faults))
-            out.append(f"{s.title} gave no verdict on {sum(s.faults.values())} answers, mostly: {fault}.")
+            out.append(
+                f"{SYSTEMS[s.system].title} gave no verdict on {sum(s.faults.values())} answers, mostly: {fault}."
+            )
     return out

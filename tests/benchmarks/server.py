@@ -1,7 +1,5 @@
 """The embedded model's weights behind OpenAI's protocol, for libraries that want an address: llama.cpp on loopback."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, NamedTuple
 
 QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 """Set before a library is imported."""
@@ -97,16 +95,12 @@ def _ours(judge: Any) -> Made:
 
 
 def _tuned(folder: str | None, at: Endpoint) -> Any:
+    """Our judge as tuned on the set's train and dev parts."""
     from faith_dspy import load_judge
 
     if folder is None:
-        raise ValueError("no judge was tuned on this set; make one with faith-dspy tune, and give it with --judge")
+        raise ValueError("no judge was tuned on this set; make one with faith-dspy tune")
     return load_judge(folder, lm=_lm(at))
-
-
-def champion(at: Endpoint, folder: str | None) -> Made:
-    """Our judge as tuned on the set's train and dev parts."""
-    return _ours(_tuned(folder, at))
 
 
 def words(at: Endpoint, folder: str | None) -> Made:
@@ -196,7 +190,7 @@ def make_judge(at: Endpoint, _: str | None) -> Made:
 TUNED = ("champion", "words")
 """Those that are made of the judge tuned on the set."""
 SYSTEMS = {
-    "champion": System("faith_dspy, tuned", champion),
+    "champion": System("faith_dspy, tuned", lambda at, folder: _ours(_tuned(folder, at))),
     "words": System("lexical baseline, no LM", words),
     "sentence": System("faith_dspy, untuned, by sentence", lambda at, _: untuned(at, "sentence"), "\n"),
     "answer": System("faith_dspy, untuned, whole answer", lambda at, _: untuned(at, "answer"), "\n\n"),
