@@ -30,7 +30,7 @@ from faith_dspy.scoring.statistics import Estimate, Floats, from_draws, metric_v
 from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .default_classifier import ENOUGH, METRICS, Default
-from .public_labels import DATA, HERE, ask, held_out, learned, read, read_replies, table, write
+from .public_labels import DATA, HERE, ask, read, read_replies, table, write
 
 Draws = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -276,16 +276,25 @@ def learning(known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classif
     ``-1``: all. ``names``: the features; ``prior``: the default classifier.
     """
     found: dict[int, list[list[float]]] = {}
+    contexts = sorted({e.source for e in known})
     for draw in range(DRAWS):
         rng = random.Random(draw)
-        test, pool = held_out(known, rng)
+        held = set(rng.sample(contexts, len(contexts) // 3))
+        test, pool = [e for e in known if e.source in held], [e for e in known if e.source not in held]
         rng.shuffle(pool)
+        labels = np.array([e.label for e in test])
         for n in (0, *(n for n in SIZES if n < len(pool)), -1):
-            try:
-                values = learned(pool[:n] if n >= 0 else pool, names, prior, test)
-            except InputError:  # one label only
-                values = {}
-            found.setdefault(n, []).append([values.get(m, math.nan) for m in METRICS.values()])
+            classifier = prior
+            if n:
+                try:
+                    fitted = fit_classifier(pool[:n] if n > 0 else pool, names, prior=prior, seed=SEED)
+                except InputError:  # one label only
+                    found.setdefault(n, []).append([math.nan] * len(METRICS))
+                    continue
+                classifier = fitted.classifier
+            p = np.array([classifier.probability(e.features) for e in test], dtype=np.float64)
+            values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
+            found.setdefault(n, []).append([float(values[m][0]) for m in METRICS.values()])
     return found
 
 

@@ -3,8 +3,6 @@
 Every result is kept as it comes; the same command goes on where the last one stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

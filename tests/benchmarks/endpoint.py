@@ -3,8 +3,6 @@
 It costs next to nothing itself, so that what is measured against it is the client.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -9,8 +9,6 @@ to find the statements. ``--ways with`` takes a third of it. The judges are the 
 classifier, and those tuned on labels, by their folders. ``--out`` has a line per answer; run again, it goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from contextlib import nullcontext

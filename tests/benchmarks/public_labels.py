@@ -12,16 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from faith_dspy import Judge
 from faith_dspy.io.labels import read_labels
-from faith_dspy.optimize.classifier.fitting import fit_classifier
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
-from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.score import judgment_without_lm, score_answer
-from faith_dspy.scoring.statistics import metric_values
 
 from .log import Log
 
@@ -111,24 +106,3 @@ def write(page: Path, tables: Iterable[str]) -> None:
     """Replace the tables of a page; its prose before them stays."""
     prose = page.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
     page.write_text("\n".join([prose, "", *tables]), encoding="utf-8")
-
-
-def learned(
-    known: Sequence[JudgedAnswer], names: Sequence[str], prior: Classifier, test: Sequence[JudgedAnswer]
-) -> dict[str, float]:
-    """Agreement on ``test`` of a classifier fitted to ``known``; `InputError` where these have one label only.
-
-    Without any it is ``prior``.
-    """
-    classifier = fit_classifier(known, names, prior=prior, seed=0).classifier if known else prior
-    p = np.array([classifier.probability(a.features) for a in test], dtype=np.float64)
-    labels = np.array([a.label for a in test])
-    values = metric_values(np.ones((1, len(p))), labels, p >= classifier.threshold, p)
-    return {name: float(value[0]) for name, value in values.items()}
-
-
-def held_out(known: Sequence[JudgedAnswer], rng: random.Random) -> tuple[list[JudgedAnswer], list[JudgedAnswer]]:
-    """A random third of the contexts, with all of their answers, and the rest."""
-    contexts = sorted({a.source for a in known})
-    held = set(rng.sample(contexts, len(contexts) // 3))
-    return [a for a in known if a.source in held], [a for a in known if a.source not in held]

@@ -1,7 +1,5 @@
 """The comparison as people read it: tables on the terminal and in README.md; and ``compare.json``."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ Each sentence of an answer has the label a careful reader gives it: ``fully``, `
 ``contradicts``. All wording was made for these tests.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 WEIGHT = {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": -1.0}

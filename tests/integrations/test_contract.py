@@ -1,7 +1,5 @@
 """What holds for every adapter, whatever its library calls things."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import math

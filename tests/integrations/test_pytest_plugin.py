@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,52 +8,48 @@ import pytest
 LOADED = any(point.name == "faith_dspy" for point in metadata.entry_points(group="pytest11"))
 PLUGIN = [] if LOADED else ["-p", "faith_dspy.integrations.pytest_plugin"]
 TESTS = """
-def test_it(assert_faithful):
-    assert assert_faithful({answer!r}, ["The kettle is blue."]).score == 1.0
+CONTEXT = ["The kettle is blue."]
+
+def test_supported(assert_faithful):
+    assert assert_faithful(CONTEXT[0], CONTEXT).score == 1.0
+
+def test_not_supported(assert_faithful):
+    assert_faithful("It is blue. It is new.", CONTEXT)
+
+def test_unscored(assert_faithful):
+    assert_faithful("I don't know.", CONTEXT)
 """
 
 
 @pytest.fixture
 def tried(chat_server, judge_at, tmp_path):
-    """Runs pytest on a test of one answer, with a judge of its own: (exit code, what it printed)."""
-    server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
+    """Runs pytest on the tests above, with a judge in a folder: what it printed."""
+    server = chat_server(yes={"The kettle is blue.": 0.9, "It is blue.": 0.9, "It is new.": 0.1})
     judge_at(server, threshold=0.9)[0].save(tmp_path / "judge")
+    (tmp_path / "test_it.py").write_text(TESTS, encoding="utf-8")
 
-    def run(answer: str, *options: str) -> tuple[int, str]:
-        (tmp_path / "test_it.py").write_text(TESTS.format(answer=answer), encoding="utf-8")
+    def run(*options):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:deepeval", *PLUGIN]
         settings = {**os.environ, "OPENAI_API_BASE": server.base, "COLUMNS": "200"}
-        done = subprocess.run(
-            [*command, *options, "test_it.py"],
-            cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        given = {"cwd": tmp_path, "env": settings, "capture_output": True, "text": True, "timeout": 300}
+        return subprocess.run([*command, *options, "test_it.py"], check=False, **given).stdout
 
     return run
 
 
-def test_an_answer_that_is_supported(tried):
-    """`assert_faithful` gives the judgment, of the judge that the option names."""
-    code, said = tried("It is blue.", "--faithfulness-judge", "judge")
-    assert (code, "1 passed" in said) == (0, True), said
-
-
-def test_a_judge_that_needs_no_model(tried):
-    """`none` is no folder."""
-    code, said = tried("The kettle is blue.", "--faithfulness-judge", "none")
-    assert (code, "1 passed" in said) == (0, True), said
-
-
-def test_an_answer_that_is_not_supported(tried):
-    """It fails with the statements that are not supported, and with no others."""
-    code, said = tried("It is blue. It is new.", "--faithfulness-judge", "judge")
-    assert code == 1, said
+def test_what_is_not_supported_or_not_scored_fails(tried):
+    """With the statements that are not supported, and no others; without a score, with the reason. The judge is that of
+    the setting."""
+    said = tried("-o", "faithfulness_judge=judge")
+    assert "2 failed, 1 passed" in said, said
     assert "not_supported: It is new." in said
     assert "1 of 2 statements supported" in said
     assert "supported: It is blue." not in said
+    assert "unscored: abstained" in said
 
 
-def test_an_answer_that_cannot_be_scored(tried):
-    """An answer without a score fails, and says why; the judge may also be a setting."""
-    code, said = tried("I don't know.", "-o", "faithfulness_judge=judge")
-    assert (code, "unscored: abstained" in said) == (1, True), said
+def test_the_judge_may_be_an_option_and_needs_no_model(tried):
+    """`none` is no folder; the option goes before the setting."""
+    said = tried("--faithfulness-judge", "none", "-o", "faithfulness_judge=judge", "-k", "test_supported")
+    assert "1 passed" in said, said
+    assert "1 passed" in tried("--faithfulness-judge", "judge", "-k", "test_supported")

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import asyncio
 
 import pytest
-from cases import SUBJECTS
 from pydantic import BaseModel
 
 from faith_dspy.errors import ConfigError, FaithDspyError
@@ -34,25 +31,21 @@ def test_basic_usage(client):
     assert asyncio.run(Faithfulness.agrade(**given, client=client)) == result
 
 
-def test_unknown_ids_are_refused(judge_at):
-    """Of the ids 1, 7 and 0 that the LM names, 7 is no chunk: it is refused and counted, the others are kept."""
-    _, context, _ = SUBJECTS["refund_policy"]
-    judge, _ = judge_at(says="Yes [1, 7, 0]", cite=True)
-    found = Faithfulness.grade("Refund?", "Unused items are refunded.", context, judge)
-    assert (found.statements[0].supporting_chunk_ids, found.refused_chunk_ids) == ([0, 1], 1)
-
-
-def test_ids_that_the_lm_did_not_name(replies, dspy_lm):
-    """They are found by shared words, and say so."""
-    found = Faithfulness.grade(None, BLUE, CONTEXT, dspy_lm(replies({BLUE: "Yes"}))).statements[0]
-    assert (found.supporting_chunk_ids, found.found_by) == ([1], ["shared_words"])
-
-
-def test_partly_supported_statements_keep_their_chunks(judge_at):
-    """They are not supported, and name what supports a part of them."""
-    judge, _ = judge_at(says="partly [1]", cite=True, verdicts="graded")
-    (found,) = Faithfulness.grade(None, "The kettle is blue and light.", CONTEXT, judge).statements
-    assert (found.is_supported, found.supporting_chunk_ids) == (False, [1])
+@pytest.mark.parametrize(
+    ("reply", "verdicts", "supported", "ids", "found_by", "refused"),
+    [
+        ("Yes [1, 7, 0]", "binary", True, [0, 1], ["cited", "cited"], 1),  # 7 is no chunk
+        ("Yes", "binary", True, [1], ["shared_words"], 0),  # the LM named none
+        ("partly [1]", "graded", False, [1], ["cited"], 0),  # what supports a part is named
+    ],
+)
+def test_chunk_ids(judge_at, reply, verdicts, supported, ids, found_by, refused):
+    """They are those of chunks, with how they were found; others are refused and counted."""
+    judge, _ = judge_at(says=reply, cite=True, verdicts=verdicts)
+    result = Faithfulness.grade(None, BLUE, CONTEXT, judge)
+    (found,) = result.statements
+    assert (found.is_supported, found.supporting_chunk_ids, found.found_by) == (supported, ids, found_by)
+    assert result.refused_chunk_ids == refused
 
 
 @pytest.mark.parametrize("answer", ["", "I don't know.", "Sure, happy to help!"])
@@ -121,14 +114,3 @@ def test_prompt_of_ones_own(replies, dspy_lm):
         assert "fully supported" not in str(asked["messages"])
     with pytest.raises(ConfigError, match="the prompt is no template"):
         base.ContextEvaluation(prompt="Is it in {{ context }}?")
-
-
-def test_the_whole_answer_as_one_statement(replies, dspy_lm):
-    """How an answer is divided is an option, as no prompt can say it; the other defaults stay."""
-    server = replies({f"{BLUE} {LITRES}": "No [1]"})
-    (found,) = (
-        base.ContextEvaluation(granularity="answer")
-        .grade(None, f"{BLUE} {LITRES}", CONTEXT, dspy_lm(server))
-        .statements
-    )
-    assert (found.is_supported, found.reasoning, len(server.requests)) == (False, "So it is.", 1)

@@ -1,7 +1,5 @@
 """Labels, an LM that knows them, studies of both, and servers, for the tests of studies and of what MLflow shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,19 +8,16 @@ import subprocess
 import time
 import urllib.request
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from faith_dspy.optimize.plan import Options
+from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.study import run
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.optimize.tracking.study_run import MlflowTracker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from faith_dspy.optimize.results import StudyResult
 
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
 
