@@ -95,21 +95,50 @@ def test_a_cascade_judges_as_it_was_measured(judge_at):
     assert as_asked(first.copy(escalate_to=None), alone).raw == alone.raw
 
 
-def test_an_untuned_champion_has_gained_nothing(chat_server, tmp_path, monkeypatch):
-    """What follows from the comparison with the untuned judge follows there, too. It is not said to be tuned, and no
-    classifier is said to be fitted."""
+@pytest.fixture
+def champion_is(monkeypatch):
+    """Makes studies choose the judge of this name."""
 
-    def untuned(found, prefer):
-        return next(c for c in found if c.result.name == "untuned"), [c.result for c in found]
+    def choose_it(name):
+        def choice(found, prefer):
+            return next(c for c in found if c.result.name == name), [c.result for c in found]
 
-    monkeypatch.setattr("faith_dspy.optimize.select.champion.choose", untuned)
+        monkeypatch.setattr("faith_dspy.optimize.select.champion.choose", choice)
+
+    return choose_it
+
+
+def test_an_untuned_champion_has_gained_nothing(chat_server, tmp_path, champion_is):
+    """What follows from the comparison with the untuned judge follows there, too. It is not said to be tuned, no
+    classifier is said to be fitted, and there is nothing to learn a curve of."""
+    champion_is("untuned")
     server, view = chat_server(says=knowing), Quiet()
     result = quick_study(tmp_path, server, "answer", view=view)
     gain = result.comparisons["untuned"]
     assert (result.champion, gain.balanced_accuracy.value, gain.verdict) == ("untuned", 0, "not shown better")
-    assert not any("classifier" in what for what in view.tasks)
+    assert not any("classifier" in what or "curve" in what for what in view.tasks)
     judge = load_judge(result.judge_dir, api_base=server.base)
     assert described(judge).startswith("untuned, chosen on cities.jsonl · openai/tiny")
+
+
+def test_the_untuned_judge_beside_a_cascade_judges_all_answers(chat_server, tmp_path, champion_is):
+    """The cascade asks its LM about some of them only, though that LM is the untuned judge's."""
+    champion_is("lexical, then answer")
+    result = quick_study(tmp_path, chat_server(says=knowing), "answer", swapped=True)
+    asked, untuned = (sum(a.raw.usage.calls for a in result.tested(n).answers) for n in ("champion", "untuned"))
+    assert asked < untuned == 12
+
+
+def test_answers_whose_labels_stand_in_the_prompt_are_not_learned_from(chat_server, tmp_path, champion_is):
+    """The LM was shown what people say of them: its replies would teach the classifier to trust it."""
+    champion_is("sentence-few-shot")
+    server = chat_server(says=knowing)
+    view = Quiet(server.requests)
+    quick_study(tmp_path, server, "sentence-few-shot", swapped=True, view=view)
+    asked = server.requests[view.tasks["sentence-few-shot: judging train for its classifier"] :]
+    demos = {m["content"].partition("Statement: ")[2].partition("\n")[0] for r in asked for m in r["messages"][1:-1]}
+    assert demos - {""}
+    assert not demos & {server.statement(r) for r in asked}
 
 
 def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_path):
