@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import pytest
 from recorded import log_study
 
 from faith_dspy import load_judge
-from faith_dspy.errors import FaithDspyError, InputError, MissingExtraError
+from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.optimize.report.tables import worst_first
 from faith_dspy.optimize.results import StudyResult
 from faith_dspy.optimize.tracking import study_run
@@ -243,10 +242,4 @@ def test_a_deleted_experiment_is_named(own_store):
     store = connect()
     store.client.delete_experiment(store.experiment_id)
     with pytest.raises(FaithDspyError, match=f"restore --experiment-id {store.experiment_id}"):
-        connect()
-
-
-def test_without_mlflow_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(MissingExtraError, match=r"faith_dspy\[tune\]"):
         connect()
