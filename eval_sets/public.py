@@ -17,11 +17,15 @@ from typing import Any
 from faith_dspy.errors import InputError, LabelsError, in_short, need
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.records import open_records
+from faith_dspy.text.sentences import carries_statement, sentences
 
 PUBLIC = (
     *("begin", "expertqa", "faithbench", "faithdial", "hagrid", "halubench"),
     *("llm_aggrefact", "mtrag", "ragtruth", "rte3", "summedits", "wice"),
 )
+
+Rows = Iterator[dict[str, Any]]
+"""Lines of a labels file."""
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +87,7 @@ def _download(wanted: dict[str, str]) -> Files:
         ) from exc
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Rows:
     """The rows of a published table or of JSON lines."""
     with open_records(path) as records:
         for record in records:
@@ -108,8 +112,6 @@ def read_object(path: Path) -> Any:
 
 def of_spans(answer: str, spans: Iterable[tuple[int, int, str, str]]) -> list[dict[str, Any]]:
     """The answer's sentences as statements: one that overlaps a span (start, end, verdict, reason) has its verdict."""
-    from faith_dspy.text.sentences import carries_statement, sentences
-
     marked = list(spans)
     out: list[dict[str, Any]] = []
     for s in (s for s in sentences(answer) if carries_statement(s.text)):

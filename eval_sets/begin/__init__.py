@@ -1,11 +1,6 @@
 """BEGIN: https://github.com/google/BEGIN-dataset. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_tabs
+from faith_dspy.eval_sets.public import Files, Rows, read_tabs
 
 _HOME = "https://raw.githubusercontent.com/google/BEGIN-dataset/main/"
 FILES = {
@@ -17,7 +12,7 @@ LABELS = {"Fully attributable": True, "Not fully attributable": False}
 """*Generic* replies say nothing that could be supported, and are left out."""
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Replies of dialogue systems against the knowledge they were given."""
     for name, path in files.items():
         for i, r in enumerate(read_tabs(path)):

@@ -1,12 +1,8 @@
 """ExpertQA: https://github.com/chaitanyamalaviya/ExpertQA, data/r2_compiled_anon.jsonl. See CARD.md."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from typing import Any
 
-from faith_dspy.eval_sets.public import Files, read_rows
+from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 _HOME = "https://raw.githubusercontent.com/chaitanyamalaviya/ExpertQA/main/data/"
 FILES = {"r2_compiled_anon.jsonl": _HOME + "r2_compiled_anon.jsonl"}
@@ -16,7 +12,7 @@ _CITED = re.compile(r"\s*\[\d+\]")
 _SOURCE = re.compile(r"^\s*(?:\[\d+\]\s*)?(https?://\S+)?\s*")
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Claims of systems' answers against the passages cited for them; evidence that is only an address is none."""
     for i, r in enumerate(read_rows(files["r2_compiled_anon.jsonl"])):
         for system, answer in r["answers"].items():

@@ -1,17 +1,12 @@
 """FaithBench: https://github.com/vectara/FaithBench, data_for_release/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, of_spans, read_object
+from faith_dspy.eval_sets.public import Files, Rows, of_spans, read_object
 
 _HOME = "https://raw.githubusercontent.com/vectara/FaithBench/main/data_for_release/"
 FILES = {f"batch_{i}.json": f"{_HOME}batch_{i}.json" for i in range(1, 17) if i != 13}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Summaries with the spans that annotators marked; a summary without a span is faithful.
 
     Unwanted and benign spans say what the source does not. A summary whose only spans are questionable has no label.

@@ -1,18 +1,13 @@
 """FaithDial: https://huggingface.co/datasets/McGill-NLP/FaithDial, data/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_object
+from faith_dspy.eval_sets.public import Files, Rows, read_object
 
 _HOME = "hf://datasets/McGill-NLP/FaithDial/data/"
 PARTS = {"train.json": "train", "valid.json": "dev", "test.json": "test"}
 FILES = {name: _HOME + name for name in PARTS}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Wizards' replies against their knowledge: as they stood, with annotators' tags, and as annotators wrote them.
 
     Of original replies those tagged *Entailment* alone are faithful and those tagged with a hallucination are not; the

@@ -1,17 +1,12 @@
 """HAGRID: https://huggingface.co/datasets/miracl/hagrid, hagrid-v1.0-en/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_rows
+from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 _HOME = "hf://datasets/miracl/hagrid/hagrid-v1.0-en/"
 FILES = {name: _HOME + name for name in ("train.jsonl", "dev.jsonl")}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Answers, and their sentences, against quotes that people had found relevant; those nobody judged are left out."""
     for name, path in files.items():
         for r in read_rows(path):

@@ -1,18 +1,13 @@
 """HaluBench: https://huggingface.co/datasets/PatronusAI/HaluBench, data/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_rows
+from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 FILES = {
     "test-00000-of-00001.parquet": "hf://datasets/PatronusAI/HaluBench/data/test-00000-of-00001.parquet",
 }
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Answers against a passage; the set each is from is its domain."""
     for r in read_rows(files["test-00000-of-00001.parquet"]):
         yield {

@@ -1,17 +1,12 @@
 """LLM-AggreFact: https://huggingface.co/datasets/lytang/LLM-AggreFact, data/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_rows
+from faith_dspy.eval_sets.public import Files, Rows, read_rows
 
 _HOME = "hf://datasets/lytang/LLM-AggreFact/data/"
 FILES = {name: _HOME + name for name in ("dev-00000-of-00001.parquet", "test-00000-of-00001.parquet")}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Claims, most of them sentences of longer answers, against a document; the set each is from is its domain."""
     for name, path in files.items():
         for r in read_rows(path):

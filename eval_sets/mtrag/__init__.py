@@ -1,11 +1,6 @@
 """MTRAG: https://github.com/IBM/mt-rag-benchmark, mtrag-human/evaluations/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_object
+from faith_dspy.eval_sets.public import Files, Rows, read_object
 
 _NAME = "reference_subset_with_human_evaluations.json"
 FILES = {_NAME: f"https://raw.githubusercontent.com/IBM/mt-rag-benchmark/main/mtrag-human/evaluations/{_NAME}"}
@@ -13,7 +8,7 @@ TOP = 4
 """Of ratings from 1 to 4 only “yes” means faithful, not “mostly yes”."""
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """The last turn of conversations, by each system and by people, against the reference passages."""
     data = read_object(files[_NAME])
     texts = {d["document_id"]: d["text"] for d in data["documents"]}

@@ -1,11 +1,8 @@
 """RAGTruth: https://github.com/ParticleMedia/RAGTruth, dataset/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
-from faith_dspy.eval_sets.public import Files, of_spans, read_rows
+from faith_dspy.eval_sets.public import Files, Rows, of_spans, read_rows
 from faith_dspy.text.sentences import sentences
 
 _HOME = "https://raw.githubusercontent.com/ParticleMedia/RAGTruth/main/dataset/"
@@ -15,7 +12,7 @@ FLAGS = ("implicit_true", "due_to_null")
 here, and such answers have the flag as their kind."""
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Responses with their spans; truncated ones and wrong refusals are left out."""
     sources = {s["source_id"]: s for s in read_rows(files["source_info.jsonl"])}
     for r in read_rows(files["response.jsonl"]):

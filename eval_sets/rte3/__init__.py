@@ -1,18 +1,13 @@
 """RTE-3 in French: https://github.com/mskandalis/rte3-french. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_tabs
+from faith_dspy.eval_sets.public import Files, Rows, read_tabs
 
 _HOME = "https://raw.githubusercontent.com/mskandalis/rte3-french/main/"
 FILES = {name: _HOME + name for name in ("RTE3-FR-dev-set-3class.tsv", "RTE3-FR-test-gold-3class.tsv")}
 VERDICTS = {"0": "fully_supported", "1": "no_evidence", "2": "contradictory"}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Hypotheses against a text."""
     for name, path in files.items():
         part = "dev" if "dev" in name else "test"

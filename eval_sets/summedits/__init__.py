@@ -1,11 +1,6 @@
 """SummEdits: https://github.com/salesforce/factualNLG, data/summedits/. See CARD.md."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from faith_dspy.eval_sets.public import Files, read_object
+from faith_dspy.eval_sets.public import Files, Rows, read_object
 
 _HOME = "https://raw.githubusercontent.com/salesforce/factualNLG/master/data/summedits/"
 DOMAINS = (
@@ -15,7 +10,7 @@ DOMAINS = (
 FILES = {name: _HOME + name for name in (f"summedits_{domain}.json" for domain in DOMAINS)}
 
 
-def rows(files: Files) -> Iterator[dict[str, Any]]:
+def rows(files: Files) -> Rows:
     """Summaries and edited copies of them; the document is their source, so that no edit is split from its original."""
     for name, path in files.items():
         domain = name.removeprefix("summedits_").removesuffix(".json")

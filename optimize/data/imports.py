@@ -17,12 +17,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
+from faith_dspy.eval_sets.public import of_spans
 from faith_dspy.io.files import write_file
 from faith_dspy.io.labels import parse_example, rating, vote
 from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed, rows_of
 from faith_dspy.io.records import columns as columns_of
 from faith_dspy.schema import LabelledExample, Verdict
-from faith_dspy.text.sentences import carries_statement, sentences
 
 FIELDS = {**{k: v for k, v in COLUMNS.items() if k != "conversation"}, **LABELS}
 """Fields of a labels file, and the columns they are read from by default; the first that exists counts."""
@@ -168,6 +168,22 @@ def import_labels(
             unreadable[place] = f"{place}: {exc}"
     if not found:
         raise LabelsError(f"{path}, {next(iter(unreadable.values()))}" if unreadable else f"{path}: has no rows.")
+    labels = labelled(found, unreadable, words)
+    if labels.unknown and not dry_run:
+        strange = ", ".join(f"{word!r} ({n})" for word, n in Counter(labels.unknown).most_common(8))
+        raise LabelsError(f"{path}: labels of unknown meaning: {strange}. Say it with --value WORD=true or WORD=false.")
+    if unreadable and not labels.rows and not dry_run:
+        raise LabelsError(f"{path}, {next(iter(unreadable.values()))}")
+    return labels
+
+
+def labelled(
+    found: Mapping[str, dict[str, Any]], unreadable: dict[str, str], words: Mapping[str, bool] | None = None
+) -> ImportedLabels:
+    """Rows by where they stand, each with its label as ``faithful``: its own, its spans', or its annotators' majority.
+
+    What is wrong with a row goes to ``unreadable``. Words of unknown meaning are counted, and are no label.
+    """
     labels = [row.pop("faithful", None) for row in found.values()]
     people = [by_annotator(row.get("annotators")) for row in found.values()]
     spans = [_spans(label) for label in labels]
@@ -177,35 +193,36 @@ def import_labels(
     rows, split, unlabelled = [], [], 0
     for (place, row), label, votes, marked in zip(found.items(), labels, people, spans, strict=True):
         said = [label] if label is not None else list(votes.values())
-        known = [meaning(v, words or {}, top) for v in said]
+        known = [v for given in said if (v := meaning(given, words or {}, top)) is not None]
         if marked is not None:
-            row |= {"faithful": not marked, "statements": _statements(str(row.get("answer", "")), marked)}
-        elif strange := [str(v) for v, is_faithful in zip(said, known, strict=True) if is_faithful is None]:
-            unknown.update(strange)
-            unreadable[place] = f"{place}: the label is {strange[0]!r}. Say what it means: --value '{strange[0]}=true'"
-            continue
-        elif said:
-            row["faithful"] = known[0] if label is not None else majority(known)
-            split += [str(row.get("id", place))] if row["faithful"] is None else []
-        else:
+            answer, of = str(row.get("answer", "")), Verdict.NOT_SUPPORTED.value
+            marks = [(int(s["start"]), int(s["end"]), of, "") for s in marked]
+            row |= {"faithful": not marked, "statements": of_spans(answer, marks)}
+        elif not said:
             unlabelled += 1
-        if row.get("faithful") is not None:
-            try:
-                parse_example(row, where=place)  # raises, and says what is wrong with it
-                rows.append(row)
-            except LabelsError as exc:
-                unreadable[place] = str(exc)
-    if unknown and not dry_run:
-        strange_words = ", ".join(f"{word!r} ({n})" for word, n in unknown.most_common(8))
-        raise LabelsError(
-            f"{path}: labels of unknown meaning: {strange_words}. Say it with --value WORD=true or WORD=false."
-        )
-    if unreadable and not rows and not dry_run:
-        raise LabelsError(f"{path}, {next(iter(unreadable.values()))}")
+            continue
+        else:
+            strange = [str(given) for given in said if meaning(given, words or {}, top) is None]
+            unknown.update(strange)
+            if not known:
+                unreadable[place] = (
+                    f"{place}: the label is {strange[0]!r}. Say what it means: --value '{strange[0]}=true'"
+                )
+                continue
+            if (faithful := majority(known)) is None:
+                split.append(str(row.get("id", place)))
+                continue
+            row["faithful"] = faithful
+        try:
+            parse_example(row, where=place)  # raises, and says what is wrong with it
+            rows.append(row)
+        except LabelsError as exc:
+            unreadable[place] = str(exc)
     return ImportedLabels(
         rows=rows,
         split=split,
         unreadable=unreadable,
+        unknown=unknown,
         unlabelled=unlabelled,
         top=top if top != 1 else None,
     )
@@ -298,11 +315,3 @@ def _spans(value: Any) -> list[Mapping[str, Any]] | None:
     found = parsed(value)
     is_spans = isinstance(found, list) and all(isinstance(s, Mapping) and {"start", "end"} <= s.keys() for s in found)
     return found if is_spans else None
-
-
-def _statements(answer: str, spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    out = []
-    for s in (s for s in sentences(answer) if carries_statement(s.text)):
-        overlaps = any(int(x["start"]) < s.end and s.start < int(x["end"]) for x in spans)
-        out.append({"text": s.text, "verdict": (Verdict.FULLY_SUPPORTED, Verdict.NOT_SUPPORTED)[overlaps].value})
-    return out

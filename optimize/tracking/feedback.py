@@ -7,11 +7,10 @@ Statement labels and scores are expectations.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.integrations.mlflow import expectations, record_of_trace
-from faith_dspy.optimize.data.imports import ImportedLabels, best_rating, majority, meaning
+from faith_dspy.optimize.data.imports import ImportedLabels, labelled
 from faith_dspy.optimize.tracking.store import global_store, mlflow_errors
 from faith_dspy.schema import Verdict
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -46,22 +45,29 @@ def labels_of(traces: Iterable[Trace], name: str = NAME, words: Mapping[str, boo
 
     ``words``: the meaning of labels that are neither yes/no, true/false, a verdict nor a rating.
     """
-    labelled = [(trace, people) for trace in traces if (people := _human(trace.info.assessments, name))]
-    top = best_rating(a.value for _, people in labelled for a in people.values())
-    rows, split, unreadable = [], [], {}
-    unknown: Counter[str] = Counter()
-    for trace, people in labelled:
-        votes = {who: meaning(a.value, words or {}, top) for who, a in people.items()}
-        unknown.update(str(people[who].value) for who, vote in votes.items() if vote is None)
-        label = majority(votes.values())
-        row = answer_of(trace)
-        if label is None:
-            split += [trace.info.trace_id] if any(vote is not None for vote in votes.values()) else []
-        elif "error" in row:
-            unreadable[trace.info.trace_id] = f"trace {trace.info.trace_id}: {row['error']}"
-        else:
-            rows.append(row | _labels(trace, people, label, row["answer"]))
-    return ImportedLabels(rows=rows, split=split, unreadable=unreadable, unknown=dict(unknown))
+    rows: dict[str, dict[str, Any]] = {}
+    unreadable: dict[str, str] = {}
+    for trace in traces:
+        if people := _human(trace.info.assessments, name):
+            place, row = f"trace {trace.info.trace_id}", answer_of(trace)
+            if "error" in row:
+                unreadable[place] = f"{place}: {row['error']}"
+                continue
+            given = expectations(trace)
+            row |= {k: given[k] for k in ("statements", "score") if k in given}
+            row["annotators"] = {who: a.value for who, a in people.items()}
+            row |= (
+                {"reasons": reasons} if (reasons := {w: a.rationale for w, a in people.items() if a.rationale}) else {}
+            )
+            rows[place] = row
+    found = labelled(rows, unreadable, words)
+    for row in found.rows:
+        stated = [s for s in sentences(row["answer"]) if carries_statement(s.text)]
+        if "reasons" in row and len(stated) == 1 and "statements" not in row:  # reasons for its only sentence
+            verdict = Verdict.FULLY_SUPPORTED if row["faithful"] else Verdict.NOT_SUPPORTED
+            reason = "; ".join(row["reasons"].values())
+            row["statements"] = [{"text": stated[0].text, "verdict": verdict.value, "reason": reason}]
+    return found
 
 
 def _human(assessments: Iterable[Assessment], name: str) -> dict[str, Any]:
@@ -90,16 +96,3 @@ def answer_of(trace: Trace) -> dict[str, Any]:
     if "error" not in row and not (row.get("context") and row["answer"].strip()):
         row["error"] = f"it has no {'answer' if row.get('context') else 'context'}"
     return {k: v for k, v in row.items() if v is not None and v != ""}
-
-
-def _labels(trace: Trace, people: Mapping[str, Any], label: bool, answer: str) -> dict[str, Any]:
-    expected = expectations(trace)
-    row: dict[str, Any] = {"faithful": label, **{k: expected[k] for k in ("statements", "score") if k in expected}}
-    annotators = {who: a.value for who, a in people.items()}
-    reasons = {who: a.rationale for who, a in people.items() if a.rationale}
-    row |= {k: v for k, v in (("annotators", annotators), ("reasons", reasons)) if v}
-    stated = [s for s in sentences(answer) if carries_statement(s.text)]
-    if reasons and len(stated) == 1 and "statements" not in row:  # reasons for the answer are reasons for its sentence
-        verdict = Verdict.FULLY_SUPPORTED if label else Verdict.NOT_SUPPORTED
-        row["statements"] = [{"text": stated[0].text, "verdict": verdict.value, "reason": "; ".join(reasons.values())}]
-    return row

@@ -37,6 +37,7 @@ FAITHFUL, UNSUPPORTED, EVIDENCE, WHY, CANNOT_TELL = (
     "Why?",
     "Can you tell?",
 )
+QUESTIONS = (FAITHFUL, UNSUPPORTED, EVIDENCE, WHY, CANNOT_TELL)
 _NUMBERED = (UNSUPPORTED, EVIDENCE)
 """Asked only where the page numbers statements and chunks: not of an application's own traces."""
 _DIGEST, _STATEMENTS = "faith_dspy.digest", "faith_dspy.statements"
@@ -131,23 +132,22 @@ def labels_of(store: Store, queue: str) -> ImportedLabels:
         if not queues:
             names = ", ".join(sorted(q.name for q in _all(store))) or "none"
             raise InputError(f"there is no review queue {queue!r}; the experiment has {names}.")
-        finished: dict[str, list[tuple[str, str | None, Any]]] = {}
+        finished: dict[str, list[tuple[str | None, int]]] = {}
         unfinished = 0
         for found, who in queues:
             for item in _items(found):
                 if item.status == "complete":
-                    finished.setdefault(item.item_id, []).append((_suffix(who), who, item.completed_time_ms))
+                    finished.setdefault(item.item_id, []).append((who, item.completed_time_ms))
                 unfinished += item.status == "pending"
         traces = [store.client.get_trace(trace_id, display=False) for trace_id in sorted(finished)]
     rows, split, unlabelled = [], [], 0
     unreadable: dict[str, str] = {}
     for trace in sorted(traces, key=lambda t: (t.info.request_time, t.info.trace_id)):
-        row, problems = _row(trace, finished[trace.info.trace_id])
-        unreadable |= problems
+        row, place = _row(trace, finished[trace.info.trace_id], unreadable), f"trace {trace.info.trace_id}"
         if "error" in row:
-            unreadable[trace.info.trace_id] = f"trace {trace.info.trace_id}: {row['error']}"
+            unreadable[place] = f"{place}: {row['error']}"
         elif row["annotators"]:
-            parse_example(row, where=f"trace {trace.info.trace_id}")
+            parse_example(row, where=place)
             rows.append(row)
             split += [row["id"]] if row["faithful"] is None else []
         else:
@@ -325,93 +325,82 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
 
 
 class _Review(NamedTuple):
-    """One reviewer's answers to the questions about one answer."""
+    """One reviewer's answers to the questions about one answer, whose statements are numbered from 1."""
 
     who: str
     at: str
     faithful: bool | None
     unsupported: set[int] | None
-    """Positions of statements, from 0; None where none can be told."""
+    """Numbers of statements; None where none can be told."""
     evidence: dict[int, set[int]]
-    """Chunk ids by position of the statement they support."""
+    """Chunk ids by number of the statement they support."""
     why: str
 
 
-def _row(trace: Trace, finished: Sequence[tuple[str, str | None, int]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """A row of a labels file, and what of the reviews could not be read, by reviewer."""
+def _row(trace: Trace, finished: Sequence[tuple[str | None, int]], unreadable: dict[str, str]) -> dict[str, Any]:
+    """A row of a labels file; what of the reviews could not be read goes to ``unreadable``."""
     root = next(s for s in trace.data.spans if s.parent_id is None)
     statements: list[str] = list(root.get_attribute(_STATEMENTS) or ())
     row = answer_of(trace)
     if "error" in row:
-        return row, {}
-    n = len(row["context"])
-    reviews: list[_Review] = []
-    problems: dict[str, str] = {}
-    for suffix, who, at in finished:
-        review, wrong = _review(trace, suffix, who, at, statements, n)
-        reviews += [review] if review else []
-        problems |= {f"{row['id']}, {key}": f"trace {trace.info.trace_id}, {said}" for key, said in wrong.items()}
+        return row
+    found = [_review(trace, who, at, len(statements), len(row["context"]), unreadable) for who, at in finished]
+    reviews = [r for r in found if r is not None]
     row["annotators"] = {r.who: "cannot tell" if r.faithful is None else r.faithful for r in reviews}
     row["faithful"] = majority(r.faithful for r in reviews)
     row["reasons"] = {r.who: r.why for r in reviews if r.why}
     row["reviewed"] = {r.who: r.at for r in reviews}
-    told = [_statement(i, text, reviews) for i, text in enumerate(statements)]
+    told = [_statement(number, text, reviews) for number, text in enumerate(statements, 1)]
     # Verdicts beside no label would be taken for one.
     if row["faithful"] is not None and any("verdict" in s for s in told):
         row["statements"] = told
-    return row, problems
+    return row
 
 
 def _review(
-    trace: Trace, suffix: str, who: str | None, at: int, statements: Sequence[str], chunks: int
-) -> tuple[_Review | None, dict[str, str]]:
+    trace: Trace, who: str | None, at: int, statements: int, chunks: int, unreadable: dict[str, str]
+) -> _Review | None:
     said: dict[str, Any] = {}
-    for question in (FAITHFUL, UNSUPPORTED, EVIDENCE, WHY, CANNOT_TELL):
-        given = [a for a in trace.search_assessments(question + suffix, type="feedback") if a.valid is not False]
+    for question in QUESTIONS:
+        given = [a for a in trace.search_assessments(question + _suffix(who), type="feedback") if a.valid is not False]
         if given:
             said[question] = max(given, key=lambda a: a.last_update_time_ms or 0)
     if not said:
-        return None, {}
+        return None
     by = str(next(iter(said.values())).source.source_id)
     by = who or by if by == _NOBODY else by
-    text = {question: str(a.value).strip() for question, a in said.items()}
-    wrong: dict[str, str] = {}
-    unsupported: set[int] | None = None
-    evidence: dict[int, set[int]] = {}
     faithful = said[FAITHFUL].value if FAITHFUL in said else None
     if CANNOT_TELL in said and said[CANNOT_TELL].value is False:
         faithful = None
-    try:
-        if numbers := _numbers(text.get(UNSUPPORTED, ""), 1, len(statements)):
-            unsupported = {i - 1 for i in numbers}
-        elif faithful or len(statements) == 1:
-            unsupported = set() if faithful else None if faithful is None else {0}
-    except ValueError as exc:
-        wrong[f"{by}, statements"] = f"{by}: {UNSUPPORTED!r} {exc}"
-    try:
-        evidence = _evidence(
-            text.get(EVIDENCE, ""),
-            [i for i in range(len(statements)) if i not in (unsupported or ())],
-            len(statements),
-            chunks,
-        )
-    except ValueError as exc:
-        wrong[f"{by}, chunks"] = f"{by}: {EVIDENCE!r} {exc}"
+    text = {question: str(said[question].value).strip() if question in said else "" for question in QUESTIONS}
+
+    def read(question: str, parse: Any, *args: Any) -> Any:
+        try:
+            return parse(text[question], *args)
+        except ValueError as exc:
+            place = f"trace {trace.info.trace_id}, {by}"
+            unreadable[f"{place}, {question}"] = f"{place}: {question!r} {exc}"
+            return None
+
+    unsupported = read(UNSUPPORTED, _numbers, 1, statements)
+    if unsupported == set() and not faithful:
+        unsupported = {1} if faithful is False and statements == 1 else None
+    supported = [n for n in range(1, statements + 1) if n not in (unsupported or ())]
+    evidence = read(EVIDENCE, _evidence, supported, statements, chunks) or {}
     when = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
-    return _Review(by, when, faithful, unsupported, evidence, text.get(WHY, "")), wrong
+    return _Review(by, when, faithful, unsupported, evidence, text[WHY])
 
 
 def _numbers(text: str, first: int, last: int) -> set[int]:
     """Numbers in a text such as ``2, 4 and 6-8``; `ValueError` where there is anything else, or one out of range."""
     found: set[int] = set()
-    for part in re.split(r"[\s,;]+|\band\b", re.sub(r"\s*[-–]\s*", "-", text.strip())):
-        if not part:
-            continue
-        match = re.fullmatch(r"\[?(\d{1,4})\]?(?:-\[?(\d{1,4})\]?)?\.?", part)
-        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
-        if not numbers or numbers[0] < first or numbers[-1] > last:
-            raise ValueError(f"is {text!r}; expected numbers from {first} to {last}")
-        found.update(numbers)
+    for part in re.split(r"[\s,;]+|\band\b", re.sub(r"\s*[-–]\s*", "-", text)):
+        if part:
+            match = re.fullmatch(r"\[?(\d{1,4})\]?(?:-\[?(\d{1,4})\]?)?\.?", part)
+            numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+            if not numbers or numbers[0] < first or numbers[-1] > last:
+                raise ValueError(f"is {text!r}; expected numbers from {first} to {last}")
+            found.update(numbers)
     return found
 
 
@@ -421,27 +410,22 @@ def _evidence(text: str, supported: Sequence[int], statements: int, chunks: int)
         if (ids := _numbers(text, 0, chunks - 1)) and len(supported) != 1:
             raise ValueError(f"is {text!r}, over {len(supported)} supported statements; expected e.g. 1: {text}")
         return {supported[0]: ids} if ids else {}
-    found = {}
-    for part in re.split(r"[;\n]", text):
-        if part.strip():
-            statement, _, chunk_ids = part.partition(":")
-            for number in _numbers(statement, 1, statements):
-                found[number - 1] = _numbers(chunk_ids, 0, chunks - 1)
-    return found
+    parts = [part.partition(":")[::2] for part in re.split(r"[;\n]", text) if part.strip()]
+    return {n: _numbers(ids, 0, chunks - 1) for numbers, ids in parts for n in _numbers(numbers, 1, statements)}
 
 
-def _statement(i: int, text: str, reviews: Sequence[_Review]) -> dict[str, Any]:
+def _statement(number: int, text: str, reviews: Sequence[_Review]) -> dict[str, Any]:
     """A statement with the majority's verdict, the chunks and the reasons of those who gave it."""
-    voted = [r for r in reviews if r.unsupported is not None]
-    supported = majority(i not in r.unsupported for r in voted if r.unsupported is not None)
+    said = [(r, number not in r.unsupported) for r in reviews if r.unsupported is not None]
+    supported = majority(theirs for _, theirs in said)
     if supported is None:
         return {"text": text}
-    agreed = [r for r in voted if (i not in (r.unsupported or ())) is supported]
+    agreed = [r for r, theirs in said if theirs is supported]
     out: dict[str, Any] = {
         "text": text,
         "verdict": (Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED).value,
     }
-    if ids := sorted({c for r in agreed for c in r.evidence.get(i, ())}):
+    if ids := sorted({c for r in agreed for c in r.evidence.get(number, ())}):
         out["supporting_chunk_ids"] = ids
     if not supported and (why := "; ".join(dict.fromkeys(r.why for r in agreed if r.why))):
         out["reason"] = why
