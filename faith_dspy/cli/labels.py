@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -129,22 +129,21 @@ def get(
     """
     from faith_dspy.eval_sets.catalog import folder_of
     from faith_dspy.eval_sets.public import PUBLIC, load_public
-    from faith_dspy.io.files import check_writable, write_file
+    from faith_dspy.io.files import check_writable
     from faith_dspy.optimize.data.imports import write_labels
 
-    shipped = None if name in PUBLIC else (folder_of(name) / f"{name}.jsonl").read_bytes()
     out = out or Path(f"{name}.jsonl")
     check_writable(out)
     if out.is_file():
         raise InputError(f"{out}: exists already. Give another --out, or remove the file.")
-    if shipped is None:
+    if name in PUBLIC:
         rows = load_public(name, folder)
-        write_labels(rows, out)
-        n = len(rows)
     else:
-        write_file(out, shipped)
-        n = len(shipped.splitlines())
-    cli.say(f"{out}: {counted(n, 'labelled answer')}. Next: faith-dspy labels audit {out}, faith-dspy tune {out}")
+        text = (folder_of(name) / f"{name}.jsonl").read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+    write_labels(rows, out)
+    n = counted(len(rows), "labelled answer")
+    cli.say(f"{out}: {n}. Next: faith-dspy labels audit {out}, faith-dspy tune {out}")
 
 
 @app.command()
@@ -261,20 +260,44 @@ def push(
     reviewers: Annotated[
         str | None, cli.option("--reviewers", "Names of reviewers; each gets a queue and labels all.", "NAME,NAME")
     ] = None,
+    first: Annotated[
+        Literal["random", "uncertain"],
+        cli.option("--first", "In which order. Not shown to help: uncertain.", "random|uncertain"),
+    ] = "random",
+    verdicts: Annotated[
+        str | None,
+        cli.option("--verdicts", "Show what this judge says: its folder, models:/name@alias, or 'none'.", "JUDGE"),
+    ] = None,
     experiment: cli.Experiment = "faithfulness",
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
     """Put answers into a review queue on MLflow's pages, for people to label; `labels pull` brings their labels back.
 
-    Labels in the file are not shown to reviewers. Pushing again adds only what is new.
+    Labels in the file are not shown to reviewers, nor are a judge's verdicts, which sway people, unless --verdicts asks
+    for them. Pushing again adds only what is new.
+
+    The order is random, so that what is labelled first is a fair sample. With --first uncertain every second answer is
+    one on which the judge (of --verdicts, or 'none') is least sure; those are marked, and `tune` tests on the others.
 
     Example: faith-dspy labels push answers.csv --queue november --reviewers ann,bea
     """
+    from faith_dspy.export import load_judge
+    from faith_dspy.judge import NO_LM, Judge
     from faith_dspy.optimize.data.audit import power
     from faith_dspy.optimize.tracking.review import push
 
     names = [name.strip() for name in (reviewers or "").split(",") if name.strip()]
-    pushed = push(answers, queue, names, traces=traces, experiment=experiment, tracking_uri=tracking_uri)
+    judge = verdicts and (Judge(verdicts) if verdicts == NO_LM else load_judge(verdicts))
+    pushed = push(
+        answers,
+        queue,
+        names,
+        traces=traces,
+        experiment=experiment,
+        tracking_uri=tracking_uri,
+        first=first,
+        verdicts=judge or None,
+    )
     of = f"{counted(pushed.items, 'review')} added ({counted(pushed.traces, 'new trace')})"
     cli.say(f"{', '.join(pushed.queues)}: {of}. Page, where `faith-dspy ui` or your server runs: {pushed.page}")
     if pushed.cut:

@@ -31,7 +31,7 @@ _FORMAT = (
     '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
     '"question", "id", "annotators", "group" and "split" are optional.'
 )
-_TAGS = ("source", "domain", "language", "kind", "level", "form", "model")
+_TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
 _MOST = 10
 """Faults that are told at once."""
 

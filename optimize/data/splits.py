@@ -132,9 +132,10 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
     """Split into parts by source, and write each example's source into its ``group``.
 
     When train, dev and test all occur in `LabelledExample.split`, those parts are taken, after a check for leaks.
-    Otherwise `deal` divides the sources (`with_sources`) by `SHARES`. ``parts``: train and dev alone when the testset
-    is a file of its own. Each part has both labels, each in `PER_PART` sources; where there are too few sources for
-    that, or fewer than `MIN_PER_CLASS` answers of a label, all examples are in ``dev``, to be cross-fitted.
+    Otherwise `deal` divides the sources (`with_sources`) by `SHARES`; those of answers that were chosen to be labelled
+    (`in_order`) are in train. ``parts``: train and dev alone when the testset is a file of its own. Each part has both
+    labels, each in `PER_PART` sources; where there are too few sources for that, or fewer than `MIN_PER_CLASS` answers
+    of a label, all examples are in ``dev``, to be cross-fitted.
     """
     labelled = with_sources([e for e in examples if e.label is not None])
     labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
@@ -151,9 +152,14 @@ def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence
                 "and more of the rarer label"
             )
         part_of = ["dev"] * len(labelled)
-        if min(spread) >= PER_PART * len(parts) and min(n.values()) >= MIN_PER_CLASS:
-            dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
-            part_of = [parts[k] for k in dealt]
+        # What was chosen to be labelled is no fair sample: it teaches, and nothing is tested on it.
+        chosen = {e.group_key for e in labelled if e.tags.get("drawn") == "uncertain"}
+        fair = [i for i, source in enumerate(sources) if source not in chosen]
+        dealt = [labels[i] for i in fair], [sources[i] for i in fair]
+        if min(_spread(*dealt)) >= PER_PART * len(parts) and min(map(dealt[0].count, (True, False))) >= MIN_PER_CLASS:
+            part_of = ["train"] * len(labelled)
+            for i, k in zip(fair, deal(*dealt, [SHARES[p] for p in parts], PER_PART, seed), strict=True):
+                part_of[i] = parts[k]
     held = {p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p) for p in PARTS}
     report = {
         "parts": {p: _counts(found) for p, found in held.items() if found},

@@ -8,6 +8,7 @@ without authentication all are ``default``: each reviewer gets a queue, and ques
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 from datetime import UTC, datetime
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example, read_labels
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.imports import ImportedLabels, majority
+from faith_dspy.optimize.data.order import First, in_order
 from faith_dspy.optimize.tracking.feedback import FIELDS, answer_of
 from faith_dspy.optimize.tracking.store import EXPERIMENT, connect, global_store, mlflow_errors
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from mlflow.entities import Trace
     from mlflow.genai.review_queues import ReviewQueue
@@ -73,31 +76,38 @@ def push(
     traces: str | None = None,
     experiment: str = EXPERIMENT,
     tracking_uri: str | None = None,
-    verdicts: Mapping[str, Judgment] | None = None,
+    first: First = "random",
+    verdicts: Judge | None = None,
 ) -> Pushed:
     """Put answers into a review queue; those that are in it already stay as they are.
 
     ``answers``: a file, a frame or rows, as `read_labels` takes them; labels among them are not shown. With ``traces``,
     a filter of MLflow's `search_traces`, instead the traces of an application, as they are. Each of ``reviewers`` gets
-    a queue; without any, one queue is everybody's. ``verdicts``: judgments by an answer's id, which reviewers are then
-    shown.
+    a queue; without any, one queue is everybody's. ``first``: in which order (`in_order`); in random order what is
+    labelled first is a fair sample. ``verdicts``: a judge whose verdicts reviewers are shown, although that sways them.
     """
     from mlflow.genai import review_queues
 
     if (answers is None) == (traces is None):
         raise InputError("give either answers or --traces FILTER, to queue an application's traces")
-    examples = [] if answers is None else read_labels(answers, require_label=False)
+    if traces is not None and (first != "random" or verdicts is not None):
+        raise InputError("traces are queued as they are: --first uncertain and --verdicts are for answers")
+    judge = verdicts or Judge(NO_LM)
+    given = [] if answers is None else read_labels(answers, require_label=False)
+    examples = in_order(given, first, judge.batch)
+    shown = dict(zip((e.id for e in examples), judge.batch(examples), strict=True)) if verdicts else {}
     store = connect(tracking_uri, experiment)
     queues = []
     with mlflow_errors(store.uri, "keep a review queue"), global_store(store.uri):
         made, cut, items = 0, 0, _find(store, traces) if traces is not None else []
+        random.Random(0).shuffle(items)
         if traces is not None and not items:
             raise InputError(f"no trace of the experiment {experiment!r} fits {traces!r}.")
         known = _known(store) if examples else {}
         for example in examples:
             key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
             if key not in known:
-                known[key], short = _write(store, example, key, (verdicts or {}).get(example.id))
+                known[key], short = _write(store, example, key, shown.get(example.id))
                 made, cut = made + 1, cut + short
             items.append(known[key])
         added = 0

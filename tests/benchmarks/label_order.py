@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -22,6 +21,7 @@ from faith_dspy import Judge
 from faith_dspy.errors import InputError
 from faith_dspy.judge import NO_LM
 from faith_dspy.optimize.classifier.fitting import fit_classifier
+from faith_dspy.optimize.data.order import First, in_order
 from faith_dspy.optimize.select.evaluate import usable, without_lm
 from faith_dspy.scoring.statistics import metric_values
 from faith_dspy.text.features import CLASSIFIER_FEATURES
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faith_dspy.optimize.results import JudgedAnswer
+    from faith_dspy.schema import Judgment, LabelledExample
 
     from .agreement import Family
 
 SIZES, SEEDS = (10, 20, 40, 80), 5
 CARD = HERE / "LABEL_ORDER.md"
-First = Literal["random", "uncertain"]
 ORDERS: tuple[First, ...] = ("random", "uncertain")
 
 
@@ -48,51 +48,6 @@ class Stream(NamedTuple):
 
     judge: Judge
     known: list[JudgedAnswer]
-
-
-_NEAREST = 4
-"""Of so many answers near the threshold, the one that looks least like those chosen already is next."""
-
-
-def choose(answers: Sequence[JudgedAnswer], first: First, seed: int = 0) -> list[tuple[JudgedAnswer, First]]:
-    """The answers in the order to label them, each with how it was drawn.
-
-    ``random``: in random order. ``uncertain``: every second one still is, from half of the sources, so that there is a
-    fair sample to measure on; the others are near the judge's threshold, spread over sources and over their features.
-    """
-    left = sorted(answers, key=lambda a: a.id)
-    random.Random(seed).shuffle(left)
-    if first == "random":
-        return [(a, "random") for a in left]
-    sources = [*dict.fromkeys(a.source for a in left)]
-    fair = {*sources[::2]}
-    drawn, rest = [a for a in left if a.source in fair], [a for a in left if a.source not in fair]
-    looks = {a.id: _looks(a) for a in rest}
-    scale = np.std([*looks.values()], axis=0) + 1e-9
-    used: Counter[str] = Counter()
-    near: list[JudgedAnswer] = []
-    while rest:
-        best = sorted(rest, key=lambda a: (used[a.source], _distance(a)))[:_NEAREST]
-        if near:
-            seen = np.array([looks[a.id] for a in near])
-            best.sort(key=lambda a: -float(np.min(np.sum(((seen - looks[a.id]) / scale) ** 2, axis=1))))
-        rest.remove(best[0])
-        used[best[0].source] += 1
-        near.append(best[0])
-    turns = [(a, i, how) for how, side in (("random", drawn), ("uncertain", near)) for i, a in enumerate(side)]
-    return [(a, cast("First", how)) for a, _, how in sorted(turns, key=lambda turn: turn[1:])]
-
-
-def _distance(a: JudgedAnswer) -> float:
-    """Of its probability from the threshold; an unscored answer is far from it."""
-    p, threshold = a.judgment.probability, a.judgment.threshold
-    return 1.0 if p is None or threshold is None else abs(p - threshold)
-
-
-def _looks(a: JudgedAnswer) -> list[float]:
-    """The mean of each lexical feature over the answer's statements."""
-    rows = [f for f in a.features if f]
-    return [float(np.mean([f.get(name, 0.0) for f in rows])) if rows else 0.0 for name in CLASSIFIER_FEATURES]
 
 
 def replay(known: Sequence[JudgedAnswer], judge: Judge, names: Sequence[str]) -> dict[int, list[dict[str, float]]]:
@@ -104,7 +59,13 @@ def replay(known: Sequence[JudgedAnswer], judge: Judge, names: Sequence[str]) ->
         test = [a for a in known if a.source in held]
         pool = [a.by(judge) for a in known if a.source not in held]
         labels = np.array([a.label for a in test])
-        orders = {order: [a for a, _ in choose(pool, order, seed)] for order in ORDERS}
+        by_id = {a.id: a for a in pool}
+
+        def judgments(rows: Sequence[LabelledExample], by_id: Mapping[str, JudgedAnswer] = by_id) -> list[Judgment]:
+            return [by_id[e.id].judgment for e in rows]
+
+        unlabelled = [a.example for a in pool]
+        orders = {o: [by_id[e.id] for e in in_order(unlabelled, o, judgments, seed)] for o in ORDERS}
         for n in (n for n in SIZES if n <= len(pool)):
             reached = {}
             for order in ORDERS:

@@ -74,9 +74,13 @@ def test_what_does_not_become_a_label(own_store):
     say(told, "ann", False)
     found = labels()
     assert [r["id"] for r in found.rows] == [told]
-    assert (found.split, list(found.unreadable), found.unknown) == ([split], [bare], {"plausible": 1})
+    assert (found.split, found.unknown) == ([split], {"plausible": 1})
+    assert found.unreadable == {
+        f"trace {bare}": f"trace {bare}: it has no context",
+        f"trace {unknown}": f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
+    }
     assert found.sentence.startswith(
-        "1 labelled answer, 0 faithful; 1 without one because people are split; 1 could not be read"
+        "1 labelled answer, 0 faithful; 1 without one because people are split; 2 could not be read"
     )
     assert "of unknown meaning: 'plausible' (1) – say it with --value" in found.sentence
     rows = labels(words=parse_words(["plausible=true"])).rows

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from mlflow.genai import review_queues
 from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
+from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.tracking import review
 from faith_dspy.optimize.tracking.review import CANNOT_TELL, EVIDENCE, FAITHFUL, UNSUPPORTED, WHY, pull, push
@@ -83,7 +85,10 @@ def test_from_answers_to_labels(own_store: Path) -> None:
 
 
 def test_what_a_reviewer_reads(own_store: Path) -> None:
-    """Question and numbered chunks, and the answer with its statements numbered; a label in the file is not shown."""
+    """Question and numbered chunks, and the answer with its statements numbered; a label in the file is not shown, nor
+    what a judge says, unless it is asked for."""
+    push([CUP], "second", verdicts=Judge(NO_LM))
+    assert re.search(r"\*A judge said: .*faithful", mlflow.get_trace(_trace(CUP)).info.response_preview)
     push([KETTLE], "first")
     info = mlflow.get_trace(_trace(KETTLE)).info
     assert info.request_preview == (
@@ -168,3 +173,9 @@ def test_on_the_command_line(
         "Labelled so far: 1 answer from 1 source: too few to tune" in run("push", "answers.csv", "--queue", "first")[1]
     )
     assert run("push", "--queue", "first")[0] == 2
+    Path("more.csv").write_text("context,answer\nA jug.,It is a jug.\nA pan.,It is a pan.\n")
+    assert run("push", "more.csv", "--queue", "second", "--first", "uncertain", "--verdicts", "none")[0] == 0
+    drawn = {row: mlflow.get_trace(_trace({"answer": row})).info for row in ("It is a jug.", "It is a pan.")}
+    assert sorted("uncertain" in str(info.tags) for info in drawn.values()) == [False, True]
+    assert all("A judge said" in info.response_preview for info in drawn.values())
+    assert run("push", "--traces", "", "--queue", "third", "--first", "uncertain")[0] == 2

@@ -1,4 +1,4 @@
-"""A sitting: answers labelled by two reviewers in a browser, from push to click to pull.
+"""A sitting: answers labelled by two reviewers in a browser, from push to click to pull to a tuned judge's judgment.
 
 FAITH_DSPY_ANSWERS=60 pytest -m all -s tests/optimize/tracking/test_sitting.py   # the whole afternoon, with its clock
 
@@ -20,6 +20,7 @@ import pytest
 from chromium import CHROMIUM, Browser
 from recorded import free_port
 
+from faith_dspy import load_judge, tune
 from faith_dspy.eval_sets.catalog import load
 from faith_dspy.optimize.data.audit import annotator_agreement, power
 from faith_dspy.optimize.tracking.review import FAITHFUL, UNSUPPORTED, WHY, labels_of, pull, push
@@ -134,7 +135,8 @@ class Reviewer:
 @pytest.mark.all
 @pytest.mark.timeout(3000)
 def test_an_afternoon(own_store: Path, tmp_path: Path) -> None:
-    """Two reviewers at once, each in a browser, while the server is killed: every review is there, once."""
+    """Two reviewers at once, each in a browser, while the server is killed: every review is there, once; and what they
+    said tunes a judge that judges."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: the page was not tried in a browser (apt-get install chromium)")
     clock = [("", time.monotonic())]
@@ -183,6 +185,11 @@ def test_an_afternoon(own_store: Path, tmp_path: Path) -> None:
     agreed = annotator_agreement(_examples(labels.rows))
     assert agreed is not None
     tick(f"{labels.sentence} Reviewers: {agreed.balanced_accuracy.value}. {power(labels.examples)}")
+    study = tune(pull("november"), lm="none", out=tmp_path / "judge")
+    judgment = load_judge(study.judge_dir)(context=[c.text for c in chosen[0].context], answer=chosen[0].answer)
+    assert (judgment.unscored, judgment.faithful) == (None, judgment.probability >= judgment.threshold)
+    assert study.labels_file == "labels"
+    tick(f"tune to a judgment: {study.champion}, {judgment}")
     tick(f"a review took {sorted(people[0].seconds)[N // 2]:.1f} s, all {time.monotonic() - clock[0][1]:.0f} s")
 
 
