@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from chromium import CHROMIUM, Browser
-from recorded import free_port
+from recorded import Quiet, free_port, knowing
 
 from faith_dspy import load_judge, tune
 from faith_dspy.eval_sets.catalog import load
@@ -134,7 +134,7 @@ class Reviewer:
 
 @pytest.mark.all
 @pytest.mark.timeout(3000)
-def test_an_afternoon(own_store: Path, tmp_path: Path) -> None:
+def test_an_afternoon(own_store: Path, tmp_path: Path, chat_server: Any) -> None:
     """Two reviewers at once, each in a browser, while the server is killed: every review is there, once; and what they
     said tunes a judge that judges."""
     if CHROMIUM is None:
@@ -185,10 +185,12 @@ def test_an_afternoon(own_store: Path, tmp_path: Path) -> None:
     agreed = annotator_agreement(_examples(labels.rows))
     assert agreed is not None
     tick(f"{labels.sentence} Reviewers: {agreed.balanced_accuracy.value}. {power(labels.examples)}")
-    study = tune(pull("november"), lm="none", out=tmp_path / "judge")
-    judgment = load_judge(study.judge_dir)(context=[c.text for c in chosen[0].context], answer=chosen[0].answer)
+    stand_in = {"lm": "openai/tiny", "api_base": chat_server(says=knowing).base}
+    study = tune(pull("november"), out=tmp_path / "judge", view=Quiet(), **stand_in)
+    judgment = load_judge(study.judge_dir, **stand_in)(
+        context=[c.text for c in chosen[0].context], answer=chosen[0].answer
+    )
     assert (judgment.unscored, judgment.faithful) == (None, judgment.probability >= judgment.threshold)
-    assert study.labels_file == "labels"
     tick(f"tune to a judgment: {study.champion}, {judgment}")
     tick(f"a review took {sorted(people[0].seconds)[N // 2]:.1f} s, all {time.monotonic() - clock[0][1]:.0f} s")
 
