@@ -38,7 +38,7 @@ class Files(dict[str, Path]):
 
 
 def card_of(name: str) -> str:
-    """The card of a public set, in Markdown."""
+    """The card of a shipped or a public set, in Markdown."""
     return files(f"faith_dspy.eval_sets.{name}").joinpath("CARD.md").read_text(encoding="utf-8")
 
 

@@ -39,33 +39,22 @@ Values = Annotated[
 @app.command("list")
 def list_(as_json: cli.Json = False) -> None:
     """List the labelled sets: those that are shipped, and public ones that `labels get` fetches."""
-    from faith_dspy.eval_sets.catalog import SETS, folder_of, load
+    from faith_dspy.eval_sets.catalog import SETS
     from faith_dspy.eval_sets.public import PUBLIC, card_of
     from faith_dspy.report.tables import Table
 
-    def of_card(card: str, field: str) -> str:
-        return " ".join(card.partition(f"**{field}:** ")[2].partition("\n\n")[0].split()).removesuffix(".")
+    def of_card(name: str, field: str) -> str:
+        return " ".join(card_of(name).partition(f"**{field}:** ")[2].partition("\n\n")[0].split()).removesuffix(".")
 
-    def described(name: str) -> dict[str, Any]:
-        examples, card = load(name), (folder_of(name) / "CARD.md").read_text(encoding="utf-8")
-        return {
-            "name": name,
-            "answers": len(examples),
-            "faithful": sum(e.label is True for e in examples),
-            "contexts": len({e.context_key for e in examples}),
-            "purpose": of_card(card, "What it is for"),
-        }
-
-    shipped = [described(name) for name in SETS]
     fields = {"size": "Size", "licence": "Licence", "purpose": "What it is for"}
-    public = [{"name": name} | {k: of_card(card_of(name), field) for k, field in fields.items()} for name in PUBLIC]
-    notes = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
+    rows = {name: {"name": name} | {k: of_card(name, f) for k, f in fields.items()} for name in (*SETS, *PUBLIC)}
+    look = ("Look at one: faith-dspy labels show quickstart", "Tune a judge on one: faith-dspy tune NAME")
     get = ("Get one: faith-dspy labels get NAME, or --from FOLDER with a copy of its files. None of them is ours.",)
     tables = [
-        Table(title, tuple(rows[0]), tuple(tuple(map(str, row.values())) for row in rows), notes=said)
-        for title, rows, said in (("Shipped sets", shipped, notes), ("Public sets", public, get))
+        Table(title, ("name", *fields), tuple(tuple(rows[name].values()) for name in names), notes=notes)
+        for title, names, notes in (("Shipped sets", SETS, look), ("Public sets", PUBLIC, get))
     ]
-    cli.print_result(as_json, [*shipped, *public], tables)
+    cli.print_result(as_json, [*rows.values()], tables)
 
 
 @app.command()

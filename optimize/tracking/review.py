@@ -25,7 +25,7 @@ from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mlflow.entities import Trace
     from mlflow.genai.review_queues import ReviewQueue
@@ -99,11 +99,11 @@ def push(
     store = connect(tracking_uri, experiment)
     queues = []
     with mlflow_errors(store.uri, "keep a review queue"), global_store(store.uri):
-        made, cut, items = 0, 0, _find(store, traces) if traces is not None else []
+        made, cut, items = 0, 0, [] if traces is None else [i for i, _ in _traces(store, traces)]
         random.Random(0).shuffle(items)
         if traces is not None and not items:
             raise InputError(f"no trace of the experiment {experiment!r} fits {traces!r}.")
-        known = _known(store) if examples else {}
+        known = {tags[_DIGEST]: i for i, tags in _traces(store) if _DIGEST in tags} if examples else {}
         for example in examples:
             key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
             if key not in known:
@@ -242,21 +242,18 @@ def _queue(store: Store, name: str, reviewer: str | None, *, numbered: bool) -> 
 # Traces
 
 
-def _known(store: Store) -> dict[str, str]:
-    """The traces that a push made, by their digest."""
-    import mlflow
-
-    there = mlflow.search_traces(locations=[store.experiment_id], include_spans=False, return_type="list", flush=True)
-    return {t.info.tags[_DIGEST]: t.info.trace_id for t in there if _DIGEST in t.info.tags}
-
-
-def _find(store: Store, query: str) -> list[str]:
+def _traces(store: Store, query: str = "") -> Iterable[tuple[str, Mapping[str, str]]]:
+    """Ids and tags of the experiment's traces."""
     import mlflow
 
     found = mlflow.search_traces(
-        locations=[store.experiment_id], filter_string=query or None, include_spans=False, return_type="list"
+        locations=[store.experiment_id],
+        filter_string=query or None,
+        include_spans=False,
+        return_type="list",
+        flush=True,
     )
-    return [t.info.trace_id for t in found]
+    return ((t.info.trace_id, t.info.tags) for t in found)
 
 
 def _write(
