@@ -120,8 +120,8 @@ def push(
                 added += 1
                 time.sleep(0.002)
             queues.append(found)
-    first = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={queues[0].queue_id}"
-    return Pushed(made, added, [q.name for q in queues], first, cut, labels_of(store, queue))
+    page = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={queues[0].queue_id}"
+    return Pushed(made, added, [q.name for q in queues], page, cut, labels_of(store, queue))
 
 
 def pull(queue: str, *, experiment: str = EXPERIMENT, tracking_uri: str | None = None) -> Any:
@@ -246,13 +246,8 @@ def _traces(store: Store, query: str = "") -> Iterable[tuple[str, Mapping[str, s
     """Ids and tags of the experiment's traces."""
     import mlflow
 
-    found = mlflow.search_traces(
-        locations=[store.experiment_id],
-        filter_string=query or None,
-        include_spans=False,
-        return_type="list",
-        flush=True,
-    )
+    asked = {"filter_string": query or None, "include_spans": False, "return_type": "list", "flush": True}
+    found = mlflow.search_traces(locations=[store.experiment_id], **asked)
     return ((t.info.trace_id, t.info.tags) for t in found)
 
 

@@ -11,7 +11,7 @@ from mlflow.entities import AssessmentSource
 from mlflow.genai import review_queues
 
 from faith_dspy.cli import main
-from faith_dspy.errors import InputError
+from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.audit import annotator_agreement
@@ -116,6 +116,30 @@ def test_two_reviewers(own_store: Path) -> None:
     people = annotator_agreement([parse_example(row) for row in found.rows])
     assert people is not None
     assert (people.n, people.cohen_kappa.value) == (2, -1.0)  # they both told of the kettle only
+
+
+@pytest.mark.parametrize("stopped", ["flush_trace_async_logging", "add_items_to_review_queue"])
+def test_a_push_that_was_cut_off(own_store: Path, monkeypatch: pytest.MonkeyPatch, stopped: str) -> None:
+    """Pushed again, all of it is in both queues, and nothing twice: cut off after a trace, or in the second queue."""
+    where = mlflow if stopped == "flush_trace_async_logging" else review_queues
+    real, left = getattr(where, stopped), [1 if where is mlflow else 3]
+
+    def cut_off(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ConnectionError("the server is gone")
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, stopped, cut_off)
+        with pytest.raises(FaithDspyError, match="the server is gone"):
+            push([KETTLE, CUP], "first", ["ann", "bea"])
+    push([KETTLE, CUP], "first", ["ann", "bea"])
+    store = connect()
+    assert len(mlflow.search_traces(locations=[store.experiment_id], return_type="list")) == 2
+    queues = list(review_queues.list_review_queues(experiment_id=store.experiment_id))
+    there = [[i.item_id for i in review_queues.list_review_queue_items(q.queue_id)] for q in queues]
+    assert [len(set(items)) for items in there] == [len(items) for items in there] == [2, 2]
 
 
 def test_what_cannot_be_read_is_named(own_store: Path) -> None:
