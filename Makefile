@@ -75,8 +75,8 @@ needs:
 benchmark: $(VENV)/.peers ## judges beside each other on one model: RAGAS, DeepEval, MLflow, ours (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.benchmarks.compare
 
-benchmark-agreement: $(VENV)/.ready ## agreement with people on the public sets of ../shared/data, from kept replies (minutes)
-	@$(BIN)/python -m tests.benchmarks.agreement
+benchmark-agreement: $(VENV)/.ready ## agreement with people on public sets, from kept replies (minutes); LABELS=FOLDER of published files
+	@$(BIN)/python -m tests.benchmarks.agreement $(LABELS)
 
 # The mapped packages (optimize, eval_sets) put where type checker and import contracts look for them.
 tree: $(VENV)/.ready

@@ -66,6 +66,16 @@ def test_an_answer_in_two_files_counts_once(tmp_path):
     assert {name: len(examples) for name, examples in found.items()} == {"expertqa_claims": 1}
 
 
+def test_public_sets_as_they_are_published(tmp_path):
+    """A folder is read by the loaders of the sets that have one in it."""
+    (tmp_path / "rte3").mkdir()
+    (tmp_path / "rte3" / "RTE3-FR-dev-set-3class.tsv").write_text(
+        "id\tlanguage\tpremise\thypothesis\tlabel\tlabel_text\ttask\tlength\n1\tfr\tp\th\t0\tentailment\tIE\tshort\n"
+    )
+    (example,) = public_labels.read([tmp_path])["rte3"]
+    assert (example.id, example.label) == ("rte3/dev/1", True)
+
+
 def test_families_weigh_alike():
     """A family of twice as many answers of the same kinds weighs what it did; without it the numbers are others."""
 

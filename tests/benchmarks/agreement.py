@@ -2,6 +2,9 @@
 
 ``python -m tests.benchmarks.agreement [LABELS…] [--ask local]``
 
+LABELS: files (default: those of ../shared/data), or a folder with the published files of public sets, each in a folder
+of its name, which the loaders of `eval_sets` read.
+
 ``--ask`` puts a fixed sample of the answers to an LM, and appends what it said to ``--replies``, as numbers; what is
 there already is not asked again. Without it, the tables of ``AGREEMENT.md`` are made from the labels and what was said.
 """
@@ -314,7 +317,7 @@ def curve_rows(title: str, families: Sequence[Mapping[int, list[list[float]]]]) 
 def main(argv: Sequence[str] | None = None) -> None:
     """Ask what is asked for, or make the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("labels", nargs="*", type=Path, help="labelled sets (default: those in ../shared/data)")
+    parser.add_argument("labels", nargs="*", type=Path, help="labels files, or a folder of public sets as published")
     parser.add_argument("--replies", type=Path, default=REPLIES)
     parser.add_argument("--ask", metavar="LM")
     given = parser.parse_args(argv)

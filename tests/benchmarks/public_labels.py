@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from faith_dspy import Judge
+from faith_dspy.eval_sets.public import PUBLIC, load_public
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.schema import LabelledExample, RawJudgment
@@ -32,10 +34,14 @@ _NOT_KEPT = {"sentences": {"__all__": {"text"}}, "raw_verdicts": {"__all__": {"t
 
 
 def read(paths: Iterable[Path]) -> dict[str, list[LabelledExample]]:
-    """Labelled answers by family; one that stands in several files counts once."""
+    """Labelled answers by family; one that stands in several files counts once.
+
+    A path is a labels file, or a folder with the published files of public sets, each in a folder of its name.
+    """
     found: dict[str, dict[tuple[str, str], LabelledExample]] = {}
     for path in paths:
-        for e in read_labels(path):
+        rows = [load_public(name, path / name) for name in PUBLIC if (path / name).is_dir()]
+        for e in read_labels(list(chain(*rows)) if path.is_dir() else path):
             source = e.tags.get("source", path.stem)
             found.setdefault(FAMILIES.get(source, source), {}).setdefault((e.context_key, e.answer), e)
     return {family: list(examples.values()) for family, examples in sorted(found.items())}
