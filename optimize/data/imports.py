@@ -184,35 +184,33 @@ def labelled(
 
     What is wrong with a row goes to ``unreadable``. Words of unknown meaning are counted, and are no label.
     """
-    labels = [row.pop("faithful", None) for row in found.values()]
-    people = [by_annotator(row.get("annotators")) for row in found.values()]
-    spans = [_spans(label) for label in labels]
-    single = [label for label, marked in zip(labels, spans, strict=True) if marked is None]
-    top = best_rating([*single, *(v for votes in people for v in votes.values())])
+    said: dict[str, list[Any]] = {}
+    for place, row in found.items():
+        label = row.pop("faithful", None)
+        said[place] = [*by_annotator(row.get("annotators")).values()] if label is None else [label]
+    top = best_rating(v for labels in said.values() for v in labels if _spans(v) is None)
     unknown: Counter[str] = Counter()
     rows, split, unlabelled = [], [], 0
-    for (place, row), label, votes, marked in zip(found.items(), labels, people, spans, strict=True):
-        said = [label] if label is not None else list(votes.values())
-        known = [v for given in said if (v := meaning(given, words or {}, top)) is not None]
-        if marked is not None:
-            answer, of = str(row.get("answer", "")), Verdict.NOT_SUPPORTED.value
-            marks = [(int(s["start"]), int(s["end"]), of, "") for s in marked]
-            row |= {"faithful": not marked, "statements": of_spans(answer, marks)}
-        elif not said:
+    for place, row in found.items():
+        if not said[place]:
             unlabelled += 1
             continue
+        if (marked := _spans(said[place][0])) is not None:
+            marks = [(int(s["start"]), int(s["end"]), Verdict.NOT_SUPPORTED.value, "") for s in marked]
+            row |= {"faithful": not marked, "statements": of_spans(str(row.get("answer", "")), marks)}
         else:
-            strange = [str(given) for given in said if meaning(given, words or {}, top) is None]
+            votes = [(str(v), meaning(v, words or {}, top)) for v in said[place]]
+            strange = [word for word, known in votes if known is None]
             unknown.update(strange)
-            if not known:
+            row["faithful"] = majority(known for _, known in votes)
+            if len(strange) == len(votes):
                 unreadable[place] = (
                     f"{place}: the label is {strange[0]!r}. Say what it means: --value '{strange[0]}=true'"
                 )
                 continue
-            if (faithful := majority(known)) is None:
+            if row["faithful"] is None:
                 split.append(str(row.get("id", place)))
                 continue
-            row["faithful"] = faithful
         try:
             parse_example(row, where=place)  # raises, and says what is wrong with it
             rows.append(row)
