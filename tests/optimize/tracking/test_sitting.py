@@ -187,7 +187,7 @@ def test_an_afternoon(own_store: Path, tmp_path: Path, chat_server: Any) -> None
     tick(f"{labels.sentence} Reviewers: {agreed.balanced_accuracy.value}. {power(labels.examples)}")
     stand_in = {"lm": "openai/tiny", "api_base": chat_server(says=knowing).base}
     study = tune(pull("november"), out=tmp_path / "judge", view=Quiet(), **stand_in)
-    judgment = load_judge(study.judge_dir, **stand_in)(
+    judgment = load_judge(study.judge_dir, api_base=stand_in["api_base"])(
         context=[c.text for c in chosen[0].context], answer=chosen[0].answer
     )
     assert (judgment.unscored, judgment.faithful) == (None, judgment.probability >= judgment.threshold)
