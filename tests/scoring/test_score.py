@@ -78,6 +78,7 @@ def test_five_level_is_scored_by_its_level():
     assert judged(raw_verdict(PART, level=0.6), **options).score == 0.6
     assert judged(raw_verdict(PART, level=0.5), **options).faithful is True
     assert judged(raw_verdict(NONE, level=0.49), **options).faithful is False
+    assert judged(GARBLED, **options).unscored is Unscored.PARSE_FAILED
     headed = judged(raw_verdict(PART, level=0.9, logit=0.0), classifier=HEAD, **options)
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
