@@ -27,7 +27,7 @@ from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.records import as_chunks, read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import EMBEDDED_SHA256
-from faith_dspy.lm.make import identity, portable
+from faith_dspy.lm.make import base_from_environment, identity
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 
@@ -37,6 +37,21 @@ FORMAT_VERSION = 1
 """Raise it when the meaning of a stored field changes."""
 _NEXT = "escalate_to"
 log = logging.getLogger(__name__)
+
+
+def portable(model: str) -> str:
+    """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
+    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
+
+
+def need_address(tuned: Mapping[str, Any] | None, model: str, api_base: str | None) -> None:
+    """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
+    own = tuned and tuned.get("api_base_hash") and tuned.get("model") == model
+    if own and not (api_base or base_from_environment(model)):
+        raise ConfigError(
+            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
+            "nowhere else: give it with api_base=, on the command line --api-base."
+        )
 
 
 class LMName(BaseModel):

@@ -116,7 +116,8 @@ class Judge:
         """The LM, made on first use. `ConfigError` if the judge asks none."""
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
-        from faith_dspy.lm.make import adopt, make_lm, need_address
+        from faith_dspy.export import need_address
+        from faith_dspy.lm.make import adopt, make_lm
 
         if isinstance(self._given, str):
             need_address(self.manifest.get("lm"), self.lm_name, self._endpoint["api_base"])

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,15 +103,16 @@ def fetch(source: Source = EMBEDDED) -> Path:
     return folder
 
 
-def own_model(path: Path) -> Path:
-    """The folder of the user's GGUF, converted when it is first used. Raises ModelFileError."""
+def own_model(path: Path) -> tuple[Path, str]:
+    """The folder of the user's GGUF, converted when it is first used, and the file's sum. Raises ModelFileError."""
     if not path.is_file() or path.open("rb").read(4) != b"GGUF":
         raise ModelFileError(f"There is no GGUF file at {path}. Give the path of one: local:/path/FILE.gguf")
-    folder = folder_of(path.name, sha256_of(path))
+    sha256 = sha256_of(path)
+    folder = folder_of(path.name, sha256)
     with _alone(folder) as wanted:
         if wanted:
             _convert(path, folder)
-    return folder
+    return folder, sha256
 
 
 def sha256_of(path: Path) -> str:
@@ -176,9 +177,10 @@ def _from_hub(source: Source, parts: Path) -> Path:
     endpoint = os.environ.get("HF_ENDPOINT") or None
     # hf_hub_download itself would try for minutes to reach a hub that is not there.
     get_hf_file_metadata(hf_hub_url(source.repo, source.filename, endpoint=endpoint), timeout=_HUB_SECONDS)
+    fetching = partial(hf_hub_download, source.repo, source.filename, local_dir=parts, endpoint=endpoint)
     with suppress(httpx.TransportError):  # where the connection broke, the second attempt goes on
-        return Path(hf_hub_download(source.repo, source.filename, local_dir=parts, endpoint=endpoint))
-    return Path(hf_hub_download(source.repo, source.filename, local_dir=parts, endpoint=endpoint))
+        return Path(fetching())
+    return Path(fetching())
 
 
 def _from_index(source: Source, parts: Path) -> Path:

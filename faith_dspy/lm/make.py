@@ -1,6 +1,7 @@
 """Makes a metered LM out of a model string, tells who it is, and finds out whether it answers."""
 
 import hashlib
+import inspect
 import math
 import os
 from pathlib import Path
@@ -12,20 +13,17 @@ from pydantic import BaseModel
 from faith_dspy.errors import ConfigError, LMUnavailableError, in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from faith_dspy.lm.metered import MeteredLM
 
 _LOCAL_REPLY = 1024
 """Output tokens of an embedded model at most: small models that lose the thread write until the window is full."""
-
 
 _TYPESAFE = "https://api.typesafe.ai"
 """Where decision models are, unless an address is given."""
 
 
 class LMIdentity(BaseModel, extra="forbid", frozen=True):
-    """Which LM gave the verdicts; stored in exported judges. Holds no key and no address."""
+    """Which LM answers. Holds no key and no address."""
 
     name: str
     """The model string DSPy uses."""
@@ -44,11 +42,6 @@ def is_local(model: str) -> bool:
     return model == "local" or model.startswith("local:")
 
 
-def portable(model: str) -> str:
-    """The model string without an absolute path: of ``local:FOLDER/FILE.gguf`` the file's name is kept."""
-    return f"local:{Path(model[6:]).name}" if model.startswith("local:") else model
-
-
 def decision_model(lm: Any) -> str | None:
     """The model string of a decision model, which answers questions and writes no text; None for any other LM."""
     if isinstance(lm, str):
@@ -58,15 +51,25 @@ def decision_model(lm: Any) -> str | None:
 
 
 def adopt(lm: Any) -> "MeteredLM":
-    """The metered LM in the place of the user's own: a plain `dspy.LM`, or a `dspy.experimental.TypeSafe`."""
+    """A metered LM with the settings of the user's own, a plain `dspy.LM` (but its ``async_engine``) or a
+    `dspy.experimental.TypeSafe`; a metered one as it is."""
+    import dspy
     from dspy.experimental import TypeSafe
 
     from faith_dspy.lm.metered import MeteredLM
 
-    if type(lm) is not TypeSafe:
-        return MeteredLM.adopt(lm)
-    settings = {name: getattr(lm, name) for name in ("api_key", "cache", "timeout", "callbacks")}
-    return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
+    if isinstance(lm, MeteredLM):
+        return lm
+    if type(lm) is TypeSafe:
+        settings = {name: getattr(lm, name) for name in ("api_key", "cache", "timeout", "callbacks")}
+        return make_lm(f"typesafe/{lm.model}", api_base=lm.base_url, **settings)
+    if type(lm) is not dspy.LM:
+        raise ConfigError(f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM.")
+    names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
+    settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)} | lm.kwargs
+    if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
+        settings["max_tokens"] = settings.pop("max_completion_tokens")
+    return MeteredLM(**settings)
 
 
 def make_lm(
@@ -101,10 +104,7 @@ def make_lm(
             raise ConfigError(f"{model!r} runs in this process: it takes no api_base and no api_key.")
         return _local(model, cache=cache, **kwargs)
     if model == "none":
-        raise ConfigError(
-            "'none' is no LM, and here one is needed: name one, such as 'local'. A judge takes 'none' and judges by "
-            "lexical features; a study tries that beside every LM, and exports it where it agrees as well."
-        )
+        raise ConfigError("'none' is no LM, and here one is needed: name one, such as 'local'.")
     if not model or model.endswith("/"):
         raise ConfigError(f"Got the model {model!r}; expected 'local', 'local:FILE.gguf' or 'provider/name'.")
     if timeout is not None:
@@ -114,12 +114,12 @@ def make_lm(
 
 def _local(model: str, **kwargs: Any) -> "MeteredLM":
     from faith_dspy.lm import embedded
-
-    path = Path(model[6:]).expanduser().resolve()
-    folder = embedded.fetch() if model == "local" else embedded.own_model(path)
-    sha256 = embedded.EMBEDDED.sha256 if model == "local" else embedded.sha256_of(path)
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
+    if model == "local":
+        folder, sha256 = embedded.fetch(), embedded.EMBEDDED.sha256
+    else:
+        folder, sha256 = embedded.own_model(Path(model[6:]).expanduser().resolve())
     settings = {"temperature": 0.0, "max_tokens": _LOCAL_REPLY, **kwargs}
     # The folder's name holds the file's hash, so the key of DSPy's cache does too.
     return MeteredLM(
@@ -157,16 +157,6 @@ def _hosted(
     if "temperature" not in settings and "max_completion_tokens" not in lm.kwargs:
         lm.kwargs["temperature"] = 0.0
     return lm
-
-
-def need_address(tuned: "Mapping[str, Any] | None", model: str, api_base: str | None) -> None:
-    """Refuse to ask elsewhere what was tuned at an address of the user's own; ``tuned``: the LM of an export."""
-    own = tuned and tuned.get("api_base_hash") and tuned.get("model") == model
-    if own and not (api_base or base_from_environment(model)):
-        raise ConfigError(
-            f"the judge was tuned on {model} at an address of your own, which exports do not hold; contexts are sent "
-            "nowhere else: give it with api_base=, on the command line --api-base."
-        )
 
 
 def base_from_environment(model: str) -> str | None:

@@ -7,7 +7,6 @@ DSPy's own usage tracking loses the tokens of nested batches and reports none fo
 import asyncio
 import contextvars
 import hashlib
-import inspect
 import logging
 import threading
 import time
@@ -31,7 +30,7 @@ _Out = TypeVar("_Out")
 TIMEOUT = 300.0
 """Seconds that a call of a hosted LM may take with DSPy's retries, unless the LM has a ``timeout`` of its own."""
 MAX_FAILURES = 20
-"""Calls that fail in a row, each after its retries, before a study or a batch takes the endpoint for dead."""
+"""Calls that fail in a row, each after its retries, before the endpoint is taken for dead."""
 _HISTORY = 64
 """Calls that an LM keeps in its history, each with its whole prompt."""
 _METERS = "faith_dspy_meters"
@@ -220,19 +219,6 @@ class MeteredLM(dspy.LM):
         with suppress(dspy.LMError):  # the call itself will say what is wrong
             _ = self.supports_reasoning
 
-    @classmethod
-    def adopt(cls, lm: Any) -> "MeteredLM":
-        """A metered LM with the settings of a plain `dspy.LM` (but its `async_engine`); a MeteredLM as it is."""
-        if isinstance(lm, cls):
-            return lm
-        if type(lm) is not dspy.LM:
-            raise ConfigError(f"the LM is a {type(lm).__name__}; expected a model string or a dspy.LM.")
-        names = set(inspect.signature(dspy.LM).parameters) - {"kwargs", "async_engine"}
-        settings = {name: getattr(lm, name) for name in names if hasattr(lm, name)} | lm.kwargs
-        if "max_completion_tokens" in settings:  # DSPy renames it for reasoning models
-            settings["max_tokens"] = settings.pop("max_completion_tokens")
-        return cls(**settings)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`, counted, and ended in time."""
         return self._metered(super().__call__, *args, **kwargs)
@@ -333,8 +319,7 @@ def _usage_of(entry: dict[str, Any]) -> Usage:
     """Token counts of a history entry's call. Of a cached reply DSPy reports none, but the reply may carry its own."""
     if entry.get("usage"):
         return _counts(entry["usage"])
-    response = entry["response"]
-    replies = response if isinstance(response, tuple) else (response,)
+    replies = entry["response"] if isinstance(entry["response"], tuple) else (entry["response"],)
     return sum((_counts(getattr(reply, "usage", None) or {}) for reply in replies), Usage())
 
 

@@ -134,7 +134,7 @@ def test_own_file(models, tmp_path):
     for folder, content in ((one, WHOLE), (two, b"GGUF" + WHOLE[::-1])):
         folder.mkdir()
         (folder / "model.gguf").write_bytes(content)
-    made = [own_model(folder / "model.gguf") for folder in (one, two, one)]
+    made = [own_model(folder / "model.gguf")[0] for folder in (one, two, one)]
     assert (made[0] == made[2], made[0] == made[1]) == (True, False)
     assert (made[1] / "model").read_bytes() == b"GGUF" + WHOLE[::-1]
     assert [f.name for f in one.iterdir()] == ["model.gguf"]

@@ -6,7 +6,8 @@ import pytest
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
-from faith_dspy.lm.make import LMIdentity, identity, make_lm, need_address, preflight
+from faith_dspy.export import need_address
+from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 
 KEY = "sk-verysecret-0123456789"
 

@@ -10,7 +10,7 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
-from faith_dspy.lm.make import make_lm
+from faith_dspy.lm.make import adopt, make_lm
 from faith_dspy.lm.metered import Limits, MeteredLM, metered
 from faith_dspy.schema import Usage
 
@@ -110,7 +110,7 @@ def test_duplicates_count(lm, duplicate):
 def test_adopting_a_plain_lm(server):
     """A user's own dspy.LM can be made to count, with all its settings; the original is left alone."""
     plain = dspy.LM("openai/tiny", api_base=server.base, api_key="none", max_tokens=7, num_retries=1, cache=False)
-    lm = MeteredLM.adopt(plain)
+    lm = adopt(plain)
     assert lm.dump_state() | {"_dspy_lm_class": ""} == plain.dump_state() | {"_dspy_lm_class": ""}
     with metered() as meter:
         lm("hello")
