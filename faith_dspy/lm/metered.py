@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import hashlib
 import logging
+import os
 import threading
 import time
 import warnings
@@ -17,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import dspy
@@ -276,14 +278,12 @@ class MeteredLM(dspy.LM):
         """What ``work`` returns. DSPy waits as long as ``Retry-After`` says, and for each byte anew; here a call ends
         in time: what it would still return is discarded."""
         found: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                found.set_result(work())
-            except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
-                found.set_exception(exc)
-
-        threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True).start()
+        try:
+            inbox = _idle.pop()
+        except IndexError:
+            inbox = SimpleQueue()
+            threading.Thread(target=_work, args=(inbox,), daemon=True).start()
+        inbox.put((found, partial(contextvars.copy_context().run, work)))
         try:
             return found.result(seconds)
         except TimeoutError:
@@ -301,6 +301,25 @@ class MeteredLM(dspy.LM):
         if rollout is not None:
             salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
         return {**kwargs, "rollout_id": int(salt, 16)}
+
+
+_idle: list[SimpleQueue[Any]] = []
+"""The inboxes of threads that wait for a call. They are kept: DSPy's cache opens its database once for each thread. A
+`ThreadPoolExecutor` would wait at exit for calls that were given up."""
+with suppress(AttributeError):  # Windows, where no process forks
+    os.register_at_fork(after_in_child=_idle.clear)  # the child has none of the threads
+
+
+def _work(inbox: SimpleQueue[Any]) -> None:
+    while True:
+        found, work = inbox.get()
+        try:
+            finish = partial(found.set_result, work())
+        except BaseException as exc:  # noqa: BLE001 - raised where the result is taken
+            finish = partial(found.set_exception, exc)
+        _idle.append(inbox)
+        finish()
+        del found, work, finish  # prompts and replies
 
 
 class _Paid:
