@@ -134,7 +134,7 @@ class Usage(_Frozen):
         return self._with(other, -1)
 
     def _with(self, other: Usage, sign: int) -> Usage:
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
+        pairs = {name: (value, vars(other)[name]) for name, value in vars(self).items()}
         added: dict[str, Any] = {k: None if None in pair else pair[0] + sign * pair[1] for k, pair in pairs.items()}
         return Usage(**added)
 

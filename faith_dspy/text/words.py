@@ -141,6 +141,9 @@ _TIDY = str.maketrans({
 """A joiner (U+200D) only says how the letters beside it are drawn."""
 
 
+_WORDS = regex.compile(r"[\p{L}\p{M}]+")
+
+
 def language_of(text: str) -> str:
     """The language whose word lists and stemmer are used, guessed from at most the first 20,000 characters.
 
@@ -153,11 +156,20 @@ def language_of(text: str) -> str:
     script = max(sorted(scripts), key=scripts.__getitem__)
     if script in _BY_SCRIPT:
         return _BY_SCRIPT[script]
-    words = Counter(regex.findall(r"[\p{L}\p{M}]+", text.lower()))
-    hits = {n: sum(words[w] for w in words.keys() & word_lists(n).function_words) for n in LANGUAGES}
-    language = max(LANGUAGES, key=hits.__getitem__)
-    n = words.total()
+    words, listed = _WORDS.findall(text.lower()), _languages()
+    hits = Counter(language for word in words if word in listed for language in listed[word])
+    language, n = max(LANGUAGES, key=hits.__getitem__), len(words)
     return "other" if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n) else language
+
+
+@cache
+def _languages() -> dict[str, list[str]]:
+    """By function word, the languages that have it."""
+    found: dict[str, list[str]] = {}
+    for language in LANGUAGES:
+        for word in word_lists(language).function_words:
+            found.setdefault(word, []).append(language)
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -238,6 +250,7 @@ def _word(raw: str, language: str) -> tuple[str, str, bool]:
 _TENS = frozenset(["20", "30", "40", "50", "60", "70", "80", "90"])
 
 
+@lru_cache(maxsize=10_000)
 def number_value(raw: str, language: str) -> str:
     """A written number in one form: ``1,234.50`` and ``1.234,5`` (where the comma is decimal) are ``1234.5``.
 
