@@ -214,7 +214,7 @@ def read_label(reply: str, labels: Iterable[str]) -> str | None:
 
 
 class Tokens(list[Any]):
-    """A reply's tokens: OpenAI's, with ``token`` and ``top_logprobs``, as objects or mappings."""
+    """A reply's tokens: OpenAI's, with ``token`` and ``top_logprobs``, as objects or dictionaries."""
 
     @cached_property
     def text(self) -> str:
@@ -238,7 +238,7 @@ def tokens_of(prediction: Mapping[str, Any]) -> Tokens:
 
 
 def _get(token: Any, name: str) -> Any:
-    return token.get(name) if isinstance(token, Mapping) else getattr(token, name, None)
+    return token.get(name) if isinstance(token, dict) else getattr(token, name, None)
 
 
 def read_verdict(

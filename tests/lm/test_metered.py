@@ -2,12 +2,14 @@ import contextlib
 import contextvars
 import copy
 import pickle
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
+from dspy.utils.callback import BaseCallback
 
 from faith_dspy.errors import ConfigError, LimitReachedError, LMUnavailableError
 from faith_dspy.lm.make import adopt, make_lm
@@ -117,6 +119,21 @@ def test_adopting_a_plain_lm(server):
         plain("other")
     assert counts(meter.usage) == ONE
     assert type(plain) is dspy.LM
+
+
+def test_calls_share_a_thread(lm):
+    """Calls made one after the other run in one thread, not the caller's: DSPy's cache opens its database once."""
+    seen = []
+
+    class Recorder(BaseCallback):
+        def on_lm_start(self, call_id, instance, inputs):
+            seen.append(threading.get_ident())
+
+    lm.callbacks = [Recorder()]
+    for i in range(4):
+        lm(f"q{i}")
+    assert len(seen) >= 4
+    assert len(set(seen) - {threading.get_ident()}) == 1
 
 
 def test_history_is_bounded(lm):
