@@ -54,6 +54,7 @@ quickstart: $(VENV)/.base ## the main job: tune a judge on the shipped labels, l
 	@$(BIN)/faith-dspy model fetch & model=$$!; $(INSTALL) --editable '.[local,tune]' && wait $$model
 	@$(BIN)/faith-dspy tune quickstart --budget quick
 	@echo "$$FIRST_JUDGMENT" && $(BIN)/python -c "$$FIRST_JUDGMENT"
+	@echo "faith-dspy is in $(BIN); make ui opens the study's pages"
 
 # Two processes share what needs no language model; the embedded model takes both cores.
 PYTEST := $(BIN)/python -m pytest -q

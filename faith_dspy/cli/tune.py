@@ -108,14 +108,16 @@ def tune(
     Example: faith-dspy tune labels.jsonl --budget quick --out judges/mine
     """
     from faith_dspy import optimize
+    from faith_dspy.optimize.results import CHEAPER
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run in MLflow, too
     result = optimize.tune(labels, **{name: value for name, value in vars(options).items() if value is not None})
     print_study(result, details, as_json)
     if not as_json:
+        champion = CHEAPER.get(result.champion, result.champion)
         stopped = "" if result.finished else "Stopped early: the champion is the best of what was finished.\n"
         typer.echo(
-            f"\n{stopped}{result.registered}\nThe champion is in {result.judge_dir}. "
+            f"\n{stopped}{result.registered}\nThe champion, {champion}, is in {result.judge_dir}. "
             f"Everything: faith-dspy study show {result.judge_dir} --details\n"
             f"On MLflow's pages: {pages(result.page, options.tracking_uri)}"
         )
