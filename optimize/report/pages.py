@@ -42,8 +42,10 @@ def card(result: StudyResult, links: str = "") -> str:
     asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
     lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
     file = result.labels_file.replace("`", "'")  # it would end the code
+    by_labels = result.classifier is not None and result.classifier.fitted_to == "labels"
+    how = "Tuned" if by_labels else "Chosen"
     about = (
-        f"{tables.capitalised(champion.description)}; {asks}{lm}. Tuned on `{file}` (label set "
+        f"{tables.capitalised(champion.description)}; {asks}{lm}. {how} on `{file}` (label set "
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
     if lacks := headline.not_shown(result):
