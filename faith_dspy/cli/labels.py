@@ -251,7 +251,7 @@ def push(
     ] = None,
     first: Annotated[
         Literal["random", "uncertain"],
-        cli.option("--first", "In which order. Not shown to help: uncertain.", "random|uncertain"),
+        cli.option("--first", "Which answers come first; uncertain was not shown to help.", "random|uncertain"),
     ] = "random",
     verdicts: Annotated[
         str | None,

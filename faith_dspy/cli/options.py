@@ -41,8 +41,8 @@ _judge_option = partial(option, rich_help_panel="The judge")
 LABELS = "Labels (JSON lines, CSV, TSV or Parquet), or a shipped set: quickstart, assistants, hard_cases."
 Labels = Annotated[Path, typer.Argument(metavar="LABELS", help=LABELS, callback=_labels_file)]
 _MODELS = (
-    "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or, but for tune, "
-    "'none' to judge by lexical features alone."
+    "'local' (the embedded model), 'local:FILE.gguf', any LiteLLM model, e.g. openai/gpt-4o-mini, or 'none' to judge "
+    "by lexical features alone (tune needs an LM)."
 )
 LM = Annotated[str | None, _judge_option("--lm", _MODELS, "MODEL")]
 APIBase = Annotated[str | None, _judge_option("--api-base", "Address of an OpenAI-compatible endpoint.", "URL")]
