@@ -437,7 +437,8 @@ def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _broken(source: object, why: object) -> InputError:
-    return InputError(f"{source}: cannot be read ({why}); expected CSV, TSV, Parquet, JSON or JSON lines in UTF-8.")
+    kinds = "CSV, TSV, Parquet, JSON or JSON lines in UTF-8 (spreadsheets save it as “CSV UTF-8”)"
+    return InputError(f"{source}: cannot be read ({why}); expected {kinds}.")
 
 
 # Tables in memory
