@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -226,5 +224,5 @@ def ui(
     cli.say(f"Studies in {redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
     command = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     settings = {**ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
-    with suppress(KeyboardInterrupt):
-        raise typer.Exit(subprocess.call([sys.executable, *command, "--workers", "1"], env=settings))
+    # In place of this process, so that signals reach the server.
+    os.execve(sys.executable, [sys.executable, *command, "--workers", "1"], settings)
