@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from http.server import ThreadingHTTPServer
 
 from chat_server import JsonHandler
@@ -14,15 +13,12 @@ class DecisionServer:
     """``POST /v1/systemone`` on loopback. What is not asked as documented is refused with 422, another key with 401.
 
     ``says``: the probability of the first option of a question, of the name and the request: a function, or one number.
-    ``answers``: what is done to the answers before they are sent. ``status``: of the next replies, 200 after the last.
+    ``answers``: what is done to the answers before they are sent.
     """
 
     def __init__(self, says=0.9):
         self.says = says if callable(says) else lambda name, asked: says
         self.answers = lambda answers: answers
-        self.status = []
-        self.headers = {}
-        self.delay = 0.0
         self.requests = []
         owner = self
 
@@ -31,12 +27,9 @@ class DecisionServer:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if asked["state"] != "yes":  # a preflight
                     owner.requests.append(asked)
-                time.sleep(owner.delay)
-                status = owner.status.pop(0) if owner.status else 200
                 if self.headers["Authorization"] != f"Bearer {KEY}":
-                    self.reply(401, _error("authentication_error", "Invalid API key"))
-                elif status != 200:
-                    self.reply(status, _error("error", "not now"), owner.headers)
+                    error = {"error_type": "authentication_error", "message": "Invalid API key"}
+                    self.reply(401, {"detail": error})
                 elif self.path != "/v1/systemone" or (wrong := _wrong(asked)):
                     self.reply(422, {"detail": [{"type": "value_error", "loc": ["body", wrong], "msg": "wrong"}]})
                 else:
@@ -59,10 +52,6 @@ class DecisionServer:
     def close(self):
         self.http.shutdown()
         self.http.server_close()
-
-
-def _error(kind, message):
-    return {"detail": {"error_type": kind, "message": message}}
 
 
 def _wrong(asked):

@@ -8,18 +8,16 @@ import math
 import os
 from io import BytesIO
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.records import read_json, read_records
+from faith_dspy.io.records import as_chunks, read_json, read_records
 from faith_dspy.program.adapter import CompactAdapter, Tokens, read_verdict
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
-from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.scoring.score import score_answer
 from faith_dspy.text.sentences import sentences
 
@@ -27,14 +25,7 @@ CASES = int(os.environ.get("CASES", "60"))
 settings.register_profile("any", max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")
 
-LEXICAL = Classifier(
-    statement=StatementClassifier(
-        names=("novel_number_count",), means=(0.2,), scales=(1.0,), weights=(-0.5,), intercept=0.3
-    ),
-    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
-    threshold=0.4,
-    review_range=(0.3, 0.5),
-)
+WITHOUT_LM = Judge("none")
 # Words, and what has broken parsers: line ends of all kinds, what is not seen, numbers, marks, other scripts, halves.
 BITS = st.sampled_from([
     "Yes.", "No!", "It is", "3.5", "km,", "not", "40%.", "Dr.", "J.", "Smith", "said", "“so”.", "|", "---", "#",
@@ -84,16 +75,10 @@ def holds(judgment, answer=None):
         assert all(answer[s.start : s.end] == s.text for s in judgment.sentences)
 
 
-@pytest.fixture(scope="module")
-def judge():
-    """A judge that asks no LM: all but the LM is what any judge does."""
-    return Judge("none", classifier=LEXICAL)
-
-
 @given(record=RECORD)
-def test_any_record(judge, record):
-    """A record of any shape is judged, or is unscored with the reason; called directly, it is refused in our words."""
-    (judgment,) = judge.batch([record], num_threads=1)
+def test_any_record(record):
+    """A record of any shape is judged, or is unscored with the reason."""
+    (judgment,) = WITHOUT_LM.batch([record], num_threads=1)
     given_answer = record.get("answer") if isinstance(record, dict) and "conversation" not in record else None
     holds(judgment, given_answer if isinstance(given_answer, str) else None)
     assert judgment.unscored != "lm_failed", judgment.detail
@@ -135,12 +120,10 @@ def test_any_options(options):
     """Options give a judge that can be told from others, or are refused in our words."""
     try:
         config = JudgeConfig.make(**options)
-        judge = Judge("openai/tiny", config=config)
-        assert judge.fingerprint
+        assert Judge("openai/tiny", config=config).fingerprint
     except ConfigError:
         return
-    again = JudgeConfig.model_validate_json(config.model_dump_json())
-    assert again == config
+    assert JudgeConfig.model_validate_json(config.model_dump_json()) == config
 
 
 RAW = st.builds(
@@ -160,19 +143,15 @@ RAW = st.builds(
 @given(raw=st.lists(RAW, max_size=6), chunks=st.lists(st.text(max_size=40), max_size=3), tuned=st.booleans())
 def test_anything_an_lm_may_say(raw, chunks, tuned):
     """Whatever verdicts, probabilities, ids and quotes the LM gives, the judgment holds, and its evidence exists."""
-    from faith_dspy.io.records import as_chunks
-
-    context = as_chunks(chunks)
     said = RawJudgment(raw_verdicts=tuple(raw))
-    judgment = score_answer(said, context, None, JudgeConfig(), LEXICAL if tuned else None)
+    judgment = score_answer(said, as_chunks(chunks), None, JudgeConfig(), WITHOUT_LM.classifier if tuned else None)
     holds(judgment)
     for s in judgment.statements:
         assert all(0 <= i < len(chunks) for i in s.supporting_chunk_ids)
         assert all(q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end] for q in s.quote_spans)
 
 
-@given(line=st.binary(max_size=80) | JSON.map(lambda v: repr(v).encode(errors="replace")) | TEXT.map(
-    lambda t: t.encode(errors="surrogatepass")))  # fmt: skip
+@given(line=st.binary(max_size=80) | JSON.map(lambda v: repr(v).encode(errors="replace")))
 def test_any_bytes(line):
     """Bytes are JSON that can be written again, or are refused as what they are."""
     try:
