@@ -3,9 +3,10 @@
 import json
 from itertools import product
 
+import dspy
 import pytest
 from decision_server import KEY, DecisionServer, statement_of
-from dspy.experimental import TypeSafe
+from dspy.experimental import Choice, TypeSafe
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
@@ -81,6 +82,16 @@ def test_a_judgment(judge, server, verification, sent):
     assert (found.faithful, found.fallbacks) == (False, 0)
     usage = found.usage
     assert (usage.calls, usage.prompt_tokens, usage.output_tokens) == (len(sent), 50 * len(sent) + 20, 4)
+
+
+def test_the_same_as_by_dspys_own_client(server):
+    """The requests that are pinned above are those of the service's own client."""
+    theirs = TypeSafe("jev-latest", api_key=KEY, base_url=server.base, cache=False)
+    signature = dspy.Signature("context: list[str], question, statement -> verdict", EACH[1]["state"]["instructions"])
+    signature = signature.with_updated_fields("verdict", type_=Choice[("Yes", ""), ("No", "")], desc=ASK)
+    found = dspy.Predict(signature)(**EACH[1]["state"]["inputs"], lm=theirs).verdict
+    assert server.requests == [EACH[1]]
+    assert found.probabilities == pytest.approx({"Yes": 0.12, "No": 0.88})
 
 
 def test_a_client_of_dspy(judge, server, monkeypatch):

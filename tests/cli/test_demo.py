@@ -18,34 +18,23 @@ sys.argv = ["faith-dspy", "demo"]
 from faith_dspy.cli import main
 main()
 """
+SHOWN = (*KINDS, "[0] ", " (threshold 0.", "← [", "not in the context: ", "demo.html", "judge demo.jsonl --judge ")
 
 
 def test_the_demo_needs_no_model_no_key_and_no_network(tmp_path):
     """In an empty folder it shows three answers and what their contexts say in 40 lines, and writes a page."""
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
     env = clean | {"DSPY_CACHEDIR": str(tmp_path / "cache"), "COLUMNS": "80", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_NETWORK],
-        cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for said in (
-        *KINDS,
-        "[0] ",
-        " (threshold 0.",
-        "← [",
-        "not in the context: ",
-        "demo.html",
-        "judge demo.jsonl --judge ",
-    ):
-        assert said in done.stdout
-    assert not done.stderr
-    assert len(done.stdout.splitlines()) <= 40
-    widths = [len(line) for line in done.stdout.splitlines() if str(RECORDED.parent) not in line]
-    assert max(widths) <= 80
+    command = [sys.executable, "-c", WITHOUT_NETWORK]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(said in done.stdout for said in SHOWN)
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(len(line) for line in lines if str(RECORDED.parent) not in line) <= 80
     assert "faith-dspy demo" in (tmp_path / "demo.html").read_text(encoding="utf-8")
     records = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [set(r) for r in records] == [{"question", "context", "answer"}] * len(records)
+    assert [set(r) for r in records] == [{"question", "context", "answer"}] * 3
 
 
 def test_the_recorded_judge_is_sure_of_its_answers():
