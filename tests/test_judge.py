@@ -1,5 +1,5 @@
 import asyncio
-import threading
+import time
 
 import pytest
 
@@ -16,12 +16,12 @@ def record(i):
 
 
 def test_call(judge_at):
-    """A judgment has score, raw_verdict, statement with evidence, and what it cost as the endpoint reported it."""
+    """A judgment has score, statements with evidence, and what it cost as the endpoint reported it: two calls of 100
+    prompt tokens, 60 of them cached, 5 written."""
     judge, server = judge_at(yes={"The kettle is blue.": 0.9, "It holds 2 litres.": 0.3})
     found = judge(question="Which?", context=CONTEXT, answer="The kettle is blue. It holds 2 litres.")
     assert (found.score, found.faithful, found.unscored) == (0.5, False, None)
     assert [s.supporting_chunk_ids for s in found.statements] == [(0,), ()]
-    # two calls of 100 prompt tokens, 60 of them cached, 5 written
     usage = found.usage.model_dump(exclude={"seconds", "dollars"})
     assert usage == {"calls": 2, "prompt_tokens": 200, "cached_tokens": 120, "output_tokens": 10}
     assert found.usage.computed_tokens == 80
@@ -32,38 +32,33 @@ def test_call(judge_at):
 def test_acall(judge_at):
     """Three awaited together are the three judgments, and the event loop goes on meanwhile."""
     judge, _ = judge_at(says=lambda asked: {"text": "Yes", "delay": 0.2})
-    ticks = []
-
-    async def tick():
-        while True:
-            ticks.append(1)
-            await asyncio.sleep(0.01)
 
     async def ask():
-        ticking = asyncio.create_task(tick())
-        found = await asyncio.gather(*(judge.acall(**record(i)) for i in range(3)))
-        ticking.cancel()
-        return found
+        asking, ticks = asyncio.gather(*(judge.acall(**record(i)) for i in range(3))), 0
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return asking.result(), ticks
 
-    found = asyncio.run(ask())
+    found, ticks = asyncio.run(ask())
     assert [j.statements[0].text for j in found] == [record(i)["answer"] for i in range(3)]
-    assert len(ticks) >= 5
+    assert ticks >= 5
+
+
+def number_in(statement):
+    return int(statement.split()[2])
 
 
 def test_batch_is_in_the_order_of_the_input(judge_at):
-    busy, most, lock = 0, 0, threading.Lock()
+    busy, most = [], []
 
     def say(asked):
-        nonlocal busy, most
-        number = int(server.statement(asked).split()[2])
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        threading.Event().wait(0.12 if number % 3 == 0 else 0.02)
-        with lock:
-            busy -= 1
-        p = number / 100
-        return {"text": "No", "top": {"Yes": p, "No": 1 - p}}
+        busy.append(asked)
+        most.append(len(busy))
+        number = number_in(server.statement(asked))
+        time.sleep(0.12 if number % 3 == 0 else 0.02)
+        busy.pop()
+        return {"text": "No", "top": {"Yes": number / 100, "No": 1 - number / 100}}
 
     judge, server = judge_at(says=say)
     with metered() as meter:
@@ -72,17 +67,15 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
     assert [j.statements[0].confidence for j in found] == pytest.approx([i / 100 for i in range(1, 25)])
     assert [j.usage.calls for j in found] == [1] * 24
     assert meter.usage.calls == 24
-    assert 2 <= most <= 8
+    assert 2 <= max(most) <= 8
 
 
 def test_a_batch_shows_its_progress_when_asked(judge_at, capsys):
     """A bar on standard error, and nothing without `progress`."""
     judge, _ = judge_at()
-    records = [{"context": CONTEXT, "answer": "It is blue."}] * 2
-    judged = judge.batch(records)
-    assert capsys.readouterr().err == ""
-    assert [j.score for j in judge.batch(records, progress=True)] == [j.score for j in judged]
-    assert "judging:   0%|" in capsys.readouterr().err
+    for progress in (False, True):
+        assert [j.score for j in judge.batch([record(0), record(1)], progress=progress)] == [1.0, 1.0]
+        assert ("judging:   0%|" in capsys.readouterr().err) is progress
 
 
 def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
@@ -94,8 +87,7 @@ def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     assert [s[7] for s in server.statements] == ["0", "2", "1", "3"]
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_one_bad_record_never_ends_a_run(judge_at, threads):
+def test_one_bad_record_never_ends_a_run(judge_at):
     """Records that cannot be read come back unscored in their place, with what is wrong with them."""
     judge, _ = judge_at()
     given = [
@@ -109,7 +101,7 @@ def test_one_bad_record_never_ends_a_run(judge_at, threads):
         ({"context": CONTEXT, "answer": "I don't know."}, Unscored.ABSTAINED),
         (record(1), None),
     ]
-    found = judge.batch([one for one, _ in given], num_threads=threads)
+    found = judge.batch([one for one, _ in given], num_threads=4)
     assert [j.unscored for j in found] == [reason for _, reason in given]
     assert "it has no answer: got context, expected answer, response" in found[1].detail
     assert "context is int, expected a list" in found[2].detail
@@ -138,36 +130,30 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("threads", [0, -1, 2.5, "4"])
-def test_a_number_of_threads_that_is_none(judge_at, threads):
+@pytest.mark.parametrize("threads", [0, 2.5, "4"])
+def test_a_number_of_threads_that_is_none(threads):
     """An error, at once: with no thread a batch would wait for ever."""
-    judge, _ = judge_at()
     with pytest.raises(ConfigError, match="expected a whole number from 1"):
-        judge.batch([{"context": ["a"], "answer": "b"}], num_threads=threads)
+        Judge("none").batch([record(0)], num_threads=threads)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
-        ({"granuality": "answer"}, r"granuality: there is no such field"),
+        ({"granuality": "answer"}, "granuality: there is no such field.*Options are: abstention, ask_about, cite, con"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
         ({"verdicts": "five_level"}, "set granularity='answer' with it, or verdicts='graded'"),
         ({"threshold": True}, "threshold: expected a number, got True"),
-        ({"instruction": "five_level"}, "has other labels than verdicts='binary': give verdicts='five_level' with it"),
         ({"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded' with it"),
         ({"instruction": "grounded", "verdicts": "graded"}, "has other labels .* give verdicts='binary' with it"),
-        (
-            {"config": JudgeConfig(), "threshold": 0.5},
-            r"give either config= or single options, got both \(options: thr",
-        ),
+        ({"config": JudgeConfig(), "threshold": 0.5}, r"give either config= or single .*, got both \(options: thr"),
     ],
 )
-def test_wrong_dials(options, message):
+def test_wrong_options(options, message):
     """An option that does not exist is an error that names those there are; a value it cannot have says what it may."""
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message):
         Judge("openai/tiny", **options)
-    assert ("Options are: abstention, ask_about, cite, confidence" in str(caught.value)) is ("granuality" in options)
 
 
 def test_a_mapping_is_one_record():
@@ -183,17 +169,14 @@ def test_a_mapping_is_one_record():
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
     def say(asked):
-        number = int(server.statement(asked).split()[2])
-        return "Yes" if number <= 5 else {"status": 500, "text": "gone"}
+        return "Yes" if number_in(server.statement(asked)) <= 5 else {"status": 500, "text": "gone"}
 
     judge, server = judge_at(says=say)
     records = [record(i) for i in range(1, 101)]
     found = judge.batch(records, num_threads=1)
     assert [j.unscored for j in found] == [None] * 5 + ["lm_failed"] * 95
     assert len(server.requests) == 25
-    with pytest.raises(
-        LMUnavailableError, match=r"2[0-3] calls in a row failed"
-    ):  # four threads: three may be on their way
+    with pytest.raises(LMUnavailableError, match=r"2[0-3] calls in a row failed"):  # three may be on their way
         list(judge.stream(records[5:], num_threads=4))
     assert len(server.requests) <= 25 + 20 + 3
 
