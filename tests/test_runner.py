@@ -11,12 +11,18 @@ from itertools import repeat
 import dspy
 import pytest
 
+from faith_dspy import Judge
 from faith_dspy.errors import InputError, LMUnavailableError
 from faith_dspy.runner import run
 
 RUN = "from faith_dspy.cli import main; main()"
 CONTEXT = ["The kettle is blue."]
 GOOD = {"context": CONTEXT, "answer": "It is blue."}
+
+
+def kettles(n):
+    """Records whose answers tell which they are."""
+    return [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(n)]
 
 
 def put(path, *lines):
@@ -29,22 +35,24 @@ def rows(path):
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-# Reading
-
-
 def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
-    """A line that holds no record is a row without a score, with its line and what is wrong; the others are judged.
-
-    What a row may be is in io/test_labels.py: one reader reads both.
-    """
-    judge, _ = judge_at()
-    source = put(tmp_path / "in.jsonl", GOOD, b"\n", b'{"context": [\n', {**GOOD, "id": "last"})
-    tally = run(judge, source, tmp_path / "out.jsonl")
-    first, second, third = rows(tmp_path / "out.jsonl")
+    """A line that holds no record is a row without a score, with its line and what is wrong; the others are judged, and
+    the counts are those of all rows, by whichever run. Once it is finished it needs no endpoint."""
+    judge, server = judge_at()
+    lines = [GOOD, b"\n", b'{"context": [\n', {**GOOD, "id": "last"}, {"answer": "x"}]
+    source, out = put(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
+    run(judge, put(tmp_path / "one.jsonl", GOOD), out)
+    tally = run(judge, source, out, show=True)
+    first, second, third, _ = rows(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
     assert (second["unscored"], second["score"], second["line"]) == ("parse_failed", None, 3)
     assert "line 3: is no JSON in UTF-8 (Expecting value: line 1 column 14" in second["detail"]
-    assert (tally.scored, dict(tally.unscored), tally.unreadable) == (2, {"parse_failed": 1}, 1)
+    said = "4 judged: 2 scored, 2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
+    assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · ")
+    server.close()
+    again = run(judge, source, out, show=True)
+    assert again.shown == tally.shown
+    assert (again.rows, again.resumed, again.scored, again.unreadable) == (4, 4, 2, 1)
 
 
 def test_memory_is_flat(judge_at, tmp_path):
@@ -62,39 +70,21 @@ def test_memory_is_flat(judge_at, tmp_path):
     assert peak < 4 * 2**20
 
 
-# Going on
-
-
 def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
-    judge, server = judge_at(says="Yes")
-    answers = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(6)]
-    source, out = put(tmp_path / "in.jsonl", *answers), tmp_path / "out.jsonl"
-
     def say(asked):
         if "Kettle 3" in server.statement(asked):
-            server.status, server.lists = 503, False
+            server.status = 503
         return "Yes"
 
-    server.says = say
+    judge, server = judge_at(says=say)
+    source, out = put(tmp_path / "in.jsonl", *kettles(6)), tmp_path / "out.jsonl"
     with pytest.raises(LMUnavailableError):
         run(judge, source, out, threads=1)
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
-    server.says, server.status, server.lists = "Yes", 200, True
+    server.says, server.status = "Yes", 200
     tally = run(judge, source, out, threads=1)
-    assert [r["id"] for r in rows(out)] == list(range(6))
-    assert [r["unscored"] for r in rows(out)] == [None] * 6
+    assert [(r["id"], r["unscored"]) for r in rows(out)] == [(i, None) for i in range(6)]
     assert (tally.rows, tally.resumed, tally.usage.calls) == (6, 3, 3)
-
-
-def test_what_is_finished_needs_no_endpoint(judge_at, tmp_path):
-    """A finished output is counted, and shown, although the endpoint has gone."""
-    judge, server = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD, b"oops\n"), tmp_path / "out.jsonl"
-    first = run(judge, source, out, show=True)
-    server.close()
-    again = run(judge, source, out, show=True)
-    assert again.shown == first.shown
-    assert (again.rows, again.resumed, again.scored, again.unreadable) == (2, 2, 1, 1)
 
 
 @pytest.mark.parametrize("row", [b"[]\n", b"{}\n", b"\x00\n", b'{"record": "0"}\n', b"[" * 100_000 + b"\n"])
@@ -114,10 +104,7 @@ def test_other_options_are_noticed(judge_at, tmp_path):
     run(judge, source, out)
     before = out.read_bytes()
     out.write_bytes(before.split(b"\n")[0] + b"\n")
-    other_options, _ = judge_at(server, strictness="lenient")
-    other_lm = judge.copy()
-    other_lm._given = "openai/other"
-    for other in (other_options, other_lm):
+    for other in (judge_at(server, strictness="lenient")[0], Judge("openai/other", config=judge.config)):
         with pytest.raises(InputError, match="line 1 was judged by another judge or with other options"):
             run(other, source, out)
     run(judge_at(server)[0], source, out)
@@ -126,8 +113,7 @@ def test_other_options_are_noticed(judge_at, tmp_path):
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
     """The file is cut there; a reply that cannot be read is a row like any other."""
-    records = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(6)]
-    source = put(tmp_path / "in.jsonl", *records[:2], b"oops\n", *records[2:])
+    source = put(tmp_path / "in.jsonl", *kettles(2), b"oops\n", *kettles(6)[2:])
     out, fails = tmp_path / "out.jsonl", {1: "Perhaps.", 3: {"status": 400, "text": "no"}, 5: "I cannot say."}
 
     def say(asked):
@@ -151,11 +137,10 @@ def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path
 def test_a_row_that_was_cut_off_is_judged_again(judge_at, tmp_path):
     """What a kill leaves of a row goes; the rows before it stay, and each record is paid for once."""
     judge, server = judge_at()
-    answers = [{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(3)]
     out = tmp_path / "out.jsonl"
-    run(judge, put(tmp_path / "two.jsonl", *answers[:2]), out)
+    run(judge, put(tmp_path / "two.jsonl", *kettles(2)), out)
     out.write_bytes(out.read_bytes() + b'{"id": 12345, "answer": "\xc3')
-    tally = run(judge, put(tmp_path / "in.jsonl", *answers), out)
+    tally = run(judge, put(tmp_path / "in.jsonl", *kettles(3)), out)
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
     assert (tally.rows, tally.resumed, len(server.requests)) == (3, 2, 3)
 
@@ -166,18 +151,6 @@ def test_the_input_is_no_output(judge_at, tmp_path):
     with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
         run(judge, source, tmp_path / "." / "in.jsonl")
     assert rows(source) == [GOOD]
-
-
-def test_summary_by_hand(judge_at, tmp_path):
-    """What was judged, scored, unscored and why, found there, and spent."""
-    judge, _ = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD, {"answer": "x"}, b"?\n"), tmp_path / "out.jsonl"
-    run(judge, put(tmp_path / "one.jsonl", GOOD), out)
-    said = str(run(judge, source, out))
-    assert said.startswith(
-        "3 judged: 1 scored, 2 unscored (1 no_context, 1 parse_failed) · 1 of them by an earlier run"
-    )
-    assert " · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · " in said
 
 
 # The command, as a process of its own
@@ -191,11 +164,8 @@ def command(tmp_path):
     def start(server, *args, **how):
         words = [sys.executable, "-c", RUN, "judge", *args, "--lm", "openai/tiny", "--api-base", server.base]
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / f"cache{len(started)}"), "NO_COLOR": "1"}
-        how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
-        how.setdefault(
-            "preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-        )  # a background job ignores it
-        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, **how))
+        how = {"stdout": subprocess.PIPE, "preexec_fn": heed_ctrl_c} | how
+        started.append(subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, **how))
         return started[-1]
 
     yield start
@@ -204,13 +174,9 @@ def command(tmp_path):
         process.communicate()
 
 
-def wait_for(true, process, seconds=300):
-    """Until something is true of a process that goes on."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.005)
+def heed_ctrl_c():
+    """A background job ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def small_disk():
@@ -222,15 +188,13 @@ def small_disk():
 def test_a_full_disk(command, chat_server, tmp_path, to):
     """A disk that is full ends the run at once, with one sentence and exit code 2; with room it goes on."""
     server = chat_server(says="Yes")
-    put(tmp_path / "in.jsonl", *[{"id": i, "context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(100)])
+    put(tmp_path / "in.jsonl", *kettles(100))
     where = ["--out", to] if to else []
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         how = {"preexec_fn": small_disk} if to == "out.jsonl" else {} if to else {"stdout": full}
         process = command(server, "in.jsonl", *where, **how)
         _, said = process.communicate(timeout=300)
-    assert process.returncode == 2, said
-    assert b"Traceback" not in said
-    assert b"Exception ignored" not in said
+    assert (process.returncode, b"Traceback" in said, b"Exception ignored" in said) == (2, False, False), said
     assert said.decode().splitlines()[-1].startswith(f"error: {f'--out {to}' if to else 'standard output'}: cannot be")
     assert len(server.requests) < 100
     if to == "out.jsonl":
@@ -242,14 +206,15 @@ def test_ctrl_c_begins_nothing_and_loses_nothing(command, chat_server, tmp_path)
     """The calls in flight are waited for, and their replies are there when the same command is run again."""
     reply = {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
     server = chat_server(says=lambda asked: {**reply, "delay": 2})
-    put(tmp_path / "in.jsonl", *[{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(20)])
+    put(tmp_path / "in.jsonl", *kettles(20))
     process = command(server, "in.jsonl", "--out", "out.jsonl")
-    wait_for(lambda: len(server.requests) >= 8, process)
+    while len(server.requests) < 8:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
-    assert process.returncode == 130
+    assert (process.returncode, b"Traceback" in said) == (130, False)
     assert b"run the same command again to continue" in said
-    assert b"Traceback" not in said
     server.says = reply
     (tmp_path / "cache0").rename(tmp_path / "cache1")  # the next command's
     assert command(server, "in.jsonl", "--out", "out.jsonl").wait(300) == 0
@@ -270,7 +235,7 @@ def test_standard_input_and_output(command, chat_server):
 def test_a_closed_pipe_ends_quietly(command, chat_server, tmp_path):
     """`faith-dspy judge … | head -1`: whoever reads has enough."""
     server = chat_server(says=lambda asked: {"text": "Yes", "delay": 0.05})
-    put(tmp_path / "in.jsonl", *[{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(60)])
+    put(tmp_path / "in.jsonl", *kettles(60))
     process = command(server, "in.jsonl", "--threads", "1")
     assert json.loads(process.stdout.readline())["line"] == 1
     process.stdout.close()
