@@ -1,14 +1,12 @@
-import json
 import shutil
 
 import dspy
 import pytest
-from test_export import seal
+from test_export import edit, reference_of
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError
 from faith_dspy.export import save_judge
-from faith_dspy.io.records import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
 from faith_dspy.schema import Unscored
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
@@ -17,10 +15,9 @@ CONTEXT = ["The kettle is blue."]
 CLEAR = "The kettle is blue."  # no novel word: log-odds 3, probability .953
 WRONG = "Zebras juggle pineapples."  # all novel: log-odds 3 - 6 = -3, probability .047
 OPEN = "The blue kettle juggles pineapples."  # 2 of 4: log-odds 3 - 6/2 = 0, probability .5
-ANSWER = AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
 WORDS = Classifier(
     statement=StatementClassifier(names=("novel_words",), means=(0.0,), scales=(1.0,), weights=(-6.0,), intercept=3.0),
-    answer=ANSWER,
+    answer=AnswerClassifier(names=("weakest",), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0),
     threshold=0.5,
     review_range=(0.2, 0.8),
 )
@@ -33,32 +30,31 @@ def words_first(judge_at):
     return Judge("none", classifier=WORDS, escalate_to=second), server
 
 
+def about(answer):
+    return {"context": CONTEXT, "answer": answer}
+
+
 def test_a_judge_without_an_lm_makes_no_call():
     """Its probabilities are those of its classifier, worked by hand; the review range is for people."""
     judge = Judge("none", classifier=WORDS)
-    found = [judge(context=CONTEXT, answer=a) for a in (CLEAR, WRONG, OPEN)]
+    found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
     assert [j.probability for j in found] == pytest.approx([0.9526, 0.0474, 0.5], abs=1e-4)
-    assert [j.faithful for j in found] == [True, False, True]
-    assert [j.needs_review for j in found] == [False, False, True]
+    assert [(j.faithful, j.needs_review) for j in found] == [(True, False), (False, False), (True, True)]
     assert [j.statements[0].is_supported for j in found] == [True, False, True]
-    assert {j.usage.calls for j in found} == {0}
-    assert judge.lms == []
+    assert ({j.usage.calls for j in found}, judge.lms) == ({0}, [])
     judge.preflight()
     with pytest.raises(ConfigError, match="asks no LM"):
         _ = judge.lm
 
 
 def test_only_what_the_first_is_unsure_of_is_asked(words_first):
-    """Of three answers one lies in the review_range: one real HTTP call, and that answer's judgment is the LM's."""
+    """Of three answers one lies in the review range: one HTTP call, and that answer's judgment is the LM's."""
     judge, server = words_first
-    clear, wrong, opened = judge.batch([{"context": CONTEXT, "answer": a} for a in (CLEAR, WRONG, OPEN)])
+    found = judge.batch(map(about, (CLEAR, WRONG, OPEN)))
     assert server.statements == [OPEN]
-    assert [j.escalated for j in (clear, wrong, opened)] == [0, 0, 1]
-    assert [j.usage.calls for j in (clear, wrong, opened)] == [0, 0, 1]
-    assert opened.usage.prompt_tokens == 100
-    assert opened.probability is None  # the LM judge is not tuned
-    assert opened.statements[0].confidence == pytest.approx(0.9)
-    assert opened.faithful is True
+    assert [(j.escalated, j.usage.prompt_tokens) for j in found] == [(0, 0), (0, 0), (1, 100)]
+    assert (found[2].probability, found[2].faithful) == (None, True)  # the LM judge is not tuned
+    assert found[2].statements[0].confidence == pytest.approx(0.9)
 
 
 def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
@@ -66,14 +62,15 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
     before counted apart."""
     judge, server = judge_at(yes={CLEAR: 0.95, OPEN: 0.5, WRONG: 0.1})
     judge = judge.copy(escalate_to=Judge(judge.lm, criteria="Be fair."))
-    kept = judge(context=CONTEXT, answer=CLEAR)
-    assert (kept.escalated, kept.usage.calls) == (0, 1)
-    settled = judge(context=CONTEXT, answer=f"{OPEN} {WRONG}")
-    assert (settled.escalated, settled.usage.calls) == (0, 2)  # .1 is clear, whatever the other statement is
-    handed = judge(context=CONTEXT, answer=f"{OPEN} {CLEAR}")
-    assert (handed.escalated, handed.usage.calls, handed.replayed.calls) == (1, 2, 2)  # two by each judge
+    for answer, found in (
+        (CLEAR, (0, 1, 0)),
+        (f"{OPEN} {WRONG}", (0, 2, 0)),  # .1 is clear, whatever the other statement is
+        (f"{OPEN} {CLEAR}", (1, 2, 2)),  # two by each judge
+    ):
+        judgment = judge(**about(answer))
+        assert (judgment.escalated, judgment.usage.calls, judgment.replayed.calls) == found
     narrow = judge.copy(config=judge.config.model_copy(update={"review_range": (0.6, 0.8)}))
-    assert narrow(context=CONTEXT, answer=OPEN).escalated == 0
+    assert narrow(**about(OPEN)).escalated == 0
     assert len(server.requests) == 5
 
 
@@ -82,7 +79,7 @@ def test_what_the_first_lm_fails_on_is_escalated(judge_at):
     second, server = judge_at(yes={OPEN: 0.9})
     for broken in ({"status": 500, "text": "broken"}, "perhaps, who knows"):
         first, _ = judge_at(says=lambda asked, broken=broken: broken)
-        found = first.copy(escalate_to=second)(context=CONTEXT, answer=OPEN)
+        found = first.copy(escalate_to=second)(**about(OPEN))
         assert (found.unscored, found.escalated, found.faithful) == (None, 1, True)
     assert len(server.requests) == 1  # the second time it was kept
 
@@ -91,37 +88,35 @@ def test_a_last_judge_that_fails_leaves_the_answer_unscored(words_first):
     """The first was unsure, so its verdict does not stand in."""
     judge, server = words_first
     server.status = 500
-    found = judge(context=CONTEXT, answer=OPEN)
+    found = judge(**about(OPEN))
     assert (found.unscored, found.escalated, found.score) == (Unscored.LM_FAILED, 1, None)
 
 
-def test_a_cascade_has_two_judges():
-    with pytest.raises(ConfigError, match="a cascade has two judges"):
-        Judge("none", classifier=WORDS, escalate_to=Judge("openai/small", escalate_to="openai/large"))
-
-
 def test_escalate_to_in_both_forms():
-    """A judge as it is; an LM with the same options."""
+    """A judge as it is; an LM with the same options. A cascade has two judges."""
     other = Judge("openai/big")
     assert Judge("openai/small", escalate_to=other).escalate_to is other
-    by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big").escalate_to
-    assert (by_name.lm_name, by_name.config.strictness) == ("openai/big", "lenient")
+    by_name = Judge("openai/small", strictness="lenient", escalate_to="openai/big")
+    assert (by_name.escalate_to.lm_name, by_name.escalate_to.config.strictness) == ("openai/big", "lenient")
+    with pytest.raises(ConfigError, match="a cascade has two judges"):
+        Judge("none", classifier=WORDS, escalate_to=by_name)
 
 
 def test_a_judge_without_an_lm_needs_a_lexical_classifier():
     """Without one, with one that reads an LM, or with an option that only an LM can follow: an error that says so."""
-    with pytest.raises(ConfigError, match=r"a classifier of its own \(--untuned\) needs an LM"):
-        Judge("none", classifier=None)
     reads_lm = WORDS.statement.model_copy(update={"names": ("lm",), "weights": (1.0,)})
-    with pytest.raises(ConfigError, match=r"a classifier of its own \(--untuned\) needs an LM"):
-        Judge("none", classifier=WORDS.model_copy(update={"statement": reads_lm}))
-    for option in ({"granularity": "statement"}, {"verdicts": "graded"}, {"reasoning": "after"}, {"quote": True}):
-        with pytest.raises(ConfigError, match=f"{next(iter(option))}=.* needs an LM. Leave it out"):
-            Judge("none", classifier=WORDS, **option)
-    with pytest.raises(ConfigError, match="granularity='answer' needs an LM"):
-        Judge("none", granularity="answer", verdicts="five_level")
-    with pytest.raises(ConfigError, match=r"threshold=0\.9 needs an LM"):
-        Judge("none", threshold=0.9)
+    for options, said in (
+        ({"classifier": None}, r"a classifier of its own \(--untuned\)"),
+        ({"classifier": WORDS.model_copy(update={"statement": reads_lm})}, r"a classifier of its own \(--untuned\)"),
+        ({"granularity": "statement", "classifier": WORDS}, "granularity='statement'"),
+        ({"verdicts": "graded", "classifier": WORDS}, "verdicts='graded'"),
+        ({"reasoning": "after", "classifier": WORDS}, "reasoning='after'"),
+        ({"quote": True, "classifier": WORDS}, "quote=True"),
+        ({"granularity": "answer", "verdicts": "five_level"}, "granularity='answer'"),
+        ({"threshold": 0.9}, r"threshold=0\.9"),
+    ):
+        with pytest.raises(ConfigError, match=f"{said} needs an LM. Leave it out"):
+            Judge("none", **options)
     assert Judge("none", classifier=WORDS, threshold=0.9, no_statements=1.0).config.threshold == 0.9
 
 
@@ -142,26 +137,23 @@ def test_the_fingerprint_covers_the_chain(words_first):
 def exported(words_first, tmp_path):
     """The folder of that judge, with a reference judgment of each kind."""
     judge, _ = words_first
-    chunks = as_chunks(CONTEXT)
-    seen = [(None, chunks, a, judge._judge(AnswerInput.make(None, chunks, a))[0]) for a in (CLEAR, OPEN)]
-    save_judge(judge, tmp_path / "judge", reference=seen)
+    save_judge(judge, tmp_path / "judge", reference=reference_of(judge, CONTEXT, CLEAR, OPEN))
     return tmp_path / "judge"
 
 
 def test_a_cascade_is_saved_and_loaded_whole(words_first, exported):
     """The next judge is a folder in the folder; api_base is the LM judge's; the judgments are the same."""
     judge, server = words_first
-    assert sorted(p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()) == [
-        "CARD.md", "escalate_to/CARD.md", "escalate_to/judge.json", "escalate_to/program.json",
-        "judge.json", "program.json",
-    ]  # fmt: skip
-    before = judge(context=CONTEXT, answer=OPEN)
+    files = ["CARD.md", "judge.json", "program.json"]
+    found = sorted(p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file())
+    assert found == sorted([*files, *(f"escalate_to/{name}" for name in files)])
+    before = judge(**about(OPEN))
     dspy.configure_cache(enable_disk_cache=False)
     loaded = load_judge(exported, api_base=server.base, api_key="none")
     assert [j.lm_name for j in loaded.chain] == ["none", "openai/tiny"]
-    after = loaded(context=CONTEXT, answer=OPEN)
+    after = loaded(**about(OPEN))
     assert after.model_dump(exclude={"usage", "replayed"}) == before.model_dump(exclude={"usage", "replayed"})
-    assert loaded(context=CONTEXT, answer=WRONG).usage.calls == 0
+    assert loaded(**about(WRONG)).usage.calls == 0
     assert load_judge(exported, lm=make_lm("openai/other", api_base=server.base)).lms[0].model == "openai/other"
 
 
@@ -172,16 +164,12 @@ def test_lm_replaces_the_first_that_is_asked(tmp_path, second, asked):
     assert [j.lm_name for j in load_judge(tmp_path / "j", lm="openai/mine").chain] == ["openai/mine", asked]
 
 
-def test_another_second_judge_than_was_exported_is_refused(exported, tmp_path):
+def test_another_second_judge_than_was_exported_is_refused(exported):
     """The outer judge.json knows the inner one: replaced, altered or missing, it does not load."""
-    inner = exported / "escalate_to"
-    document = json.loads((inner / "judge.json").read_text())
-    document["config"]["criteria"] = "Pass all."
-    (inner / "judge.json").write_text(json.dumps(document))
-    seal(inner)
+    edit(exported / "escalate_to", lambda d: d["config"].update(criteria="Pass all."))
     with pytest.raises(ArtifactError, match="does not have the SHA-256"):
         load_judge(exported)
-    shutil.rmtree(inner)
+    shutil.rmtree(exported / "escalate_to")
     with pytest.raises(ArtifactError, match="does not have the SHA-256"):
         load_judge(exported)
 

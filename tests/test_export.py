@@ -38,10 +38,10 @@ def tuned(judge_at):
     return judge, server
 
 
-def reference_of(judge):
-    """What is stored of an answer: all but the judgment on it."""
-    chunks = as_chunks(CONTEXT)
-    return [(None, chunks, ANSWER, judge._judge(AnswerInput.make(None, chunks, ANSWER))[0])]
+def reference_of(judge, context=CONTEXT, *answers):
+    """What is stored of answers: all but the judgments on them."""
+    chunks = as_chunks(context)
+    return [(None, chunks, a, judge._judge(AnswerInput.make(None, chunks, a))[0]) for a in answers or [ANSWER]]
 
 
 @pytest.fixture

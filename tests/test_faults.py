@@ -2,13 +2,11 @@
 
 import json
 import random
-import re
 from collections import Counter
 
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.errors import LMUnavailableError
 from faith_dspy.lm.make import make_lm
 from faith_dspy.runner import run
 
@@ -88,22 +86,14 @@ ALWAYS = (
 class Faulty:
     """An endpoint that says the truth, except where a statement is chosen by chance for a fault; counts its calls."""
 
-    def __init__(self, chat_server, fault="", rate=0.0, dead_after=None):
-        self.server = chat_server(says=self.say)
-        self.fault, self.rate, self.dead_after = fault, rate, dead_after
+    def __init__(self, chat_server, fault):
+        self.server, self.fault, self.rate = chat_server(says=self.say), fault, 0.5
         self.asked = Counter()
-
-    def heal(self):
-        self.rate, self.dead_after, self.server.status = 0.0, None, 200
-        self.asked.clear()
 
     def say(self, request):
         statement = self.server.statement(request).strip()
         self.asked[statement] += 1
         self.server.requests.clear()  # it would keep every prompt
-        if self.dead_after is not None and self.asked.total() > self.dead_after:
-            self.server.status = 503  # of the preflight, too
-            return _status(503)
         label = "No" if "free" in statement else "Yes"
         if random.Random(f"{self.fault} {statement} {self.asked[statement]}").random() >= self.rate:
             return {"text": label, "top": {label: 0.9}}
@@ -111,65 +101,35 @@ class Faulty:
         return fault(label) if callable(fault) else fault
 
     def judge(self, source, out):
-        """Rows, and why the run was stopped, if it was."""
+        """The rows of a run."""
         lm = make_lm("openai/tiny", api_base=self.server.base, timeout=TIMEOUT, num_retries=RETRIES)
-        stopped = ""
-        try:
-            run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
-        except LMUnavailableError as exc:
-            stopped = str(exc)
-        return [json.loads(line) for line in out.read_bytes().splitlines()], stopped
-
-
-@pytest.fixture
-def records(tmp_path):
-    """Makes a file of answers of two statements, the second one unsupported in every second answer: (records, path)."""
-
-    def make(n):
-        context = ["Lamps are red.", "Every lamp costs nine euros."]
-        second = ("Shipping of lamp {} is free.", "Lamp {} costs nine euros.")
-        made = [
-            {"id": i, "context": context, "answer": f"Lamp {i} is red. {second[i % 2].format(i)}"} for i in range(n)
-        ]
-        path = tmp_path / "in.jsonl"
-        path.write_text("".join(json.dumps(r) + "\n" for r in made), encoding="utf-8")
-        return made, path
-
-    return make
-
-
-def check_resumed(endpoint, given, rows, source, out):
-    """A second run with an endpoint that is well asks about nothing that was answered, and its rows are those of a run
-    that nobody disturbed; a reply without a verdict stays one."""
-    failed = {s["text"].strip() for row in rows for s in row["statements"] if s["error"]}
-    left = {sentence.strip() for r in given[len(rows) :] for sentence in re.findall(r"[^.]+\.", r["answer"])}
-    endpoint.heal()
-    healed, _ = endpoint.judge(source, out)
-    assert {*endpoint.asked} - {""} <= failed | left
-    assert [row["id"] for row in healed] == [r["id"] for r in given]
-    assert {row["unscored"] for row in healed} <= {None, "parse_failed"}
-    assert all(row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"])
+        run(Judge(lm, granularity="sentence", cite=True), source, out, threads=8)
+        return [json.loads(line) for line in out.read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize("fault", [pytest.param(f, marks=() if f in ALWAYS else pytest.mark.all) for f in FAULTS])
-def test_a_fault_loses_nothing(fault, chat_server, records, tmp_path):
-    """Each record has one row, in order; no unfaithful answer passes; no statement is asked about without end."""
-    given, source = records(6)
-    endpoint, out = Faulty(chat_server, fault, 0.5), tmp_path / "out.jsonl"
-    rows, stopped = endpoint.judge(source, out)
-    assert not stopped
+def test_a_fault_loses_nothing(fault, chat_server, tmp_path):
+    """Each record has one row, in order; no unfaithful answer passes; no statement is asked about without end.
+
+    A second run with an endpoint that is well asks about nothing that was answered, and its rows are those of a run
+    that nobody disturbed; a reply without a verdict stays one.
+    """
+    context = ["Lamps are red.", "Every lamp costs nine euros."]
+    second = ("Shipping of lamp {} is free.", "Lamp {} costs nine euros.")
+    given = [{"id": i, "context": context, "answer": f"Lamp {i} is red. {second[i % 2].format(i)}"} for i in range(6)]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(r) + "\n" for r in given), encoding="utf-8")
+    endpoint = Faulty(chat_server, fault)
+    rows = endpoint.judge(source, out)
     assert [row["id"] for row in rows] == [r["id"] for r in given]
     assert not any(row["faithful"] for row in rows if row["id"] % 2 == 0)
     assert max(endpoint.asked.values()) <= 2 * (RETRIES + 1)
-    check_resumed(endpoint, given, rows, source, out)
 
-
-@pytest.mark.all
-def test_an_endpoint_that_dies_for_good_ends_the_run(chat_server, records, tmp_path):
-    """The message says so, the rows before it stay, and the resumed run judges the rest."""
-    given, source = records(60)
-    endpoint, out = Faulty(chat_server, dead_after=40), tmp_path / "out.jsonl"
-    rows, stopped = endpoint.judge(source, out)
-    assert stopped
-    assert [row["id"] for row in rows] == [r["id"] for r in given[: len(rows)]]
-    check_resumed(endpoint, given, rows, source, out)
+    failed = {s["text"].strip() for row in rows for s in row["statements"] if s["error"]}
+    endpoint.rate = 0.0
+    endpoint.asked.clear()
+    healed = endpoint.judge(source, out)
+    assert {*endpoint.asked} <= failed
+    assert [row["id"] for row in healed] == [r["id"] for r in given]
+    assert {row["unscored"] for row in healed} <= {None, "parse_failed"}
+    assert all(row["faithful"] is bool(row["id"] % 2) for row in healed if not row["unscored"])
