@@ -43,18 +43,6 @@ REFUND = {
 }
 
 
-def answer(case):
-    """All its statements, one sentence each."""
-    return " ".join(case["supported"] + case["unsupported"])
-
-
-def judge(lm, case, **options):
-    """Its judgment, by a new judge each time."""
-    return Judge(lm, classifier=None, **options)(
-        question=case["question"], context=case["context"], answer=answer(case)
-    )
-
-
 def test_as_shipped(with_default_classifier):
     """`Judge("local")` as a new user gets it: the supported half of an answer passes, the other half does not."""
     local = Judge("local")
@@ -72,34 +60,25 @@ def lm():
     return make_lm("local", cache=False)
 
 
-@pytest.fixture(scope="module")
-def judged(lm):
-    return {name: judge(lm, case) for name, case in (("apollo", APOLLO), ("refund", REFUND))}
+def judgment_of(lm, case):
+    """By a new judge, on all its statements, one sentence each."""
+    answer = " ".join(case["supported"] + case["unsupported"])
+    return Judge(lm, classifier=None)(question=case["question"], context=case["context"], answer=answer)
 
 
-@pytest.mark.parametrize("name", ["apollo", "refund"])
-def test_supported_above_unsupported(judged, name):
-    confidence = [s.confidence for s in judged[name].statements]
-    assert len(confidence) == 4
-    assert min(confidence[:2]) > max(confidence[2:])
-    assert judged[name].faithful is False
-
-
-def test_document_is_read_once(judged):
-    """From the second statement on, instruction and document are read already."""
-    usage = judged["apollo"].usage
-    assert usage.calls == 4
-    assert usage.output_tokens == 4
-    assert usage.cached_tokens > usage.prompt_tokens / 2
-
-
-def test_same_inputs_same_verdicts(judged, lm):
-    """Asked again, without any cache of replies, the model gives the same verdicts."""
-    again = judge(lm, APOLLO)
-    assert [s.verdict for s in again.statements] == [s.verdict for s in judged["apollo"].statements]
-    assert [s.confidence for s in again.statements] == pytest.approx(
-        [s.confidence for s in judged["apollo"].statements], abs=1e-3
-    )
+def test_supported_above_unsupported_time_and_again(lm):
+    """Supported statements rank above the others. From the second on, instruction and document are read already. Asked
+    again, without any cache of replies, the model gives the same verdicts."""
+    found, refund, again = (judgment_of(lm, case) for case in (APOLLO, REFUND, APOLLO))
+    confidence, other, repeated = ([s.confidence for s in j.statements] for j in (found, refund, again))
+    for of in (confidence, other):
+        assert len(of) == 4
+        assert min(of[:2]) > max(of[2:])
+    assert (found.faithful, refund.faithful) == (False, False)
+    assert (found.usage.calls, found.usage.output_tokens) == (4, 4)
+    assert found.usage.cached_tokens > found.usage.prompt_tokens / 2
+    assert [s.verdict for s in again.statements] == [s.verdict for s in found.statements]
+    assert repeated == pytest.approx(confidence, abs=1e-3)
 
 
 def test_statements_taken_apart(lm):
