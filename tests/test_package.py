@@ -95,30 +95,19 @@ def test_source_distribution(built):
     assert names - made == beside.union(*map(files, FOLDERS))
 
 
-def test_nothing_of_an_extra_is_there(base):
-    """The base install is one: the libraries of the extras cannot be imported."""
+def test_the_base_install(base, chat_server):
+    """Without the libraries of the extras it shows the demo and the shipped sets, and judges with a hosted LM."""
     code = "from importlib.util import find_spec as f; print([m for m in ('mlflow', 'numpy', 'pandas') if f(m)])"
     assert base("-c", code) == (0, "[]\n")
-
-
-def test_demo(base):
-    code, said = base(*RUN, "demo")
-    assert (code, "The same as a page: demo.html" in said) == (0, True), said
-
-
-def test_shipped_sets(base):
-    code, said = base(*RUN, "labels", "list")
-    assert (code, "200 answers over 40 contexts" in said) == (0, True), said
-    code, said = base(*RUN, "labels", "show", "quickstart")
-    assert (code, "1 of 200" in said) == (0, True), said
-
-
-def test_hosted_lm(base, chat_server):
     server = chat_server(yes={"It is blue.": 0.9, "It is new.": 0.1})
-    lm = ["--lm", "openai/tiny", "--api-base", server.base]
-    code, said = base(*RUN, *JUDGE_ONE, *lm, OPENAI_API_KEY="x")
-    assert (code, "1 of 2 statements supported" in said) == (0, True), said
-    assert len(server.requests) == 2
+    for command, told in (
+        (["demo"], "The same as a page: demo.html"),
+        (["labels", "list"], "200 answers over 40 contexts"),
+        (["labels", "show", "quickstart"], "1 of 200"),
+        ([*JUDGE_ONE, "--lm", "openai/tiny", "--api-base", server.base], "1 of 2 statements supported"),
+    ):
+        code, said = base(*RUN, *command, OPENAI_API_KEY="x")
+        assert (code, told in said) == (0, True), said
 
 
 @pytest.mark.parametrize(

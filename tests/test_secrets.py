@@ -19,10 +19,8 @@ def command(tmp_path):
 
     def run(*words):
         env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "OPENAI_API_KEY": KEY, "NO_COLOR": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", "from faith_dspy.cli import main; main()", *map(str, words)],
-            cwd=tmp_path, env=env, capture_output=True, check=False, timeout=800,
-        )  # fmt: skip
+        command = [sys.executable, "-c", "from faith_dspy.cli import main; main()", *map(str, words)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False, timeout=800)
         return done.returncode, done.stdout + done.stderr
 
     return run
@@ -61,9 +59,8 @@ def test_a_working_endpoint(command, chat_server, tmp_path):
 def test_an_endpoint_that_echoes(command, chat_server, tmp_path):
     """An endpoint that fails with key, address and password in its message: none of them is in rows, page or output."""
     told = f"Incorrect API key {KEY} for http://me:{PASSWORD}@ss@host/v1?key={QUERY} or api_key={QUERY}"
-    server = chat_server(
-        says=lambda asked: "Yes" if "fine" in server.statement(asked) else {"status": 400, "text": told}
-    )
+    refuse = {"status": 400, "text": told}
+    server = chat_server(says=lambda asked: "Yes" if "fine" in server.statement(asked) else refuse)
     rows = [{"context": ["All is fine."], "answer": a} for a in ("It is fine.", "It is bad.", "It is fine. It is bad.")]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     at = ["--lm", "openai/tiny", "--api-base", server.base]
