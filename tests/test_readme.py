@@ -65,7 +65,6 @@ def test_each_make_target_exists():
 
 @every_document
 def test_each_link_leads_somewhere(document):
-    """Every relative link and picture of a document is there."""
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text_of(document)):
         assert target.startswith("http") or (ROOT / document).parent.joinpath(target).exists(), target
 
@@ -87,7 +86,6 @@ def test_the_first_code_prints_what_is_shown(capsys):
 
 
 def test_each_judge_of_the_readme_can_be_made():
-    """The judges of the table are made; none is asked anything, so no key is needed."""
     judges = re.findall(r"^\| `(Judge\(.*?\))` \|", README, re.MULTILINE)
     assert len(judges) >= 5
     for judge in judges:
@@ -100,27 +98,24 @@ def test_the_rows_of_csv_are_labels(tmp_path):
     assert [(e.label, len(e.context)) for e in examples] == [(True, 1), (False, 1), (True, 2), (False, 2), (True, 1)]
 
 
+def kept(section):
+    """A table of the agreement page: row by name, each a figure by column."""
+    table = text_of("tests/benchmarks/AGREEMENT.md").partition(f"## Answers: {section}\n")[2].partition("\n## ")[0]
+    names, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if "|" in line]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
+
+
 def test_the_figures_of_agreement_are_those_kept():
-    kept = text_of("tests/benchmarks/AGREEMENT.md").partition("## Answers: balanced accuracy")[2].partition("\n## ")[0]
-    names, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in kept.splitlines() if "|" in line]
-    figures = {row[0]: dict(zip(names, row, strict=True)) for row in rows}
+    figures, opening = kept("balanced accuracy"), README.partition("## Install")[0]
     for shown, family in (("mean of 8", "mean of 8"), ("RAGTruth QA", "ragtruth_qa"), ("WiCE", "wice_oracle")):
         row = re.search(rf"^\| ({shown}.*) \|$", README, re.MULTILINE)[1].split(" | ")
         of = figures[family]
         assert row[1:] == [of["untuned judge"], of["lexical baseline"], of["champion"]], shown
         assert of["n"] in row[0]
-    opening = README.partition("## Install")[0]
     assert all(figures["mean of 8"][judge] in opening for judge in ("untuned judge", "lexical baseline", "champion"))
-    stops, passes = (mean_of_8(f"Answers: share of the {kind}") for kind in ("unfaithful stopped", "faithful passed"))
-    for share in (*stops, *passes):
-        assert f"{share} %" in opening
-
-
-def mean_of_8(section):
-    """The untuned judge's and the champion's mean in a table of the agreement page, in percent."""
-    table = text_of("tests/benchmarks/AGREEMENT.md").partition(f"## {section}\n")[2]
-    cells = re.search(r"^\| \*\*mean of 8\*\* \| (.*) \|$", table, re.MULTILINE)[1].split(" | ")
-    return [round(100 * float(cells[i].split()[0])) for i in (1, -1)]
+    for share in ("share of the unfaithful stopped", "share of the faithful passed"):
+        for judge in ("untuned judge", "champion"):
+            assert f"{100 * float(kept(share)['mean of 8'][judge].split()[0]):.0f} %" in opening
 
 
 def test_every_interval_stands_on_a_page_of_evidence():
