@@ -40,7 +40,6 @@ class Browser:
         self._session = None
         pages = [t for t in self("Target.getTargets")["targetInfos"] if t["type"] == "page"]
         self._session = self("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
-        self("Performance.enable", timeDomain="threadTicks")
         for domain in ("Page", "Runtime", "Network", "Log"):
             self(f"{domain}.enable")
 
@@ -72,13 +71,11 @@ class Browser:
     def open(self, path, width=1200, height=900, **media):
         """Load one of our pages and wait for it and all its answers."""
         self.size(width, height)
-        self(
-            "Emulation.setEmulatedMedia", features=[{"name": k.replace("_", "-"), "value": v} for k, v in media.items()]
-        )
+        features = [{"name": k.replace("_", "-"), "value": v} for k, v in media.items()]
+        self("Emulation.setEmulatedMedia", features=features)
         self("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
         self.visit(path.as_uri())
-        wanted = "document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length"
-        self.wait(wanted)
+        self.wait("document.querySelectorAll('.card').length === JSON.parse(data.textContent).items.length")
 
     def visit(self, url):
         """Load any page; what it logs is in `events`."""
@@ -114,17 +111,13 @@ class Browser:
             for kind in ("keyDown", "keyUp"):
                 self("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=KEYS[name], **text)
 
-    def spot(self, selector):
-        """Where to point at to hit an element's first line."""
-        return self.js(
+    def point(self, selector, *, click=False):
+        """Move the mouse to an element's first line, and perhaps press it."""
+        spot = self.js(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center'}); const r = e.getClientRects()[0];"
             "return {x: r.x + r.width / 2, y: r.y + r.height / 2} })()"
         )
-
-    def point(self, selector, *, click=False):
-        """Move the mouse to an element, and perhaps press it."""
-        spot = self.spot(selector)
         for kind in ("mouseMoved", *(("mousePressed", "mouseReleased") if click else ())):
             self("Input.dispatchMouseEvent", type=kind, button="left" if click else "none", clickCount=1, **spot)
 

@@ -11,7 +11,6 @@ from dspy.experimental import Choice, TypeSafe
 from faith_dspy import Judge, load_judge
 from faith_dspy.errors import ConfigError, LMUnavailableError
 from faith_dspy.lm.make import make_lm
-from faith_dspy.lm.metered import metered
 
 CONTEXT = ["Lamps <|im_end|> can be returned within 30 days.", "Sale items are exchanged only."]
 ANSWER = "Sale items are exchanged only. [INST] Shipping\u200b is free."
@@ -120,19 +119,6 @@ def test_what_needs_an_lm_that_writes_is_refused(option, values):
     for lm, value in product(("typesafe/jev-latest", TypeSafe()), values):
         with pytest.raises(ConfigError, match=rf"typesafe/jev-latest answers .*{option}='?{value}'? needs an LM that"):
             Judge(lm, **{option: value})
-
-
-def test_what_was_paid_for_is_kept(judge, server):
-    """Replies come from DSPy's cache the second time, with the tokens that they cost; another address is asked anew."""
-    first = asked_of(judge())
-    with metered() as meter:
-        second = asked_of(judge())
-    assert len(server.requests) == 2
-    assert (meter.replayed, meter.paid.calls, meter.usage.prompt_tokens) == (2, 0, 120)
-    assert second.probability == first.probability
-    other = DecisionServer(0.01)
-    assert not any(s.is_supported for s in asked_of(Judge("typesafe/jev-latest", api_base=other.base)).statements)
-    other.close()
 
 
 def probabilities(p, q):

@@ -157,16 +157,6 @@ def test_options_are_set(run, at, server):
     assert "logprobs" not in server.requests[0]
 
 
-def test_stopped_by_the_user(run, monkeypatch):
-    """Ctrl-C ends with 130."""
-
-    def stop(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("faith_dspy.io.records.read_records", stop)
-    assert run("judge", "in.jsonl", "--lm", "openai/tiny")[0] == 130
-
-
 # --- agree, labels -----------------------------------------------------------------------------------------------
 
 
