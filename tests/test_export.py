@@ -201,8 +201,6 @@ def test_what_is_no_judge_or_no_lm(exported):
         load_judge(exported, lm="none")
     with pytest.raises(ConfigError, match="lm is ''; expected 'local'"):
         _ = load_judge(exported, lm="").lm
-    with pytest.raises(ConfigError, match="lm is None; expected 'local'"):
-        Judge(None)
     with pytest.raises(ConfigError, match="the judge is None; expected its folder"):
         load_judge(None)
     Judge("none").save(exported)

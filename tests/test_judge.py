@@ -70,14 +70,6 @@ def test_batch_is_in_the_order_of_the_input(judge_at):
     assert 2 <= max(most) <= 8
 
 
-def test_a_batch_shows_its_progress_when_asked(judge_at, capsys):
-    """A bar on standard error, and nothing without `progress`."""
-    judge, _ = judge_at()
-    for progress in (False, True):
-        assert [j.score for j in judge.batch([record(0), record(1)], progress=progress)] == [1.0, 1.0]
-        assert ("judging:   0%|" in capsys.readouterr().err) is progress
-
-
 def test_batch_judges_answers_over_one_context_after_each_other(judge_at):
     """Records over contexts A, B, A, B are asked about as A, A, B, B, and come back as they were given."""
     judge, server = judge_at()
@@ -130,41 +122,50 @@ def test_input_of_a_wrong_type(judge_at, given, message):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("threads", [0, 2.5, "4"])
-def test_a_number_of_threads_that_is_none(threads):
-    """An error, at once: with no thread a batch would wait for ever."""
-    with pytest.raises(ConfigError, match="expected a whole number from 1"):
-        Judge("none").batch([record(0)], num_threads=threads)
-
-
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("lm", "options", "message"),
     [
-        ({"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
-        ({"granuality": "answer"}, "granuality: there is no such field.*Options are: abstention, ask_about, cite, con"),
-        ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
-        ({"verdicts": "five_level"}, "set granularity='answer' with it, or verdicts='graded'"),
-        ({"threshold": True}, "threshold: expected a number, got True"),
-        ({"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded' with it"),
-        ({"instruction": "grounded", "verdicts": "graded"}, "has other labels .* give verdicts='binary' with it"),
-        ({"config": JudgeConfig(), "threshold": 0.5}, r"give either config= or single .*, got both \(options: thr"),
+        ("openai/tiny", {"granularity": "word"}, r"granularity: .*'statement', 'sentence' or 'answer' \(got 'word'\)"),
+        ("openai/tiny", {"granuality": "answer"}, "granuality: there is no such field.*Options are: abstention, ask_a"),
+        ("openai/tiny", {"threshold": 1.5}, "threshold: .*less than or equal to 1"),
+        ("openai/tiny", {"threshold": True}, "threshold: expected a number, got True"),
+        ("openai/tiny", {"verdicts": "five_level"}, "set granularity='answer' with it, or verdicts='graded'"),
+        ("openai/tiny", {"instruction": "graded"}, "has other labels than verdicts='binary': give verdicts='graded'"),
+        (
+            "openai/tiny",
+            {"instruction": "grounded", "verdicts": "graded"},
+            "has other labels .* give verdicts='binary'",
+        ),
+        ("openai/tiny", {"config": JudgeConfig(), "threshold": 0.5}, r"either config= or .*, got both \(options: thr"),
+        ("none", {"classifier": None}, r"a classifier of its own \(--untuned\) needs an LM"),
+        ("none", {"verdicts": "graded"}, "verdicts='graded' needs an LM. Leave it out"),
+        ("none", {"quote": True}, "quote=True needs an LM. Leave it out"),
+        ("none", {"granularity": "answer", "verdicts": "five_level"}, "granularity='answer' needs an LM"),
+        ("none", {"threshold": 0.9}, r"threshold=0\.9 needs an LM"),
+        (5, {}, "lm is 5; expected 'local'"),
+        (None, {}, "lm is None; expected 'local'"),
     ],
 )
-def test_wrong_options(options, message):
-    """An option that does not exist is an error that names those there are; a value it cannot have says what it may."""
+def test_options_that_make_no_judge(lm, options, message):
+    """An option that does not exist is an error that names those there are; a value it cannot have says what it may;
+    without an LM there is none that only an LM can follow."""
     with pytest.raises(ConfigError, match=message):
-        Judge("openai/tiny", **options)
+        Judge(lm, **options)
 
 
-def test_a_mapping_is_one_record():
-    """`batch` judges it, not its keys; an LM is named."""
-    (found,) = Judge("none").batch({"id": 7, "context": ["The kettle is blue."], "answer": "It is blue."})
-    assert (found.id, found.faithful) == (7, True)
-    with pytest.raises(ConfigError, match="lm is 5; expected 'local'"):
-        Judge(5)
-    assert Judge("none ").lm_name == "none"
+def test_a_mapping_is_one_record(capsys):
+    """`batch` judges it, not its keys; with `progress` it shows a bar. What is no record or number of threads is an
+    error, at once: with no thread a batch would wait for ever."""
+    judge = Judge("none ")
+    for progress in (False, True):
+        (found,) = judge.batch({"id": 7, "context": CONTEXT, "answer": "It is blue."}, progress=progress)
+        assert (found.id, found.faithful) == (7, True)
+        assert ("judging:   0%|" in capsys.readouterr().err) is progress
     with pytest.raises(InputError, match="got NoneType, expected a file, a table, or records"):
-        Judge("none").batch(None)
+        judge.batch(None)
+    for threads in (0, 2.5, "4"):
+        with pytest.raises(ConfigError, match="expected a whole number from 1"):
+            judge.batch([record(0)], num_threads=threads)
 
 
 def test_a_batch_whose_endpoint_dies_ends_with_what_is_finished(judge_at):
