@@ -67,7 +67,7 @@ class ChatServer:
                 said = {"text": said} if isinstance(said, str) else said
                 time.sleep(said.get("delay", owner.delay))
                 if owner.refuses and asked.get("logprobs"):
-                    self.reply(400, {"error": {"message": "'logprobs' is not supported with this model", "code": 1}})
+                    self.reply(400, _error("'logprobs' is not supported with this model"))
                 elif isinstance(said.get("body"), bytes):  # and the connection is closed
                     self.close_connection = True
                     with contextlib.suppress(ConnectionError):
@@ -75,12 +75,11 @@ class ChatServer:
                 elif "body" in said:
                     self.reply(200, said["body"])
                 elif "status" in said:
-                    error = {"error": {"message": said["text"], "type": "e", "code": None}}
-                    self.reply(said["status"], error, said.get("headers", {}))
+                    self.reply(said["status"], _error(said["text"]), said.get("headers", {}))
                 elif owner.status != 200:
-                    self.reply(owner.status, {"error": {"message": owner.error, "type": "e", "code": None}})
+                    self.reply(owner.status, _error(owner.error))
                 elif owner.models and asked["model"] not in {m["id"] for m in owner.models} | owner.unlisted:
-                    self.reply(404, {"error": {"message": "model not found", "code": "model_not_found"}})
+                    self.reply(404, _error("model not found", "model_not_found"))
                 else:
                     self.reply(200, owner.completion({**asked, "said": said}))
 
@@ -114,36 +113,31 @@ class ChatServer:
         said = asked["said"]
         told = said.get("tokens") or [(said["text"], said.get("top", {said["text"]: math.exp(-0.1)}))]
         text = "".join(token for token, _ in told) if "tokens" in said else said["text"]
-        content = [
-            {
-                "token": token,
-                "logprob": -0.1,
-                "bytes": None,
-                "top_logprobs": [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in top.items() if p],
-            }
-            for token, top in told
-        ]
+        content = [{"token": token, "logprob": -0.1, "bytes": None, "top_logprobs": _top(top)} for token, top in told]
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
+            "logprobs": {"content": content} if asked.get("logprobs") and self.tells else None,
+        }
+        usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
         return {
             "id": f"chatcmpl-{len(self.requests)}-{self.http.server_port}",
             "object": "chat.completion",
             "created": 1,
             "model": asked["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": text},
-                    "finish_reason": "length" if asked.get("max_tokens") == 1 else "stop",
-                    "logprobs": {"content": content} if asked.get("logprobs") and self.tells else None,
-                }
-            ],
-            "usage": {
-                "prompt_tokens": 100,
-                "completion_tokens": 5,
-                "total_tokens": 105,
-                "prompt_tokens_details": {"cached_tokens": 60},
-            },
+            "choices": [choice],
+            "usage": usage | {"prompt_tokens_details": {"cached_tokens": 60}},
         }
 
     def close(self):
         self.http.shutdown()
         self.http.server_close()
+
+
+def _top(probabilities):
+    return [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in probabilities.items() if p]
+
+
+def _error(message, code=None):
+    return {"error": {"message": message, "type": "e", "code": code}}
