@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.records import as_chunks, read_json, read_records
+from faith_dspy.io.records import as_chunks, read_records
 from faith_dspy.program.adapter import CompactAdapter, Tokens, read_verdict
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
@@ -149,16 +149,6 @@ def test_anything_an_lm_may_say(raw, chunks, tuned):
     for s in judgment.statements:
         assert all(0 <= i < len(chunks) for i in s.supporting_chunk_ids)
         assert all(q.chunk_id < len(chunks) and chunks[q.chunk_id][q.start : q.end] for q in s.quote_spans)
-
-
-@given(line=st.binary(max_size=80) | JSON.map(lambda v: repr(v).encode(errors="replace")))
-def test_any_bytes(line):
-    """Bytes are JSON that can be written again, or are refused as what they are."""
-    try:
-        value = read_json(line)
-    except ValueError:
-        return
-    assert read_json(json.dumps(value).encode()) == value
 
 
 REPLY = TEXT | st.lists(

@@ -212,17 +212,13 @@ def test_labels_audit(run):
     statement = {"text": "It is blue.", "verdict": "contradictory"}
     odd = {"id": "odd", "context": ["x y"], "answer": "z", "faithful": True, "statements": [statement]}
     source = jsonl("odd.jsonl", *LABELS, {"context": ["x"], "answer": "y"}, odd)
-    code, out, _ = run("labels", "audit", source, "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert (found["answers"], found["without_label"], found["faithful"], found["unfaithful"]) == (6, 1, 3, 2)
-    assert (found["contexts"], found["labels_at_odds"], found["first_at_odds"]) == (2, 1, "odd")
-    assert found["statement_verdicts"] == {"contradictory": 1}
+    found = json.loads(run("labels", "audit", source, "--json")[1])
+    counts = {"answers": 6, "without_label": 1, "faithful": 3, "unfaithful": 2, "contexts": 2, "labels_at_odds": 1}
+    assert found | counts | {"first_at_odds": "odd", "statement_verdicts": {"contradictory": 1}} == found
     assert "cannot be tuned on" in found["split"]
     code, out, _ = run("labels", "audit", source)
-    assert code == 0
+    assert (code, "labels at odds" in out) == (0, True)
     assert out.startswith("In three lines\n• Enough to tune: no: got 2 sources")
-    assert "labels at odds" in out
 
 
 def test_labels_show(run, monkeypatch):
