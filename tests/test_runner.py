@@ -87,28 +87,27 @@ def test_an_endpoint_that_goes_ends_the_run(judge_at, tmp_path):
     assert (tally.rows, tally.resumed, tally.usage.calls) == (6, 3, 3)
 
 
-@pytest.mark.parametrize("row", [b"[]\n", b"{}\n", b"\x00\n", b'{"record": "0"}\n', b"[" * 100_000 + b"\n"])
-def test_a_foreign_output_is_left_alone(judge_at, tmp_path, row):
-    """A file that holds anything else is refused as it is."""
-    judge, _ = judge_at()
-    source, out = put(tmp_path / "in.jsonl", GOOD), put(tmp_path / "out.jsonl", row)
-    with pytest.raises(InputError, match=r"line 1 .*, so this run cannot be resumed from it\. Give another --out"):
-        run(judge, source, out)
-    assert out.read_bytes() == row
-
-
-def test_other_options_are_noticed(judge_at, tmp_path):
-    """Rows judged with other options, or by another LM, are neither mixed with new ones nor taken for theirs."""
+def test_what_is_not_this_runs_output_is_left_alone(judge_at, tmp_path):
+    """Rows of other options, of another LM or of something else, and the input itself, are refused as they are."""
     judge, server = judge_at()
     source, out = put(tmp_path / "in.jsonl", GOOD, {**GOOD, "id": 2}), tmp_path / "out.jsonl"
     run(judge, source, out)
-    before = out.read_bytes()
-    out.write_bytes(before.split(b"\n")[0] + b"\n")
-    for other in (judge_at(server, strictness="lenient")[0], Judge("openai/other", config=judge.config)):
-        with pytest.raises(InputError, match="line 1 was judged by another judge or with other options"):
+    whole = out.read_bytes()
+    first = whole.splitlines(keepends=True)[0]
+    others = (judge_at(server, strictness="lenient")[0], Judge("openai/other", config=judge.config))
+    cases = [(other, first, "was judged by another judge or with other options") for other in others]
+    for row in (b"[]\n", b"{}\n", b"\x00\n", b'{"record": "0"}\n', b"[" * 100_000 + b"\n"):
+        cases.append((judge, row, r".*, so this run cannot be resumed from it\. Give another --out"))
+    for other, row, said in cases:
+        out.write_bytes(row)
+        with pytest.raises(InputError, match=f"line 1 {said}"):
             run(other, source, out)
+        assert out.read_bytes() == row
+    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
+        run(judge, source, tmp_path / "." / "in.jsonl")
+    out.write_bytes(first)
     run(judge_at(server)[0], source, out)
-    assert [r["record"] for r in rows(out)] == [json.loads(x)["record"] for x in before.splitlines()]
+    assert [r["record"] for r in rows(out)] == [json.loads(row)["record"] for row in whole.splitlines()]
 
 
 def test_a_run_goes_on_at_the_first_row_that_the_lm_failed_on(judge_at, tmp_path):
@@ -143,14 +142,6 @@ def test_a_row_that_was_cut_off_is_judged_again(judge_at, tmp_path):
     tally = run(judge, put(tmp_path / "in.jsonl", *kettles(3)), out)
     assert [r["id"] for r in rows(out)] == [0, 1, 2]
     assert (tally.rows, tally.resumed, len(server.requests)) == (3, 2, 3)
-
-
-def test_the_input_is_no_output(judge_at, tmp_path):
-    judge, _ = judge_at()
-    source = put(tmp_path / "in.jsonl", GOOD)
-    with pytest.raises(InputError, match=r"is the input itself\. Give another --out\.$"):
-        run(judge, source, tmp_path / "." / "in.jsonl")
-    assert rows(source) == [GOOD]
 
 
 # The command, as a process of its own
