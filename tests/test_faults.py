@@ -66,20 +66,10 @@ FAULTS = {
     "reply of 10 MB": _choice({"content": "Yes " + "I say yes. " * (LARGE // 11)}),
     "10 MB of line ends": _choice({"content": "\n" * LARGE}),
 }  # fmt: skip
-
-
-ALWAYS = (
-    "400 bad request",
-    "429, Retry-After 1 day",
-    "503, Retry-After 0",
-    "connection closed",
-    "half a reply",
-    "no JSON",
-    "no choices",
-    "null content",
-    "log-probability is text",
-    "label against its token",
-)
+ALWAYS = {
+    "400 bad request", "429, Retry-After 1 day", "503, Retry-After 0", "connection closed", "half a reply", "no JSON",
+    "no choices", "null content", "log-probability is text", "label against its token",
+}  # fmt: skip
 """Of the others most are like one of these, or take long; `make test-all` tries them."""
 
 
