@@ -94,6 +94,7 @@ def test_a_loaded_judge_is_the_saved_one(tuned, exported, tmp_path):
     assert (loaded.manifest["study_id"], loaded.config, loaded.classifier) == ("s1", judge.config, HEAD)
     loaded.save(tmp_path / "again")
     assert contents(tmp_path / "again") == contents(exported)
+    assert read(exported)["reference"][0]["raw_judgment"]["usage"]["calls"] == 0
 
 
 def test_a_copy_of_a_loaded_judge_can_be_saved(tuned, exported, tmp_path):
@@ -163,20 +164,27 @@ def test_a_changed_export_is_refused(exported, change, said):
         load_judge(exported)
 
 
-def test_what_is_kept_of_a_prompt(tuned, exported, tmp_path):
-    """Instructions and demos: not what DSPy traced and trained on, nor what a stored answer cost, nor another field."""
-    judge, _ = tuned
-    predict = judge.program.verify.predict
+def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
+    """Instructions and demos: not what DSPy traced and trained on. An LM, an address or a setting inside program.json
+    reaches nobody, whatever hashes it carries."""
+    judge, server = tuned
+    predict, elsewhere = judge.program.verify.predict, chat_server(says="Yes")
     predict.traces, predict.train = [DEMO], [DEMO]
-    judge.save(tmp_path / "again")
-    program = read(tmp_path / "again", "program")
+    judge.save(exported)
+    program = read(exported, "program")
     (state,) = program.values()
     assert (state["lm"], state["traces"], state["train"]) == (None, [], [])
-    (stored,) = read(exported)["reference"]
-    assert stored["raw_judgment"]["usage"]["calls"] == 0
+    settings = {"model": "openai/tiny", "api_base": elsewhere.base, "api_key": "k"}
+    state |= {"lm": settings, "config": settings, "callbacks": [1], "forward": "x", "temperature": 9}
     state["demos"][0]["note"] = "x"
-    seal(tmp_path / "again", program=program)
-    assert load_judge(tmp_path / "again").program.verify.predict.demos == [DEMO]
+    seal(exported, program=program)
+    loaded = load_judge(exported, lm="openai/tiny", api_base=server.base)
+    assert loaded.program.verify.predict.demos == [DEMO]
+    assert loaded.fingerprint == judge.fingerprint
+    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
+    server.requests.clear()
+    assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
+    assert (len(server.requests), elsewhere.requests) == (2, [])
 
 
 def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
@@ -288,23 +296,6 @@ def test_every_value_of_an_export(exported, chat_server, tmp_path, kind):
                 exc.add_note(f"{kind}: {str(value)[:60]!r} at {path}")
                 raise
     assert 0 < sum(outcomes) < len(outcomes)
-
-
-def test_a_program_redirects_nothing(exported, tuned, chat_server):
-    """An LM, an address or a setting inside program.json reaches nobody, whatever hashes it carries."""
-    judge, server = tuned
-    elsewhere = chat_server(says="Yes")
-    program = read(exported, "program")
-    settings = {"model": "openai/tiny", "api_base": elsewhere.base, "api_key": "k"}
-    for predictor in program.values():
-        predictor |= {"lm": settings, "config": settings, "callbacks": [1], "forward": "x", "temperature": 9}
-    seal(exported, program=program)
-    loaded = load_judge(exported, lm="openai/tiny", api_base=server.base)
-    before = judge(context=CONTEXT, answer=ANSWER)
-    dspy.configure_cache(enable_disk_cache=False)  # forget the replies
-    assert loaded(context=CONTEXT, answer=ANSWER).probability == before.probability
-    assert not elsewhere.requests
-    assert loaded.fingerprint == judge.fingerprint
 
 
 def test_a_half_written_export_is_none(tuned, exported, monkeypatch):
