@@ -32,7 +32,7 @@ LABELS = [
 
 @pytest.fixture(autouse=True)
 def working_folder(monkeypatch, tmp_path):
-    """A wide terminal without colours, in a folder with records, labels and broken labels, and no store above it."""
+    """A wide terminal without colours, in a folder with records and labels; no store in sight."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
