@@ -3,6 +3,7 @@ import contextlib
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 
@@ -83,6 +84,25 @@ def judge_at(chat_server):
         return Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), **options), server
 
     return make
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs the command line as its entry point does: (exit code, stdout, stderr)."""
+    from faith_dspy.cli import main
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["faith-dspy", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exc:
+            code = exc.code or 0
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return code, out.out, out.err
+
+    return call
 
 
 @pytest.fixture

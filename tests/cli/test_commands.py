@@ -1,14 +1,13 @@
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from made import rows, study
 from typer.main import get_command
 
-from faith_dspy.cli import app, main
+from faith_dspy.cli import app
 from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
 from faith_dspy.io.labels import answer_key, read_labels
@@ -39,24 +38,6 @@ def working_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     jsonl("in.jsonl", *RECORDS)
     jsonl("labels.jsonl", *LABELS)
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Runs the command line as its entry point does: (exit code, stdout, stderr)."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["faith-dspy", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exc:
-            code = exc.code or 0
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return code, out.out, out.err
-
-    return call
 
 
 @pytest.fixture
@@ -96,10 +77,10 @@ def commands(command, path=()):
 @pytest.mark.parametrize(
     ("words", "command"), [pytest.param(*c, id=" ".join(c[0])) for c in commands(get_command(app))]
 )
-def test_help_of_every_command(run, words, command, monkeypatch):
+def test_help_of_every_command(cli, words, command, monkeypatch):
     """At 80 columns it names every option and argument, each explained, and cuts no list of values."""
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = run(*words, "--help")
+    code, out, _ = cli(*words, "--help")
     assert (code, "Usage: faith-dspy" in out, bool(command.help)) == (0, True, True)
     assert all(word.endswith(">") for word in out.split() if word.startswith("<") and "|" in word)
     for parameter in command.params:
@@ -110,8 +91,8 @@ def test_help_of_every_command(run, words, command, monkeypatch):
 # --- judge -------------------------------------------------------------------------------------------------------
 
 
-def test_judge_writes_a_line_per_record(run, at):
-    code, out, _ = run("judge", "in.jsonl", *at, "--threads", 8)
+def test_judge_writes_a_line_per_record(cli, at):
+    code, out, _ = cli("judge", "in.jsonl", *at, "--threads", 8)
     found = [json.loads(line) for line in io.StringIO(out)]
     assert code == 0
     assert [(f.get("id"), f["line"], f["answer"], f["score"], f["faithful"], f["unscored"]) for f in found] == [
@@ -124,35 +105,35 @@ def test_judge_writes_a_line_per_record(run, at):
     assert found[0]["usage"]["prompt_tokens"] == 100
 
 
-def test_a_run_that_scored_nothing_fails_and_says_why(run, at):
+def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     """A file that is no JSON lines is wrong input."""
     source = jsonl("one.jsonl", {"context": [" "], "answer": "It is blue."})
-    code, _, err = run("judge", source, *at)
+    code, _, err = cli("judge", source, *at)
     assert (code, "no answer could be scored; the first: there is no context" in err) == (1, True)
     source.write_text("It is blue.\n")
-    code, _, err = run("judge", source, *at)
+    code, _, err = cli("judge", source, *at)
     assert (code, "line 1: is no JSON" in err) == (2, True)
 
 
-def test_judge_one_answer(run, at, tmp_path):
+def test_judge_one_answer(cli, at, tmp_path):
     given = ["judge", "--answer", "It is blue.", "--context", "The kettle is blue.", "--context", "It is old.", *at]
-    code, out, _ = run(*given)
+    code, out, _ = cli(*given)
     assert (code, "faithful" in out, "It is blue." in out) == (0, True, True)
-    code, out, _ = run(*given, "--json")
+    code, out, _ = cli(*given, "--json")
     assert (code, json.loads(out)["score"]) == (0, 1.0)
-    code, _, err = run("judge", "--answer", "It is blue.", *at)
+    code, _, err = cli("judge", "--answer", "It is blue.", *at)
     assert (code, "the answer could not be scored" in err) == (1, True)
-    assert run("judge", *at)[0] == run("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
-    assert run(*given, "--html", "no/page.html")[0] == 2
-    assert run(*given, "--html", "page.html")[0] == 0
+    assert cli("judge", *at)[0] == cli("judge", "in.jsonl", "--answer", "x", *at)[0] == 2
+    assert cli(*given, "--html", "no/page.html")[0] == 2
+    assert cli(*given, "--html", "page.html")[0] == 0
     assert {p.name for p in tmp_path.iterdir()} == {"page.html", "in.jsonl", "labels.jsonl"}
     assert "Judge: untuned judge · openai/tiny" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_options_are_set(run, at, server):
+def test_options_are_set(cli, at, server):
     """--set takes any option, as often as one likes; what it takes is what is asked and judged by."""
     settings = ("granularity=answer", "criteria=Be strict = fair.", "verdict_scores={}", "confidence=none")
-    run("judge", "in.jsonl", *at, *(part for s in settings for part in ("--set", s)))
+    cli("judge", "in.jsonl", *at, *(part for s in settings for part in ("--set", s)))
     assert server.requests[0]["messages"][0]["content"].endswith("\nBe strict = fair.")
     assert "logprobs" not in server.requests[0]
 
@@ -160,13 +141,13 @@ def test_options_are_set(run, at, server):
 # --- agree, labels -----------------------------------------------------------------------------------------------
 
 
-def test_agree(run, at, tmp_path):
+def test_agree(cli, at, tmp_path):
     """Two faithful at .9 and .4, two not at .2 and .3: balanced accuracy (1/2 + 1)/2, κ (.75 − .5)/.5, AUROC 1.
 
     As JSON; in three lines with what people and judge call differently; as a page; below a bar it fails and prints the
     same.
     """
-    code, out, err = run("agree", "labels.jsonl", *at, "--json")
+    code, out, err = cli("agree", "labels.jsonl", *at, "--json")
     assert code == 0, err
     found = json.loads(out)
     for name, value in (("balanced_accuracy", 0.75), ("cohen_kappa", 0.5), ("auroc", 1.0)):
@@ -178,7 +159,7 @@ def test_agree(run, at, tmp_path):
     assert [(d["faithful"], round(d["probability"], 2)) for d in found["disagreements"]] == [(True, 0.4)]
     assert len(found["in_three_lines"]) == 3
 
-    code, out, _ = run("agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75)
+    code, out, _ = cli("agree", "labels.jsonl", *at, "--html", "wrong.html", "--min", 0.75)
     assert code == 0
     assert out.startswith("In three lines\n• Agreement: balanced accuracy .75")
     assert re.search(r"1 disagreement\n.*\nfaithful +\.40 +It holds much\.", out)
@@ -187,48 +168,48 @@ def test_agree(run, at, tmp_path):
     assert '"people":true' in text
     assert "It is red." not in text.partition('id="data"')[2].partition("</script>")[0]
 
-    code, details, _ = run("agree", "labels.jsonl", *at, "--details", "--min", 0.8)
+    code, details, _ = cli("agree", "labels.jsonl", *at, "--details", "--min", 0.8)
     assert code == 1
     assert "Cohen" not in out
     assert "Cohen" in details
 
 
-def test_agree_names_what_it_could_not_score_and_what_the_study_knew(run, judge_at, server):
+def test_agree_names_what_it_could_not_score_and_what_the_study_knew(cli, judge_at, server):
     """Reasons with their counts, and how many of the answers were in the study, whatever else the file holds."""
     judge, _ = judge_at(server)
     keys = [answer_key(None, as_chunks(row["context"]), row["answer"]) for row in LABELS[:2]]
     judge.copy(manifest={"answer_keys": keys}).save("judge")
     source = jsonl("more.jsonl", *LABELS, {"context": ["---"], "answer": "It is blue.", "faithful": True})
     command = ("agree", source, "--judge", "judge", "--api-base", server.base)
-    found = json.loads(run(*command, "--json")[1])
+    found = json.loads(cli(*command, "--json")[1])
     assert found["unscored"] == {"no_context": 1}
     assert (found["tuned_on_these_labels"], found["answers_of_its_study"]) == (True, 2)
-    out = run(*command)[1]
+    out = cli(*command)[1]
     assert "1 no context" in out
     assert "2 of 5 answers had a part in the study that tuned this judge" in out
 
 
-def test_labels_audit(run):
+def test_labels_audit(cli):
     statement = {"text": "It is blue.", "verdict": "contradictory"}
     odd = {"id": "odd", "context": ["x y"], "answer": "z", "faithful": True, "statements": [statement]}
     source = jsonl("odd.jsonl", *LABELS, {"context": ["x"], "answer": "y"}, odd)
-    found = json.loads(run("labels", "audit", source, "--json")[1])
+    found = json.loads(cli("labels", "audit", source, "--json")[1])
     counts = {"answers": 6, "without_label": 1, "faithful": 3, "unfaithful": 2, "contexts": 2, "labels_at_odds": 1}
     assert found | counts | {"first_at_odds": "odd", "statement_verdicts": {"contradictory": 1}} == found
     assert "cannot be tuned on" in found["split"]
-    code, out, _ = run("labels", "audit", source)
+    code, out, _ = cli("labels", "audit", source)
     assert (code, "labels at odds" in out) == (0, True)
     assert out.startswith("In three lines\n• Enough to tune: no: got 2 sources")
 
 
-def test_labels_show(run, monkeypatch):
+def test_labels_show(cli, monkeypatch):
     """The first answers at 80 columns: chunks with their ids, label, and each statement's verdict, chunk ids and
     reason; no command of a terminal."""
     monkeypatch.setenv("COLUMNS", "80")
     said = {"text": "It is red.", "verdict": "contradictory", "supporting_chunk_ids": [0, 1], "reason": "It is blue."}
     hostile = {"id": "\x1b[2Ja", "answer": "It is \x1b]0;t\x07\x9b31mred.\n\u202eIt is new.", "statements": [said]}
     source = jsonl("hostile.jsonl", {"question": "Which?", "context": CONTEXT, **hostile}, *LABELS)
-    code, out, _ = run("labels", "show", source, "-n", 2)
+    code, out, _ = cli("labels", "show", source, "-n", 2)
     assert code == 0
     assert [line.rstrip() for line in out.splitlines()] == [
         "1 of 5: [2Ja",
@@ -247,61 +228,61 @@ def test_labels_show(run, monkeypatch):
         "answer  It is blue.",
         "label   faithful",
     ]
-    assert max(map(len, run("labels", "show", "assistants", "-n", 20)[1].splitlines())) <= 80
+    assert max(map(len, cli("labels", "show", "assistants", "-n", 20)[1].splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_labels_get(run, tmp_path, name):
+def test_labels_get(cli, tmp_path, name):
     """The file that is written has the set's labels; one that is there stays as it is."""
-    code, out, err = run("labels", "get", name)
+    code, out, err = cli("labels", "get", name)
     assert (code, out, f"faith-dspy tune {name}.jsonl" in err) == (0, "", True)
     assert read_labels(tmp_path / f"{name}.jsonl") == load(name)
-    refused(run("labels", "get", name, "--out", "in.jsonl"), "in.jsonl: exists already. Give another --out")
+    refused(cli("labels", "get", name, "--out", "in.jsonl"), "in.jsonl: exists already. Give another --out")
     assert jsonl("same.jsonl", *RECORDS).read_bytes() == (tmp_path / "in.jsonl").read_bytes()
-    refused(run("labels", "get", "in.jsonl"), "in.jsonl: no shipped set; those are quickstart, assistants")
+    refused(cli("labels", "get", "in.jsonl"), "in.jsonl: no shipped set; those are quickstart, assistants")
 
 
 # --- studies -----------------------------------------------------------------------------------------------------
 
 
-def test_study_compare(run, tmp_path):
+def test_study_compare(cli, tmp_path):
     for seed in (0, 1):
         found = study(rows([0.9, 0.1] * 3 + [0.9, 0.9 * seed]), study_id=f"s{seed}", seed=seed)
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
-    code, out, _ = run("study", "compare", "judge0", "judge1")
+    code, out, _ = cli("study", "compare", "judge0", "judge1")
     assert (code, "2 seeds of labels.jsonl" in out) == (0, True)
-    found = json.loads(run("study", "compare", "judge0", "judge1", "--json")[1])
+    found = json.loads(cli("study", "compare", "judge0", "judge1", "--json")[1])
     assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (["s0", "s1"], 1)
     assert "Champion: sentence 2 of 2" in found["sentences"][0]
-    refused(run("study", "compare", "judge0"), "at least two studies")
-    refused(run("study", "compare", "nope", "judge0"), "nope: neither a folder", "no mlflow.db")
+    refused(cli("study", "compare", "judge0"), "at least two studies")
+    refused(cli("study", "compare", "nope", "judge0"), "nope: neither a folder", "no mlflow.db")
 
 
-def test_a_champion_that_is_held_back_or_not_better_fails(run, monkeypatch):
+def test_a_champion_that_is_held_back_or_not_better_fails(cli, monkeypatch):
     """It ends with the study's own address and what serves it, unless the store is a server."""
     page = "http://127.0.0.1:5000/#/1"
     held = study(rows([0.9, 0.1] * 4), held_back=("injection: flattery: flipped 0.50 of 4 verdicts.",), page=page)
     given = {}
     monkeypatch.setattr("faith_dspy.optimize.tune", lambda labels, **options: given.update(options) or held)
-    code, out, err = run("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60")
+    code, out, err = cli("tune", "labels.jsonl", "--max-flips", "0.05", "--timeout", "60")
     assert (code, given["max_flips"], given["timeout"]) == (1, 0.05, 60)
     assert out.startswith("In three lines")
     assert out.endswith(f"On MLflow's pages: faith-dspy ui, then {page}\n")
     assert err == "failed: injection: flattery: flipped 0.50 of 4 verdicts.\n"
-    assert "failed: the champion is not shown to be better" in run("tune", "labels.jsonl", "--require-better")[2]
+    assert "failed: the champion is not shown to be better" in cli("tune", "labels.jsonl", "--require-better")[2]
     assert pages(page, "sqlite:///a.db") == f"faith-dspy ui --tracking-uri sqlite:///a.db, then {page}"
     assert pages("https://mlflow.example/#/1", "https://mlflow.example") == "https://mlflow.example/#/1"
 
 
-def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
+def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
     """Labels that are none end a study before it makes a store; no folder that it made stays behind, and no other
     goes."""
     (tmp_path / "oops.jsonl").write_text("{oops\n")
     (tmp_path / "mine").mkdir()
     before = {*tmp_path.iterdir()}
     for more in ((), ("--out", "a/b/c"), ("--out", "mine")):
-        code, _, err = run("tune", "oops.jsonl", *more)
+        code, _, err = cli("tune", "oops.jsonl", *more)
         assert (code, "oops.jsonl, line 1: is no JSON" in err) == (2, True)
     assert {*tmp_path.iterdir()} == before
 
@@ -310,9 +291,9 @@ def test_tune_finds_bad_input_before_anything_is_made(run, tmp_path):
     "command",
     ["study rollback", "study show 51d1", "study compare --experiment x", "labels pull", "ui", "ui --tracking-uri {}"],
 )
-def test_reading_makes_no_store(run, tmp_path, command):
+def test_reading_makes_no_store(cli, tmp_path, command):
     before = {*tmp_path.iterdir()}
-    refused(run(*command.format("sqlite:///other.db").split()), "there is no ", "--tracking-uri")
+    refused(cli(*command.format("sqlite:///other.db").split()), "there is no ", "--tracking-uri")
     assert {*tmp_path.iterdir()} == before
 
 
@@ -320,11 +301,11 @@ def test_reading_makes_no_store(run, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["judge", "agree", "labels audit", "labels show"])
-def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
+def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
     """Missing, empty and broken files, and folders, are named, before anything is asked of the LM."""
 
     def fails_on(name, *parts):
-        refused(run(*command.split(), name, *([] if command.startswith("labels") else at)), "error: ", *parts)
+        refused(cli(*command.split(), name, *([] if command.startswith("labels") else at)), "error: ", *parts)
 
     fails_on("nothing.jsonl", "nothing.jsonl: cannot be read (no such")
     fails_on(tmp_path, "cannot be read (is a directory)")
@@ -353,10 +334,10 @@ def test_files_that_cannot_be_read(run, at, server, tmp_path, command):
         ("{at} --out .", "cannot be written"),
     ],
 )
-def test_options_that_cannot_be_met(run, judge_at, at, server, options, told):
+def test_options_that_cannot_be_met(cli, judge_at, at, server, options, told):
     """A dead endpoint, a model it does not have, a file or folder that is none: said before any work."""
     judge_at(server)[0].save("judge")
-    code, out, err = run("judge", "in.jsonl", *options.format(base=server.base, at=" ".join(at)).split())
+    code, out, err = cli("judge", "in.jsonl", *options.format(base=server.base, at=" ".join(at)).split())
     assert (code, out) == (2, "")
     assert re.search(told, " ".join(err.split())), err
     assert server.requests == []
