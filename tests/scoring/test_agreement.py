@@ -5,7 +5,7 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.schema import Judgment, StatementVerdict, Unscored
+from faith_dspy.schema import Judgment, LabelledStatement, StatementVerdict, Unscored
 from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
 from faith_dspy.scoring.statistics import Estimate
 
@@ -49,6 +49,7 @@ def test_unscored_answers_count_in_coverage_alone():
 def test_a_missing_score_leaves_only_the_metrics_of_scores():
     a = measure(LABELS, PREDICTIONS, [None] * 10)
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
+    assert a.cohen_kappa.low < 0 < a.balanced_accuracy.low  # it is 0 by chance
     for m in ("auroc", "ece", "brier"):
         assert getattr(a, m) == Estimate(why="no scored answer has a score")
     # Without the third .8: 4 of 5 faithful left are the same pairs minus one won by .8 against each of four.
@@ -76,7 +77,7 @@ def test_one_class_leaves_what_needs_two_undefined():
 
 def test_raw_scores_have_no_calibration_error():
     """Scores outside [0, 1] rank, and leave ECE and Brier undefined."""
-    a = measure(LABELS, PREDICTIONS, [10 * s for s in SCORES])
+    a = measure(LABELS, PREDICTIONS, [2 * s for s in SCORES])
     assert a.auroc.value == pytest.approx(21.5 / 24)
     assert "not probabilities" in (a.ece.why or "")
     assert a.brier.value is None
@@ -210,6 +211,9 @@ def test_graded_labels_have_a_weighted_kappa():
     recalls = {verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()}
     assert recalls == {"fully_supported": 1.0, "partially_supported": 0.0, "contradictory": 1.0}
     assert found.evidence is None
+    unlabelled = LabelledStatement(text=texts[1], verdict=None)
+    some = people.model_copy(update={"statements": (people.statements[0], unlabelled)})
+    assert measure_agreement([some], [said]).statements.n == 1
 
 
 def test_what_could_be_measured_is_said():

@@ -1,8 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 
 from faith_dspy.errors import MissingExtraError, need
-from faith_dspy.scoring.statistics import weighted_auroc, weighted_kappa, wilson
+from faith_dspy.scoring.statistics import Estimate, from_draws, weighted_auroc, weighted_kappa, wilson
 
 
 def test_weighted_auroc_is_that_of_repeated_answers():
@@ -43,4 +45,5 @@ def test_weighted_kappa_by_hand():
 def test_a_share_of_nothing_is_undefined():
     """A Wilson interval of 2 in 4 by hand is tested with prediction-powered shares; of 0 in 0 there is none."""
     assert wilson(0, 0).value is None
+    assert from_draws(math.nan, np.ones(9), "one label") == Estimate(why="one label")
     assert wilson(0, 3).low == pytest.approx(0.0)

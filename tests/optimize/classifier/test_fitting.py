@@ -159,6 +159,13 @@ def test_labels_of_answers_are_none_of_statements():
     assert np.isnan(data.labels).all()
 
 
+@pytest.mark.parametrize(("labels", "bad", "source"), [(39, 5, "answers"), (40, 5, "statements"), (60, 4, "answers")])
+def test_labels_of_statements_are_learned_from_where_there_are_enough(labels, bad, source):
+    """Forty of them, five of the rarer class."""
+    rows = [answer([{}] * labels, False, "g", [i >= bad for i in range(labels)])]
+    assert ClassifierData(rows, CLASSIFIER_FEATURES).source == source
+
+
 def test_soft_minimum_by_hand():
     """Bags {0, log 3} and {5}: −log((1 + 1/3)/2) = log 1.5, following its rows 3 to 1; one row is itself."""
     value, share = soft_minimum(np.array([0.0, math.log(3), 5.0]), np.array([0, 0, 1]))
