@@ -185,6 +185,10 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
     server.requests.clear()
     assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
     assert (len(server.requests), elsewhere.requests) == (2, [])
+    state["demos"][0]["statement"] = 5
+    seal(exported, program=program)
+    with pytest.raises(ArtifactError, match="expected a valid string"):
+        load_judge(exported)
 
 
 def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):
