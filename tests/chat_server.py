@@ -33,9 +33,9 @@ class ChatServer:
 
     ``says``: the reply, or a function of the request that gives it: text, or a mapping with ``text``, and ``top``
     (probabilities of the first token, or in ``tokens`` the whole reply as pairs of token and probabilities),
-    ``status``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or bytes
-    that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement that is not in it,
-    the endpoint knows nothing and fails.
+    ``status``, ``headers`` and ``delay`` where they matter; or with ``body``, the JSON of the whole reply, or an
+    iterable of bytes that are sent in the place of one. ``yes``: probability of “Yes” by statement; of a statement that
+    is not in it, the endpoint knows nothing and fails.
     """
 
     def __init__(self, says="Yes", models=None, yes=None):
@@ -68,12 +68,13 @@ class ChatServer:
                 time.sleep(said.get("delay", owner.delay))
                 if owner.refuses and asked.get("logprobs"):
                     self.reply(400, _error("'logprobs' is not supported with this model"))
-                elif isinstance(said.get("body"), bytes):  # and the connection is closed
+                elif isinstance(said.get("body"), dict):
+                    self.reply(200, said["body"])
+                elif "body" in said:  # and the connection is closed
                     self.close_connection = True
                     with contextlib.suppress(ConnectionError):
-                        self.wfile.write(said["body"])
-                elif "body" in said:
-                    self.reply(200, said["body"])
+                        for some in said["body"]:
+                            self.wfile.write(some)
                 elif "status" in said:
                     self.reply(said["status"], _error(said["text"]), said.get("headers", {}))
                 elif owner.status != 200:

@@ -1,11 +1,8 @@
 import atexit
-import contextlib
 import os
 import shutil
-import socket
 import sys
 import tempfile
-import threading
 
 import pytest
 from chat_server import ChatServer
@@ -103,32 +100,6 @@ def cli(capsys, monkeypatch):
         return code, out.out, out.err
 
     return call
-
-
-@pytest.fixture
-def on_sockets():
-    """Makes a server that treats each connection as it is told, in a thread of its own: its port."""
-    listening = []
-
-    def make(serve):
-        server = socket.create_server(("127.0.0.1", 0))
-        listening.append(server)
-
-        def treat(connection):
-            with connection, contextlib.suppress(ConnectionError):
-                serve(connection)
-
-        def accept():
-            with contextlib.suppress(OSError):  # closed
-                while True:
-                    threading.Thread(target=treat, args=(server.accept()[0],), daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
-        return server.getsockname()[1]
-
-    yield make
-    for server in listening:
-        server.close()
 
 
 @pytest.fixture

@@ -245,14 +245,10 @@ def test_why_no_further_call_is_made(chat_server):
     assert "No further one is made." in str(caught.value)
 
 
-def test_a_call_ends_in_time_whatever_retry_after_says(on_sockets):
+def test_a_call_ends_in_time_whatever_retry_after_says(chat_server):
     """An endpoint that asks to be left alone for a day is left alone, by an error, when the call has to end."""
-
-    def later(connection):
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 429 x\r\nRetry-After: 86400\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-
-    lm = make_lm("openai/tiny", api_base=f"http://127.0.0.1:{on_sockets(later)}/v1", timeout=1.5)
+    later = {"status": 429, "text": "later", "headers": {"Retry-After": "86400"}}
+    lm = make_lm("openai/tiny", api_base=chat_server(says=later).base, timeout=1.5)
     started = time.monotonic()
     with pytest.raises(dspy.LMError, match=r"no whole reply within 1.5 seconds"):
         lm("hello")
@@ -260,17 +256,16 @@ def test_a_call_ends_in_time_whatever_retry_after_says(on_sockets):
 
 
 @pytest.mark.parametrize("engine", ["auto", "litellm"])
-def test_a_trickle_is_no_sign_of_life(on_sockets, engine):
+def test_a_trickle_is_no_sign_of_life(chat_server, engine):
     """A byte every tenth of a second ends when the call has to."""
 
-    def trickle(connection):
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+    def trickle():
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n"
         for _ in range(200):
-            connection.sendall(b" ")
+            yield b" "
             time.sleep(0.1)
 
-    base = f"http://127.0.0.1:{on_sockets(trickle)}/v1"
+    base = chat_server(says=lambda asked: {"body": trickle()}).base
     lm = make_lm("openai/tiny", api_base=base, timeout=1.5, num_retries=3, engine=engine)
     _ = lm.supports_reasoning  # imports LiteLLM where it is needed
     started = time.monotonic()
