@@ -8,11 +8,11 @@ from faith_dspy import load_judge
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.classifier.fitting import FittedClassifier
 from faith_dspy.optimize.plan import Options
-from faith_dspy.optimize.results import Difference
+from faith_dspy.optimize.results import Difference, JudgeResult
 from faith_dspy.optimize.select.cascade import as_asked, build_cascade
-from faith_dspy.optimize.select.champion import Candidate, choose, difference
+from faith_dspy.optimize.select.champion import Candidate, choose, default_of, difference
 from faith_dspy.optimize.select.evaluate import verify, without_lm
-from faith_dspy.optimize.select.trial import score
+from faith_dspy.optimize.select.trial import Trial, score
 from faith_dspy.optimize.study import run
 from faith_dspy.report.judgment import described
 from faith_dspy.schema import Usage
@@ -127,6 +127,20 @@ def test_the_untuned_judge_beside_a_cascade_judges_all_answers(chat_server, tmp_
     result = quick_study(tmp_path, chat_server(says=knowing), "answer", swapped=True)
     asked, untuned = (sum(a.raw.usage.calls for a in result.tested(n).answers) for n in ("champion", "untuned"))
     assert asked < untuned == 12
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "ask_about", "classifier", "its_own"),
+    [("none", "all", WORDS, True), ("gepa", "all", WORDS, False), ("none", "weakest", WORDS, False),
+     ("none", "all", None, False)],
+)  # fmt: skip
+def test_the_default_judge_has_replies_to_its_own_prompts(
+    optimizer, ask_about, classifier, its_own, judge_at, monkeypatch
+):
+    monkeypatch.setattr("faith_dspy.judge.default_classifier", lambda lm, config: classifier)
+    result = JudgeResult(name="sentence", kind="lm", description="", params={"optimizer": optimizer})
+    found = default_of(Trial(result, judge_at(ask_about=ask_about)[0], []))
+    assert (found is not None and found.classifier is WORDS) == its_own
 
 
 def test_answers_whose_labels_stand_in_the_prompt_are_not_learned_from(chat_server, tmp_path, champion_is):
