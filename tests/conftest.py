@@ -43,12 +43,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker("all")
 
 
-@pytest.fixture(scope="session")
-def endpoint():
-    """What makes endpoints, for fixtures that outlive a test; they close theirs."""
-    return ChatServer
-
-
 @pytest.fixture
 def chat_server():
     made = []

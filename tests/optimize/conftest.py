@@ -2,6 +2,7 @@ import shutil
 
 import mlflow
 import pytest
+from chat_server import ChatServer
 from recorded import knowing, recorded_study
 
 from faith_dspy.optimize.tracking.store import connect
@@ -30,8 +31,8 @@ def own_store(tmp_path, migrated_store, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory, endpoint):
+def recorded(tmp_path_factory):
     """A finished study of labels that no words tell apart, which all tests of studies look at."""
-    server = endpoint(says=knowing)
+    server = ChatServer(says=knowing)
     yield recorded_study(server, tmp_path_factory.mktemp("recorded"))
     server.close()
