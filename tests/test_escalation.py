@@ -66,6 +66,7 @@ def test_an_untuned_judge_escalates_by_its_review_range(judge_at):
         (CLEAR, (0, 1, 0)),
         (f"{OPEN} {WRONG}", (0, 2, 0)),  # .1 is clear, whatever the other statement is
         (f"{OPEN} {CLEAR}", (1, 2, 2)),  # two by each judge
+        (f"{OPEN} {CLEAR}", (1, 0, 4)),
     ):
         judgment = judge(**about(answer))
         assert (judgment.escalated, judgment.usage.calls, judgment.replayed.calls) == found

@@ -74,10 +74,12 @@ def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
 @pytest.mark.parametrize("deep", ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000])
 @pytest.mark.parametrize("key", ["id", "annotators", "score", "context", "meta", "unknown"])
 def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep):
-    """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand."""
+    """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand; 900
+    lists beside each other are not."""
     row = json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep)
     with pytest.raises(LabelsError, match=r", line 1: is no JSON in UTF-8 \((more than 100 brackets|Out of range)"):
         read_labels(labels(row))
+    assert len(read_labels(labels({**GOOD, "meta": {"beside": [[]] * 900}}))) == 1
 
 
 def test_the_same_example_twice(labels):
