@@ -107,6 +107,7 @@ def test_reports_are_kept_in_one_run(own_store):
     kept = store.client.get_run(now.run_id)
     assert kept.info.status == "FINISHED"
     assert kept.data.tags["alarms"].startswith("worse than the last report")
+    assert "Alarms\n\n- worse than the last report" in kept.data.tags["mlflow.note.content"]
     other = run("0ther")
     assert other.earlier == ()
     store.client.log_text(other.run_id, '{"at": "today"}', "history/000000.json")
