@@ -208,7 +208,6 @@ def test_the_published_layout(name, tmp_path):
     files, expected = LAYOUTS[name]
     _write(tmp_path / "copy", files)
     examples = [parse_example(row) for row in load_public(name, tmp_path)]
-    assert len(examples) == len(expected)
     for e, (key, faithful, fields) in zip(examples, expected, strict=True):
         shown = e.tags | e.model_dump() | {
             "context": [c.text for c in e.context],

@@ -57,18 +57,13 @@ OPENTELEMETRY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY], ids=["oai", "anthr", "bedrock", "otel"]
-)
+@pytest.mark.parametrize("messages", [OPENAI, ANTHROPIC, BEDROCK, OPENTELEMETRY])
 def test_each_way_of_writing_messages(messages):
     """A question, a tool call with its result and an answer are the same record in whichever form they are written.
 
     The arguments of the call and the model's thinking, which speak of 99 hours, are in no chunk.
     """
-    question, context, answer = from_conversation(messages)
-    assert question == ASKED
-    assert context == EXPECTED
-    assert answer == "It lasts 14 hours."
+    assert from_conversation(messages) == (ASKED, EXPECTED, ANSWER)
 
 
 def test_two_results_in_one_turn():
@@ -101,40 +96,39 @@ def test_the_last_turn_is_judged():
     ]
 
 
-def test_an_answer_that_is_only_a_tool_call_is_empty(judge_at):
-    """A conversation that stops at a tool call has no answer yet: unscored, and no earlier turn is judged instead."""
-    judge, server = judge_at()
-    found = judge(
-        conversation=[{"role": "assistant", "content": "It is blue."}, *OPENAI[:1], {**OPENAI[1], "content": None}]
-    )
-    assert found.unscored == "no_statements"
-    assert not server.requests
+def test_an_answer_that_is_only_a_tool_call_is_empty():
+    """A conversation that stops at a tool call has no answer yet; no earlier turn is judged instead."""
+    messages = [{"role": "assistant", "content": "It is blue."}, OPENAI[0], {**OPENAI[1], "content": None}]
+    assert from_conversation(messages)[2] == ""
 
 
-def test_a_refusal_is_the_answer(judge_at):
-    _, _, answer = from_conversation([OPENAI[0], {"role": "assistant", "content": None, "refusal": "I can't help."}])
-    assert answer == "I can't help."
 
 
-@pytest.mark.parametrize("content", [7, [7], {"a"}])
-def test_content_of_a_wrong_type(content):
-    """Content that is neither text nor blocks is an error that names the turn."""
-    with pytest.raises(InputError, match=r"conversation\[0\]: content is .*, expected text or a list of blocks"):
-        from_conversation([{"role": "user", "content": content}, {"role": "assistant", "content": "A."}])
-
-
-def test_what_a_tool_returns_as_text():
-    """Blocks give their texts, one a line; a value without text is JSON; nothing is nothing."""
-    assert as_text([{"text": "a"}, {"type": "text", "text": "b"}, "c"]) == "a\nb\nc"
-    assert as_text({"hours": [14, 9]}) == '{"hours": [14, 9]}'
-    assert as_text([{"hours": 14}]) == '[{"hours": 14}]'
-    assert as_text([{"image": {"format": "png"}}]) == '[{"image": {"format": "png"}}]'
-    assert as_text(None) == ""
 
 
 @pytest.mark.parametrize(
-    "odd", [{"tool_calls": 5}, {"tool_calls": [{"toolUse": "search"}]}, {"content": [{"toolUse": "search"}]}]
+    ("value", "text"),
+    [
+        ([{"text": "a"}, {"type": "text", "text": "b"}, "c"], "a\nb\nc"),
+        ({"hours": [14, 9]}, '{"hours": [14, 9]}'),
+        ([{"image": {"format": "png"}}], '[{"image": {"format": "png"}}]'),
+        (None, ""),
+    ],
 )
-def test_odd_tool_calls_name_no_tool(odd):
-    messages = [OPENAI[0], {"role": "assistant", **odd}, {"role": "assistant", "content": "A."}]
-    assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "A.")
+def test_what_a_tool_returns_as_text(value, text):
+    """Blocks give their texts, one a line; a value without text is JSON; nothing is nothing."""
+    assert as_text(value) == text
+
+
+def test_odd_messages():
+    """A refusal is the answer, calls of no known form name no tool, and content of another type is an error."""
+    refusal = {"role": "assistant", "content": None, "refusal": "I can't help."}
+    calls = {"toolUse": "search"}
+    for odd in ({"tool_calls": 5}, {"tool_calls": [calls]}, {"content": [calls]}):
+        messages = [OPENAI[0], {"role": "assistant", **odd}, refusal]
+        assert from_conversation(messages) == (ASKED, [EXPECTED[0]], "I can't help.")
+    for content in (7, [7], {"a"}):
+        with pytest.raises(InputError, match=r"conversation\[0\]: content is .*, expected text or a list of blocks"):
+            from_conversation([{"role": "user", "content": content}, refusal])
+
+

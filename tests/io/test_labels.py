@@ -16,9 +16,7 @@ def labels(tmp_path):
 
     def write(*lines):
         path = tmp_path / "labels.jsonl"
-        path.write_text(
-            "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8"
-        )
+        path.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines), encoding="utf-8")
         return path
 
     return write
@@ -35,10 +33,7 @@ FAULTS = [
     ('"text"', "got str, expected an object"),
     ("null", "got NoneType, expected an object"),
     (statement(verdict="supported"), r"statements\.0\.verdict: expected .*'partially_supp.* \(got 'supported'\)"),
-    (
-        statement(supporting_chunk_ids=[2]),
-        r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from 0",
-    ),
+    (statement(supporting_chunk_ids=[2]), r"statements\[0\] names chunk 2, but the context has 2 chunks, counted from"),
     (statement(supporting_chunk_ids=[-1]), r"statements\[0\] names chunk -1, but the context has 2 chunks"),
     (statement(supporting_chunk_ids="0"), r"statements\.0\.supporting_chunk_ids: expected .* \(got '0'\)"),
     ({**GOOD, "statements": [{"verdict": "no_evidence"}]}, r"statements\.0\.text: is missing"),
@@ -61,48 +56,35 @@ FAULTS = [
 ]
 
 
+DEEP = ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000]
+"""What Python reads and cannot use, wherever it stands."""
+FAULTS += [
+    (json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep), r"is no JSON in UTF-8 \((more than 100 bra|Out of ra)")
+    for key in ("id", "score", "meta", "unknown")
+    for deep in DEEP
+]
+
+
 @pytest.mark.parametrize(("line", "told"), FAULTS, ids=[str(f[0])[:50] for f in FAULTS])
 def test_every_fault_names_file_line_and_what_was_expected(labels, line, told):
-    path = labels(GOOD, "", line)
+    path = labels({**GOOD, "meta": {"lists beside each other": [[]] * 900}}, "", line)
     with pytest.raises(LabelsError, match=told) as caught:
         read_labels(path)
     assert str(caught.value).startswith(f"{path}, line 3: ")
     assert "One JSON object a line" in str(caught.value)
-    assert isinstance(caught.value, InputError)
-
-
-@pytest.mark.parametrize("deep", ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000])
-@pytest.mark.parametrize("key", ["id", "annotators", "score", "context", "meta", "unknown"])
-def test_numbers_and_nesting_that_python_reads_and_cannot_use(labels, key, deep):
-    """Integers of thousands of digits and 900 levels of nesting are refused with their line, wherever they stand; 900
-    lists beside each other are not."""
-    row = json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep)
-    with pytest.raises(LabelsError, match=r", line 1: is no JSON in UTF-8 \((more than 100 brackets|Out of range)"):
-        read_labels(labels(row))
-    assert len(read_labels(labels({**GOOD, "meta": {"beside": [[]] * 900}}))) == 1
-
-
-def test_the_same_example_twice(labels):
-    again = r", line 3: is the answer at .*labels\.jsonl, line 1 again, or has its id .*annotators"
-    with pytest.raises(LabelsError, match=again):
-        read_labels(labels({**GOOD, "id": "a"}, {**GOOD, "id": "b"}, {**GOOD, "id": "a"}))
-    with pytest.raises(LabelsError, match=again):
-        read_labels(labels(GOOD, {**GOOD, "id": "b"}, {**GOOD, "faithful": False}))
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "0 rows, none with a usable label"),
         (["", "  "], "0 rows, none with a usable label"),
         ([{"context": ["a"], "answer": "x"}], "1 row, none with a usable label: it has no faithful: got context, ans"),
         ([statement(), statement(verdict=None) | {"answer": "y"}], "2 rows, none with a usable label"),
     ],
 )
 def test_files_without_a_usable_label(labels, lines, message):
-    with pytest.raises(LabelsError, match=message) as caught:
+    with pytest.raises(LabelsError, match=rf'{message}(.|\n)*"faithful": true\|false'):
         read_labels(labels(*lines))
-    assert '"faithful": true|false' in str(caught.value)
 
 
 def test_missing_file_folder_and_other_encodings(tmp_path):
@@ -116,76 +98,44 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
         read_labels(latin)
 
 
-def test_null_counts_as_absent_and_unknown_keys_are_ignored():
-    plain = parse_example(GOOD)
-    full = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "annotators", "meta")) | GOOD
-    assert parse_example({**full, "something": [1]}) == plain
-    assert plain.question is None
-    assert plain.statements == ()
-
-
 @pytest.mark.parametrize(
-    ("given", "label"),
+    ("given", "verdicts", "label"),
     [
-        ({"faithful": False}, False),
-        ({"faithful": True, "score": 0.0}, True),
-        ({"score": 1}, True),
-        ({"score": 0.99}, False),
-        ({"verdicts": ["fully_supported", "fully_supported"]}, True),
-        ({"verdicts": ["fully_supported", "partially_supported"]}, False),
-        ({"verdicts": ["not_supported"]}, False),
-        ({"verdicts": ["contradictory", None]}, False),
-        ({"verdicts": ["fully_supported", None]}, True),
-        ({"verdicts": ["no_evidence"], "score": 1}, False),
-        ({"verdicts": ["no_evidence"], "faithful": True}, True),
-        ({"verdicts": [None], "score": 1}, True),
-        ({}, None),
+        ({"faithful": False}, [], False), ({"faithful": True, "score": 0.0}, [], True),
+        ({"faithful": True}, ["no_evidence"], True), ({"score": 1}, [], True), ({"score": 0.99}, [], False),
+        ({"score": 1}, ["no_evidence"], False), ({"score": 1}, [None], True), ({}, [], None),
+        ({}, ["fully_supported", "fully_supported"], True), ({}, ["fully_supported", "partially_supported"], False),
+        ({}, ["not_supported"], False), ({}, ["contradictory", None], False), ({}, ["fully_supported", None], True),
     ],
-)
-def test_label_of_an_answer(given, label):
+)  # fmt: skip
+def test_label_of_an_answer(given, verdicts, label):
     """`faithful` counts first, then the statements (all fully supported), then a score of 1; none of them: no label."""
-    statements = [{"text": "t", "verdict": v} for v in given.get("verdicts", [])]
-    row = {"context": ["a"], "answer": "x", **given, "statements": statements}
+    row = {"context": ["a"], "answer": "x", **given, "statements": [{"text": "t", "verdict": v} for v in verdicts]}
     assert parse_example(row).label is label
 
 
-def test_own_id_is_kept_and_a_missing_one_is_stable():
-    """A given id is kept as text; without one it is a hash of question, context and answer alone."""
-    assert parse_example({**GOOD, "id": 7}).id == "7"
-    assert parse_example(GOOD).id == parse_example({**GOOD, "faithful": False}).id
-    assert parse_example(GOOD).id != parse_example({**GOOD, "answer": "It is red."}).id
-
-
-def test_context_in_all_its_forms():
-    """Text, texts, chunks and mappings are chunks with 0-based positions as ids, whatever ids they came with."""
-    assert as_chunks("one") == (Chunk(id=0, text="one"),)
-    assert as_chunks(None) == ()
-    given = ["one", Chunk(id=9, text="two", source="web"), {"text": "three", "source": 3, "id": 44}]
-    assert as_chunks(given) == (
-        Chunk(id=0, text="one"),
-        Chunk(id=1, text="two", source="web"),
-        Chunk(id=2, text="three", source="3"),
-    )
-
-
-def test_label_set_hash():
-    one, two = parse_example(GOOD), parse_example({**GOOD, "answer": "It is red.", "faithful": False})
-    assert label_set_hash([one, two]) == label_set_hash([two, one])
-    assert label_set_hash([one, two]) != label_set_hash([one, two.model_copy(update={"faithful": True})])
+def test_what_makes_an_example():
+    """A given id is kept as text; without one it is a hash of question, context and answer alone. A null counts as
+    absent, keys we do not know are left out; of a set of labels, order does not matter and a label does."""
+    plain, other, red = (parse_example({**GOOD, **f}) for f in ({}, {"faithful": False}, {"answer": "It is red."}))
+    assert (parse_example({**GOOD, "id": 7}).id, plain.id == other.id, plain.id == red.id) == ("7", True, False)
+    full = dict.fromkeys(("question", "id", "statements", "score", "group", "split", "annotators", "meta")) | GOOD
+    assert parse_example({**full, "something": [1]}) == plain
+    assert (plain.question, plain.statements) == (None, ())
+    assert label_set_hash([plain, red]) == label_set_hash([red, plain]) != label_set_hash([other, red])
 
 
 def test_the_first_ten_faults_are_named_together(labels):
-    """A line each, whatever is wrong with it, and then the format once; good lines between them do not matter."""
-    path = labels(GOOD, "no", {**GOOD, "answer": 3}, {**GOOD, "id": "b", "answer": "B."}, GOOD)
+    """A line each, whatever is wrong with it – an example or an id that was there before, too –, and then the format
+    once; good lines between them do not matter."""
+    path = labels(GOOD, "no", {**GOOD, "id": "b", "answer": "B."}, {**GOOD, "id": "b", "answer": "C."}, GOOD)
     with pytest.raises(LabelsError) as caught:
         read_labels(path)
-    told = str(caught.value).splitlines()
-    assert [line.removeprefix(f"{path}, line ")[:14] for line in told[:-1]] == [
-        "2: is no JSON ",
-        "3: answer is 3",
-        "5: is the answ",
-    ]
-    assert told[-1].startswith("One JSON object a line")
+    *told, form = str(caught.value).splitlines()
+    again = f"is the answer at {path}, line {{}} again, or has its id"
+    for line, said in zip(told, ("2: is no JSON", f"4: {again.format(3)}", f"5: {again.format(1)}"), strict=True):
+        assert line.startswith(f"{path}, line {said}")
+    assert form.startswith("One JSON object a line")
     with pytest.raises(LabelsError) as caught:
         read_labels(labels(*["no"] * 11))
     assert len(str(caught.value).splitlines()) == 11

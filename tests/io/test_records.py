@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from faith_dspy.io.labels import parse_example
+from faith_dspy import Chunk
 from faith_dspy.io.records import STANDARD, AnswerInput, as_chunks, count_lines, fields_of, read_records
 
 ROWS = {
@@ -25,28 +25,35 @@ BLUE = "The kettle is blue."
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_names_of_each_library(row):
-    """What each library calls question, context and answer is the same record, for judging and for tuning."""
+    """What each library calls question, context and answer is the same record."""
     given = AnswerInput.of(row)
     assert (given.question, [c.text for c in given.chunks], given.answer) == ("Q?", ["C."], "A.")
-    if isinstance(row, dict):
-        example = parse_example({**row, "faithful": True})
-        assert (example.question, [c.text for c in example.context], example.answer) == ("Q?", ["C."], "A.")
 
 
 def test_documents():
+    """Chunks as text and in the forms of other libraries, with their sources; ids are their places."""
     node = SimpleNamespace(text="D.", metadata={"file_name": "d.md"}, id_="n1")
     context = [
         SimpleNamespace(page_content="C.", metadata={"source": "c.md"}, id=None),  # as LangChain's Document
         SimpleNamespace(node=node, score=0.9),  # as LlamaIndex' NodeWithScore
         {"page_content": "E.", "metadata": {"source": "e.md"}},
         {"document": {"content": "F.", "source": "", "id": 7}},
-        {"text": "G."},
-        "H.",
+        {"text": "G.", "source": 3, "id": 44},
+        Chunk(id=9, text="H.", source="web"),
+        "I.",
     ]
     assert [(c.id, c.text, c.source) for c in as_chunks(context)] == [
-        (0, "C.", "c.md"), (1, "D.", "d.md"), (2, "E.", "e.md"), (3, "F.", "7"), (4, "G.", None), (5, "H.", None),
+        (0, "C.", "c.md"), (1, "D.", "d.md"), (2, "E.", "e.md"), (3, "F.", "7"), (4, "G.", "3"), (5, "H.", "web"),
+        (6, "I.", None),
     ]  # fmt: skip
-    assert [c.text for c in as_chunks(context[0])] == ["C."]
+    assert [[c.text for c in as_chunks(one)] for one in (context[0], "one", None)] == [["C."], ["one"], []]
+
+
+def test_a_conversation_or_an_answer():
+    messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
+    assert AnswerInput.of({"messages": messages}).answer == "Blue."
+    assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
+    assert "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem
 
 
 def test_a_row_without_an_answer_and_ids(judge_at):
@@ -86,11 +93,6 @@ def test_abatch_is_cancellable(judge_at):
     assert len(server.requests) == 1
 
 
-def test_conversations():
-    messages = [{"role": "user", "content": "It is blue."}, {"role": "assistant", "content": "Blue."}]
-    assert AnswerInput.of({"messages": messages}).answer == "Blue."
-    assert fields_of({"messages": messages, "answer": "A."}) == {"answer": "A."}
-    assert "got both" in AnswerInput.of({"conversation": messages, "answer": "A."}).problem
 
 
 def test_lines_are_read_as_they_are(tmp_path):
@@ -98,14 +100,10 @@ def test_lines_are_read_as_they_are(tmp_path):
     raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
     found = list(read_records(io.BytesIO(raw)))
     assert [(r.line, r.row["id"]) for r in found] == [(1, 1), (4, "\u2028"), (5, 3)]
-    plain = list(read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b""))))
+    plain = read_records(io.BytesIO(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"").replace(b"  ", b"")))
     assert [r.key for r in found] == [r.key for r in plain]
     (tmp_path / "in").write_bytes(raw)
-    assert count_lines(tmp_path / "in") == 5
+    os.mkfifo(tmp_path / "pipe")  # can be read only once: not for its length
+    assert [count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)] == [5, None, None]
 
 
-def test_a_pipe_is_not_counted(tmp_path):
-    """What can be read only once is not read for its length."""
-    os.mkfifo(tmp_path / "pipe")
-    assert count_lines(tmp_path / "pipe") is None
-    assert count_lines(STANDARD) is None

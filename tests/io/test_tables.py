@@ -33,31 +33,32 @@ def put(path, rows=ROWS):
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "json", "jsonl"])
 def test_a_table_of_each_kind_is_the_same_labels(tmp_path, kind):
-    """Whatever file the rows stand in, and as a frame, they are the same labelled examples."""
     examples = read_labels(put(tmp_path / f"l.{kind}"))
     assert [(e.question, [c.text for c in e.context], e.answer, e.faithful) for e in examples] == [
         ("Which?", ["A cup.", "It is red."], "A red cup.", True),
         (None, ["A cup.", "It is new."], "A mug.", False),
     ]
-    assert examples == read_labels(pandas.DataFrame(ROWS)) == read_labels(ROWS) == read_labels(examples)
+    assert examples == read_labels(ROWS)
 
 
-def test_hugging_face_data_sets():
+def test_data_in_memory():
+    """Frames, Hugging Face's data sets and examples are what their rows are; parts keep their names."""
     import datasets
 
     data = datasets.Dataset.from_list(ROWS)
-    assert read_labels(data) == read_labels(ROWS)
+    examples = read_labels(ROWS)
+    assert examples == read_labels(data) == read_labels(pandas.DataFrame(ROWS)) == read_labels(examples)
     parts = datasets.DatasetDict({"train": data.select([0]), "validation": data.select([1])})
     assert [e.split for e in read_labels(parts)] == ["train", "dev"]
+
+
 
 
 def test_names_are_spelt_in_many_ways():
     """Case, spaces and underscores do not matter; answer and context together mean themselves, and DeepEval's context,
     beside a retrieval context, is not the one that the answer is judged by."""
-    assert columns({"Actual Output": "a", "retrievalContext": [], "context": ["ideal"]}) == {
-        "answer": "Actual Output",
-        "context": "retrievalContext",
-    }
+    row = {"Actual Output": "a", "retrievalContext": [], "context": ["ideal"]}
+    assert columns(row) == {"answer": "Actual Output", "context": "retrievalContext"}
     own = {"answer": "a", "context": ["b"], "retrieved_contexts": ["c"], "query": "q"}
     assert fields_of(own) == {"question": "q", "context": ["b"], "answer": "a"}
     assert fields_of({"answer": None, "response": "x"}) == {"answer": "x"}
@@ -108,18 +109,14 @@ def test_cells_that_hold_nothing(tmp_path):
     assert [c.text for c in example.context] == ["", "", "c"]
 
 
-@pytest.mark.parametrize(
-    ("word", "means"),
-    [("PASS", True), ("Fail", False), (1, True), ("0", False), (0.0, False), ("no evidence", False), ("neutral", None),
-     (4, None), ("0.5", None), ([], None)],
-)  # fmt: skip
-def test_label_words(word, means):
-    """PASS and FAIL, 1 and 0 and verdicts mean something by themselves; ratings and other words do not."""
-    assert vote(word) is means
 
 
-def test_words_of_unknown_meaning(tmp_path):
-    """A word that says nothing is an error that names the row; in unlabelled traffic a column like it is no label."""
+def test_label_words(tmp_path):
+    """PASS and FAIL, 1 and 0 and verdicts mean something by themselves; of ratings and other words the first is named,
+    and in unlabelled traffic a column like it is no label."""
+    means = {"PASS": True, "Fail": False, 1: True, "0": False, "no evidence": False, "neutral": None, 4: None}
+    assert {word: vote(word) for word in (*means, "0.5")} == means | {"0.5": None}
+    assert (vote(0.0), vote([])) == (False, None)
     path = put(tmp_path / "l.csv", [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}])
     with pytest.raises(LabelsError, match=r"l\.csv, row 1: label is 'neutral', expected true or false, 1 or 0"):
         read_labels(path)

@@ -1,3 +1,4 @@
+import math
 import os
 import subprocess
 import sys
@@ -12,23 +13,20 @@ from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 KEY = "sk-verysecret-0123456789"
 
 
-def test_two_servers_with_one_model_name(chat_server):
-    """Two endpoints that call their model the same never share answers; each has its own in the cache."""
-    one, two = chat_server(says="one"), chat_server(says="two")
-    for _ in range(2):
-        assert make_lm("openai/tiny", api_base=one.base)("hello") == ["one"]
-        assert make_lm("openai/tiny", api_base=two.base)("hello") == ["two"]
-    assert (len(one.requests), len(two.requests)) == (1, 1)
-
-
-def test_endpoint_from_the_environment(chat_server, monkeypatch):
-    """An address in the environment keeps its answers apart just as one that is given."""
+def test_two_servers_with_one_model_name(chat_server, monkeypatch):
+    """Endpoints that call their model the same never share answers, whether their address is given or stands in the
+    environment; what tells them apart in the cache is no part of the request, nor of what optimizers see."""
     one, two = chat_server(says="one"), chat_server(says="two")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for server in (one, two, one, two):
+        lm = make_lm("openai/tiny", api_base=server.base)
+        assert lm("hello") == [server.says]
+        assert "rollout_id" not in lm.kwargs
     for server in (one, two):
         monkeypatch.setenv("OPENAI_API_BASE", server.base)
-        assert make_lm("openai/tiny")("hello") == [server.says]
-        assert server.authorization == [f"Bearer {KEY}"]
+        assert make_lm("openai/tiny")("hello again") == [server.says]
+        assert server.authorization[-1] == f"Bearer {KEY}"
+        assert [set(asked) - {"temperature"} for asked in server.requests] == [{"model", "messages"}] * 2
 
 
 THREADS = """
@@ -56,57 +54,41 @@ def test_first_calls_at_the_same_time(chat_server, tmp_path):
         assert ran.stdout.split() == [str(len(asked))], ran.stderr
 
 
-def test_endpoint_key_is_sent_nowhere(chat_server):
-    """What tells endpoints apart in the cache is not part of the request, nor of what optimizers see."""
-    server = chat_server()
-    lm = make_lm("openai/tiny", api_base=server.base)
-    lm("hello")
-    assert set(server.requests[0]) <= {"model", "messages", "temperature"}
-    assert server.requests[0]["model"] == "tiny"
-    assert "rollout_id" not in lm.kwargs
-
-
-def test_temperature_is_zero_unless_given(chat_server):
-    """Same inputs, same verdicts: the temperature is 0, except where given, or for models that take none."""
-    assert make_lm("openai/tiny", api_base="http://127.0.0.1:1/v1").kwargs["temperature"] == 0
+def test_what_a_request_is_made_with():
+    """The temperature is 0, except where given, or for models that take none; a context window reaches Ollama only."""
+    lm = make_lm("openai/tiny", num_ctx=4096)
+    assert (lm.kwargs["temperature"], "num_ctx" in lm.kwargs, lm.endpoint.num_ctx) == (0, False, 4096)
     assert make_lm("openai/tiny", temperature=0.7).kwargs["temperature"] == 0.7
     assert make_lm("openai/gpt-5-mini").kwargs["temperature"] is None
-
-
-def test_context_window_reaches_ollama_only():
     assert make_lm("ollama_chat/llama3", num_ctx=4096).kwargs["num_ctx"] == 4096
-    lm = make_lm("openai/tiny", num_ctx=4096)
-    assert "num_ctx" not in lm.kwargs
-    assert lm.endpoint.num_ctx == 4096
 
 
-@pytest.mark.parametrize("model", ["", "openai/"])
-def test_model_string_without_a_model(model):
-    with pytest.raises(ConfigError, match="expected 'local'"):
-        make_lm(model)
+BASES = ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:80/v1?token=x")
 
 
-def test_local_takes_no_address():
-    """The embedded model has no address to give."""
-    with pytest.raises(ConfigError, match="no api_base"):
-        make_lm("local", api_base="http://127.0.0.1:1/v1")
-
-
-@pytest.mark.parametrize("base", ["127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:80/v1?token=x"])
-def test_what_is_no_address(base):
-    """An address without http:// or a host is refused with what would do, before any call, and shows no password."""
-    with pytest.raises(ConfigError, match="is no address; expected one like http://") as found:
-        make_lm("openai/tiny", api_base=base)
+@pytest.mark.parametrize(
+    ("model", "settings", "said"),
+    [
+        ("", {}, "expected 'local'"),
+        ("openai/", {}, "expected 'local'"),
+        ("local", {"api_base": "http://127.0.0.1:1/v1"}, "no api_base"),
+        *(("openai/tiny", {"api_base": base}, "is no address; expected one like http://") for base in BASES),
+        *(("openai/tiny", {"timeout": t}, "expected a positive number of sec") for t in (0, -1, math.inf, math.nan)),
+    ],
+)
+def test_what_is_no_lm(model, settings, said):
+    """Refused before any call, with what would do, and no password is shown."""
+    with pytest.raises(ConfigError, match=said) as found:
+        make_lm(model, **settings)
     assert not {"pass", "token"} & set(str(found.value).replace("=", " ").replace(":", " ").split())
 
 
-def test_identity_holds_no_secret(chat_server):
+def test_identity_holds_no_secret():
     found = identity(make_lm("openai/tiny", api_base="http://me:pass@example.test/v1/?token=x", api_key=KEY))
-    assert found.name == "openai/tiny"
-    assert found.sha256 is None
+    assert (found.name, found.sha256) == ("openai/tiny", None)
     assert found == identity(make_lm("openai/tiny", api_base="http://example.test/v1"))
     assert found != identity(make_lm("openai/tiny", api_base="http://other.test/v1"))
-    assert not {"pass", "example", KEY, "token"} & set(found.model_dump_json())
+    assert not [secret for secret in ("pass", "example", KEY, "token") if secret in found.model_dump_json()]
     assert identity(make_lm("openai/x")) == LMIdentity(name="openai/x")
 
 
@@ -120,15 +102,6 @@ def test_a_judge_tuned_at_an_address_asks_nowhere_else(chat_server, tmp_path, mo
     assert load_judge(tmp_path / "judge", api_base=server.base)(context=["A b."], answer="A b.").faithful
     monkeypatch.setenv("OPENAI_API_BASE", server.base)
     assert load_judge(tmp_path / "judge").lm.model == "openai/tiny"
-
-
-def test_preflight_is_one_token_past_the_cache(chat_server):
-    """An endpoint that answers is asked for one token each time."""
-    server = chat_server()
-    lm = make_lm("openai/tiny", api_base=server.base)
-    preflight(lm)
-    preflight(lm)
-    assert [r["max_tokens"] for r in server.preflights] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -147,21 +120,19 @@ def test_preflight_says_why_in_dspys_words(model, settings, said):
     assert "hidden" not in str(caught.value)
 
 
-def test_preflight_refused_key_is_never_shown(chat_server):
-    """An endpoint that quotes the key in its refusal does not get it into our message."""
+def test_preflight(chat_server):
+    """It asks for one token, past the cache; an endpoint that quotes the key in its refusal does not get it into our
+    message."""
     server = chat_server()
+    lm = make_lm("openai/tiny", api_base=server.base, api_key=KEY)
+    preflight(lm)
+    preflight(lm)
+    assert [r["max_tokens"] for r in server.preflights] == [1, 1]
     server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
     with pytest.raises(LMUnavailableError, match=r"does not answer: LMAuthError.*Check the model's name") as caught:
-        preflight(make_lm("openai/tiny", api_base=server.base, api_key=KEY))
+        preflight(lm)
     assert server.authorization[-1] == f"Bearer {KEY}"
     assert KEY not in str(caught.value)
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
-def test_a_timeout_that_is_none(seconds):
-    """A call cannot be given no time, or all of it."""
-    with pytest.raises(ConfigError, match=r"timeout is .*; expected a positive number of seconds"):
-        make_lm("openai/tiny", timeout=seconds)
 
 
 def test_addresses_are_those_of_the_models_own_provider(monkeypatch):
