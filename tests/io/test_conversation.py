@@ -102,10 +102,6 @@ def test_an_answer_that_is_only_a_tool_call_is_empty():
     assert from_conversation(messages)[2] == ""
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -130,5 +126,3 @@ def test_odd_messages():
     for content in (7, [7], {"a"}):
         with pytest.raises(InputError, match=r"conversation\[0\]: content is .*, expected text or a list of blocks"):
             from_conversation([{"role": "user", "content": content}, refusal])
-
-

@@ -2,10 +2,8 @@ import json
 
 import pytest
 
-from faith_dspy import Chunk
 from faith_dspy.errors import InputError, LabelsError
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
-from faith_dspy.io.records import as_chunks
 
 GOOD = {"context": ["The kettle is blue."], "answer": "It is blue.", "faithful": True}
 
@@ -59,7 +57,10 @@ FAULTS = [
 DEEP = ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000]
 """What Python reads and cannot use, wherever it stands."""
 FAULTS += [
-    (json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep), r"is no JSON in UTF-8 \((more than 100 bra|Out of ra)")
+    (
+        json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep),
+        r"is no JSON in UTF-8 \((more than 100 bra|Out of ra)",
+    )
     for key in ("id", "score", "meta", "unknown")
     for deep in DEEP
 ]

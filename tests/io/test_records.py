@@ -93,8 +93,6 @@ def test_abatch_is_cancellable(judge_at):
     assert len(server.requests) == 1
 
 
-
-
 def test_lines_are_read_as_they_are(tmp_path):
     """A byte order mark, line ends of Windows and a last line without one change nothing; blank lines are counted."""
     raw = b'\xef\xbb\xbf{"id": 1}\r\n\r\n  \n{"id": "\xe2\x80\xa8"}\n{"id": 3}'
@@ -105,5 +103,3 @@ def test_lines_are_read_as_they_are(tmp_path):
     (tmp_path / "in").write_bytes(raw)
     os.mkfifo(tmp_path / "pipe")  # can be read only once: not for its length
     assert [count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)] == [5, None, None]
-
-

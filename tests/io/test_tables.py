@@ -52,8 +52,6 @@ def test_data_in_memory():
     assert [e.split for e in read_labels(parts)] == ["train", "dev"]
 
 
-
-
 def test_names_are_spelt_in_many_ways():
     """Case, spaces and underscores do not matter; answer and context together mean themselves, and DeepEval's context,
     beside a retrieval context, is not the one that the answer is judged by."""
@@ -107,8 +105,6 @@ def test_cells_that_hold_nothing(tmp_path):
     pandas.DataFrame({"answer": ["A."], "context": [["", None, "c"]], "label": [1]}).to_parquet(tmp_path / "t.parquet")
     (example,) = read_labels(tmp_path / "t.parquet")
     assert [c.text for c in example.context] == ["", "", "c"]
-
-
 
 
 def test_label_words(tmp_path):
