@@ -17,47 +17,39 @@ def messages(signature=VerifyStatement, demos=(), **inputs):
     return [(m["role"], m["content"]) for m in found]
 
 
-def test_prefix_of_answers_and_instructions_is_the_same():
-    """Answers over one document, and all instructions about one statement, share every byte that they can.
+GRADED = signature_of(JudgeConfig(verdicts="graded"))
 
-    Where only the answer differs up to the statement, where the question does up to it, of two instructions up to what
-    is asked last.
-    """
 
-    def prompt(signature, **inputs):
-        found = messages(signature, context=["A.", "B."], **inputs)
+@pytest.mark.parametrize(
+    ("signature", "question", "statement", "last_shared"),
+    [
+        (VerifyStatement, "Why?", "Two.", "Question: Why?\n\nStatement: "),
+        (VerifyStatement, "How?", "One.", "[1] B.\n\nQuestion: "),
+        (GRADED, "Why?", "One.", "Statement: One.\n\n"),
+    ],
+    ids=["another answer", "another question", "another instruction"],
+)
+def test_prefix_of_answers_and_instructions_is_the_same(signature, question, statement, last_shared):
+    """Answers over one document, and all instructions about one statement, share every byte that they can."""
+
+    def prompt(signature, question, statement):
+        found = messages(signature, context=["A.", "B."], question=question, statement=statement)
         return "\n".join(content for _, content in found)
 
-    first = prompt(VerifyStatement, question="Why?", statement="One.")
-    for other, last_shared in [
-        (prompt(VerifyStatement, question="Why?", statement="Two."), "Question: Why?\n\nStatement: "),
-        (prompt(VerifyStatement, question="How?", statement="One."), "[1] B.\n\nQuestion: "),
-        (
-            prompt(signature_of(JudgeConfig(verdicts="graded")), question="Why?", statement="One."),
-            "Statement: One.\n\n",
-        ),
-    ]:
-        assert other.startswith(first[: first.index(last_shared) + len(last_shared)])
+    first = prompt(VerifyStatement, "Why?", "One.")
+    shared = first[: first.index(last_shared) + len(last_shared)]
+    assert prompt(signature, question, statement).startswith(shared)
 
 
 def test_demos_are_pairs_before_the_request():
-    demos = [
-        {"context": ["x"], "question": "", "statement": "s", "verdict": "No"},
-        {"context": ["x"], "question": "", "statement": "without a verdict"},
-    ]
-    found = messages(demos=demos, context=["x"], question="", statement="s")
-    assert [role for role, _ in found] == ["system", "user", "assistant", "user"]
-    assert found[1] == found[3]
-    assert found[2] == ("assistant", "No")
-
-
-def test_demos_with_chunk_ids_and_statements():
-    """A demo's reply looks as the reply that is asked for."""
-    demo = {"context": ["x"], "question": "", "statement": "s", "verdict": "Yes", "supporting_chunk_ids": [0, 2]}
-    assert messages(CITE, [demo], context=["x"], question="", statement="s")[2][1] == "Yes [0, 2]"
-    demo = {"question": "q", "sentences": ["It is blue."], "statements": ["1. The kettle is blue.", "1. It is."]}
-    found = messages(ExtractStatements, [demo], question="q", sentences=["It is blue."])
-    assert found[2][1] == "1. The kettle is blue.\n1. It is."
+    """One without a verdict is left out; a demo's reply looks as the reply that is asked for."""
+    given = {"context": ["x"], "question": "", "statement": "s"}
+    _, asked, said, request = messages(demos=[given | {"verdict": "No"}, given], **given)
+    assert (asked, said) == (request, ("assistant", "No"))
+    assert messages(CITE, [given | {"verdict": "Yes", "supporting_chunk_ids": [0, 2]}], **given)[2][1] == "Yes [0, 2]"
+    given = {"question": "q", "sentences": ["It is blue."]}
+    demo = given | {"statements": ["1. The kettle is blue.", "1. It is."]}
+    assert messages(ExtractStatements, [demo], **given)[2][1] == "1. The kettle is blue.\n1. It is."
 
 
 def test_last_paragraph_is_asked_last():
@@ -117,13 +109,10 @@ def test_data_poses_as_no_field(line_break, fake):
     ],
 )  # fmt: skip
 def test_ordinary_text_is_left_alone(text):
-    """A line is sent as it is: numbers and phrases in brackets, and joiners between the letters that need them."""
+    """A line is sent as it is, without what cannot be seen: bidirectional, tag, zero-width and control characters,
+    fillers, selectors and lone surrogates; joiners stay between the letters that need them."""
     assert as_data(text) == text
-
-
-def test_what_cannot_be_seen_is_not_sent():
-    """Bidirectional, tag, zero-width and control characters, fillers, selectors and lone surrogates are left out."""
-    assert as_data("a\u202eb\U000e0059\u200b\x00\x1f\u2066\u3164\ufe0f\U000e0100\ud800c") == "abc"
+    assert as_data(f"{text} a\u202eb\U000e0059\u200b\x00\x1f\u2066\u3164\ufe0f\U000e0100\ud800c") == f"{text} abc"
     assert as_data("no\u200dn\u200ce of 2\u200d0") == "none of 20"
 
 
@@ -139,18 +128,12 @@ def test_quotes_from_a_prompt_are_found_in_the_text_as_given():
 @pytest.mark.parametrize(
     ("reply", "verdict", "ids"),
     [
-        ("Yes [0, 2]", "Yes", [0, 2]),
-        ("**Yes** [1]", "Yes", [1]),
-        ("Yes, [0,1].", "Yes", [0, 1]),
-        ("Yes 0, 2", "Yes", [0, 2]),
-        ("No []", "No", []),
-        ("No", "No", []),
-        ("Yes\n[3]", "Yes", [3]),
-        ("Yes, because the kettle of 1932 says so in 2 places.", "Yes", []),
-        ("I cannot say [0]", None, [0]),
+        ("Yes [0, 2]", "Yes", [0, 2]), ("**Yes** [1]", "Yes", [1]), ("Yes, [0,1].", "Yes", [0, 1]),
+        ("Yes 0, 2", "Yes", [0, 2]), ("No []", "No", []), ("No", "No", []), ("Yes\n[3]", "Yes", [3]),
+        ("Yes, because the kettle of 1932 says so in 2 places.", "Yes", []), ("I cannot say [0]", None, [0]),
         ("", None, []),
     ],
-)
+)  # fmt: skip
 def test_label_with_chunk_ids(reply, verdict, ids):
     """Ids are read from the brackets, or right after the label; numbers in an explanation are no ids."""
     found = CompactAdapter().parse(CITE, reply)

@@ -3,8 +3,9 @@ import time
 import dspy
 import pytest
 
-from faith_dspy import Chunk, Unscored, Verdict
+from faith_dspy import Chunk, Judge, Unscored, Verdict
 from faith_dspy.io.records import AnswerInput
+from faith_dspy.lm.make import make_lm
 from faith_dspy.program.program import bytes_of_context, windows
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
@@ -103,11 +104,9 @@ def test_long_chunks_are_cut_and_nothing_is_lost(text):
     """A chunk over the limit is cut, between sentences where it can be; all its text stays, under its own id."""
     found = windows(chunks("short", text, "last"), 40)
     assert all(sum(len(t.encode()) for t in w.texts) <= 40 for w in found)
-    pieces = [(i, t) for w in found for i, t in zip(w.ids, w.texts, strict=True)]
-    assert pieces[0] == (0, "short")
-    assert pieces[-1] == (2, "last")
-    joined = "".join(t for i, t in pieces if i == 1)
-    assert joined.replace(" ", "") == text.replace(" ", "")
+    (first, *middle, last) = [(i, t) for w in found for i, t in zip(w.ids, w.texts, strict=True)]
+    assert (first, {i for i, _ in middle}, last) == ((0, "short"), {1}, (2, "last"))
+    assert "".join(t for _, t in middle).replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_statement_covered_by_the_context_passes_without_a_call(judge_at):
@@ -151,21 +150,11 @@ def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
 
 def test_window_follows_the_lms(judge_at):
     """An LM of 100 tokens gets windows of 100 · 0.7 · 2.5 = 175 bytes."""
-    from faith_dspy import Judge
-    from faith_dspy.lm.make import make_lm
-
     _, server = judge_at()
-    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_ctx=100))
-    judge(context=["x" * 100, "y" * 100], answer="It is blue.")
-    assert bytes_of_context(judge.lm) == bytes_of_context(dspy.LM("openai/tiny", num_ctx=100)) == 175
+    lm = make_lm("openai/tiny", api_base=server.base, num_ctx=100)
+    Judge(lm)(context=["x" * 100, "y" * 100], answer="It is blue.")
+    assert bytes_of_context(lm) == bytes_of_context(dspy.LM("openai/tiny", num_ctx=100)) == 175
     assert len(server.requests) == 2
-
-
-def test_an_lm_fault_is_told_in_one_line(judge_at):
-    """Of what an LM library says about a fault the first line is kept: the rest is advice, or whole prompts."""
-    judge, _ = judge_at(says=lambda asked: {"status": 429, "text": "rate limit"})
-    (statement,) = judge(context=["The kettle is blue."], answer="The kettle is blue.").statements
-    assert statement.error == "LMRateLimitError: [openai/tiny] rate limit"
 
 
 def in_window(asked, word):
@@ -230,16 +219,14 @@ def test_evidence_from_several_windows(judge_at):
 
 
 def test_a_window_that_cannot_be_read_leaves_the_statement_unjudged(judge_at):
-    """What stands in it might have been the support; nothing more is asked about that statement."""
-
-    def say(asked):
-        return {"status": 400, "text": "broken"} if in_window(asked, "litres") else "No"
-
-    judge, server = judge_at(says=say)
+    """What stands in it might have been the support; nothing more is asked about that statement. Of what an LM library
+    says about the fault the first line is kept: the rest is advice, or whole prompts."""
+    fault = {"status": 429, "text": "rate limit"}
+    judge, server = judge_at(says=lambda asked: fault if in_window(asked, "litres") else "No")
     judge.program.window = 45
     found = judge(context=CONTEXT, answer="It is red.")
-    assert found.unscored == "lm_failed"
-    assert len(server.requests) == 2
+    assert (found.unscored, len(server.requests)) == (Unscored.LM_FAILED, 2)
+    assert found.statements[0].error == "LMRateLimitError: [openai/tiny] rate limit"
 
 
 def test_a_chunk_larger_than_the_window(judge_at):
@@ -283,8 +270,6 @@ def test_a_long_chunk_is_cut_in_linear_time():
 
 def test_demos_take_their_room_from_the_window(judge_at):
     """Examples hold contexts of their own: what they take is not there for the context, a quarter of which stays."""
-    import dspy
-
     judge, server = judge_at()
     judge.program.window = 120
     long = dspy.Example(context=["z" * 90], question="", statement="It is z.", verdict="Yes")

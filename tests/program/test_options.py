@@ -171,31 +171,23 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
 # --- reasoning ----------------------------------------------------------------------------------------------------
 
 
-def test_a_reason_after_the_label(judge_at):
+@pytest.mark.parametrize("text", ["No\nWhy: The context says 0.9 [1].", "No. The context says 0.9 [1]."])
+def test_a_reason_after_the_label(judge_at, text):
     """The label comes first and keeps its probability; the sentence after it is the reason, marked as one or not."""
-    for text in ("No\nWhy: The context says 0.9 [1].", "No. The context says 0.9 [1]."):
-        judge, server = judge_at(says={"text": text, "top": {"No": 0.8, "Yes": 0.2}}, reasoning="after")
-        found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
-        assert found.confidence == pytest.approx(0.2)
-        assert found.reason == "The context says 0.9 [1]."
-        assert request(server.requests[0]).endswith(
-            "Answer Yes or No. Then say why in one short sentence.\nReply in this form:\nYes/No\nWhy: …"
-        )
+    judge, server = judge_at(says={"text": text, "top": {"No": 0.8, "Yes": 0.2}}, reasoning="after")
+    found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
+    assert (found.confidence, found.reason) == (pytest.approx(0.2), "The context says 0.9 [1].")
+    form = "Answer Yes or No. Then say why in one short sentence.\nReply in this form:\nYes/No\nWhy: …"
+    assert request(server.requests[0]).endswith(form)
 
 
 def test_thoughts_before_the_label(judge_at):
     """The last verdict line counts, not a label in the thoughts; its probability is that of its token."""
-    tokens = [
-        ("Why: Yes, it says é [0]. Verdict", {"Why": 1.0}),
-        (": Yes\nBut", {"x": 1.0}),
-        (" no.\nVerdict:", {"x": 1.0}),
-        (" No", {" No": 0.7, " Yes": 0.3}),
-        (".", {".": 1.0}),
-    ]
+    thoughts = [(t, {"x": 1.0}) for t in ("Why: Yes, it says é [0]. Verdict", ": Yes\nBut", " no.\nVerdict:")]
+    tokens = [*thoughts, (" No", {" No": 0.7, " Yes": 0.3}), (".", {".": 1.0})]
     judge, _ = judge_at(says={"tokens": tokens}, reasoning="before")
     found = judge(context=CONTEXT, answer="It holds 2 litres.").statements[0]
-    assert found.is_supported is False
-    assert found.confidence == pytest.approx(0.3)
+    assert (found.is_supported, found.confidence) == (False, pytest.approx(0.3))
     assert found.reason.startswith("Yes, it says é [0].")
 
 
@@ -257,15 +249,9 @@ def test_level_number_and_pass_agree(judge_at):
 
 OPTIONS = Path(faith_dspy.__file__).with_name("README.md")
 COSTS = [
-    {},
-    {"granularity": "statement"},
-    {"granularity": "answer"},
-    {"ask_about": "weakest"},
-    {"verification": "joint"},
-    {"reasoning": "after"},
-    {"cite": True},
-    {"confidence": "samples"},
-]
+    {}, {"granularity": "statement"}, {"granularity": "answer"}, {"ask_about": "weakest"}, {"verification": "joint"},
+    {"reasoning": "after"}, {"cite": True}, {"confidence": "samples"},
+]  # fmt: skip
 
 
 def cost(judge_at, options):
@@ -273,11 +259,8 @@ def cost(judge_at, options):
     judge, server = judge_at(says=endpoint(options), **options)
     judge(context=CONTEXT, answer=ANSWER)
     sent = ["\n\n".join(m["content"] for m in r["messages"]) for r in server.requests]
-    fresh = 0
-    for i, text in enumerate(sent):
-        shared = max((_shared(text, s) for s in sent[:i]), default=0)
-        fresh += len(text) - shared
-    return len(sent), sum(map(len, sent)), fresh, sum(r["max_tokens"] for r in server.requests)
+    fresh = [len(text) - max((_shared(text, s) for s in sent[:i]), default=0) for i, text in enumerate(sent)]
+    return len(sent), sum(map(len, sent)), sum(fresh), sum(r["max_tokens"] for r in server.requests)
 
 
 def _shared(one, two):

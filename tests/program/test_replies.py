@@ -11,31 +11,35 @@ YES_NO = ("Yes", "No")
 GRADED = tuple(INSTRUCTIONS["graded"].labels)
 
 
+YESES = [
+    "Yes",
+    "**Yes**",
+    " yes.",
+    "YES",
+    "\n\nyes\n",
+    "`Yes`",
+    '"Yes"',
+    "Yes, it does.",
+    "Y",
+    "_Yes_!",
+    "- Yes",
+    "yes [0]",
+]
+OTHERS = ["", " ", "**", "Maybe", "Yesterday it was", "Yes/No", "The answer is yes", "未知", "[0]"]
+
+
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "labels", "found"),
     [
-        "Yes", "**Yes**", " yes.", "YES", "\n\nyes\n", "`Yes`", '"Yes"', "Yes, it does.", "Y", "_Yes_!", "- Yes",
-        "yes [0]",
+        *((reply, YES_NO, "Yes") for reply in YESES), *((reply, YES_NO, None) for reply in OTHERS),
+        ("part", ("partly", "partial"), None), ("no", ("no", "nothing"), "no"), ("n", ("no", "nothing"), None),
+        ("contra", GRADED, "contradicts"),
     ],
 )  # fmt: skip
-def test_labels_in_any_case_and_punctuation(reply):
-    assert read_label(reply, YES_NO) == "Yes"
-
-
-@pytest.mark.parametrize(
-    "reply", ["", " ", "**", "Maybe", "Yesterday it was", "Yes/No", "The answer is yes", "未知", "[0]"]
-)
-def test_no_label_is_none(reply):
-    """A reply that does not start with a label is no label; nothing is guessed from words later on."""
-    assert read_label(reply, YES_NO) is None
-
-
-def test_ambiguous_is_none():
-    """A beginning that fits two labels is none of them; a whole label that begins another is itself."""
-    assert read_label("part", ("partly", "partial")) is None
-    assert read_label("no", ("no", "nothing")) == "no"
-    assert read_label("n", ("no", "nothing")) is None
-    assert read_label("contra", GRADED) == "contradicts"
+def test_labels(reply, labels, found):
+    """A label stands first, in any case and punctuation; nothing is guessed from words later on. A beginning that fits
+    two labels is none of them; a whole label that begins another is itself."""
+    assert read_label(reply, labels) == found
 
 
 @pytest.mark.parametrize(
@@ -102,13 +106,10 @@ def test_labels_that_share_too_little():
     ],
 )  # fmt: skip
 def test_impossible_probabilities_are_not_believed(impossible):
-    """A log-probability above 0 or that is no number, or several that sum to more than 1: the label stays alone."""
+    """A log-probability above 0 or that is no number, or several that sum to more than 1: the label stays alone; zero
+    is certainty, and minus infinity is none."""
     found = verdict("No", impossible)
     assert (found.label, found.probability, found.logit) == ("No", None, -2.0)
-
-
-def test_log_probabilities_at_their_ends():
-    """Zero, with what rounding adds, is certainty, and minus infinity is none: both are log-probabilities."""
     assert verdict("Yes", {"Yes": 0.0, "No": -math.inf}).probability == pytest.approx(1, abs=0.01)
 
 

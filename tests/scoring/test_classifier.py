@@ -45,22 +45,14 @@ def test_aggregates_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_supported_sentence_never_lowers_an_answer(seed):
+def test_support_never_lowers_the_answer(seed):
+    """Neither does a statement that becomes more probable, nor a supported one more."""
     rng = random.Random(seed)
     given = [rng.uniform(0.02, 0.98) for _ in range(rng.randint(1, 12))]
-    before, after = ANSWER.probability(given), ANSWER.probability([*given, 0.995])
-    assert after >= before
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_raising_a_statement_never_lowers_the_answer(seed):
-    """Monotone: whichever statement becomes more probable, the answer does not become less so."""
-    rng = random.Random(seed)
-    given = [rng.uniform(0.02, 0.98) for _ in range(rng.randint(1, 8))]
     i = rng.randrange(len(given))
     raised = [*given[:i], rng.uniform(given[i], 1.0), *given[i + 1 :]]
-    before, after = ANSWER.probability(given), ANSWER.probability(raised)
-    assert after >= before - 1e-12
+    for after in (raised, [*given, 0.995]):
+        assert ANSWER.probability(after) >= ANSWER.probability(given) - 1e-12
 
 
 def test_unjudged_statement_is_neither_dropped_nor_passed():
@@ -71,23 +63,27 @@ def test_unjudged_statement_is_neither_dropped_nor_passed():
     assert ANSWER.probability([]) is None
 
 
-@pytest.mark.parametrize(("names", "weights"), [(("novel_run",), (0.1,)), (("lm",), (-0.1,)), (("weakest",), (-0.1,))])
-def test_wrong_sign_is_refused(names, weights):
-    """Novelty that speaks for a statement, or LM support that speaks against it, cannot be loaded."""
-    with pytest.raises(ValidationError, match="wrong sign"):
-        AnswerClassifier(names=names, means=(0.0,), scales=(1.0,), weights=weights, intercept=0.0)
-
-
-def test_uneven_numbers_are_refused():
-    """As many means, scales and weights as names; scales above 0; no key that is not known."""
-    with pytest.raises(ValidationError, match="once"):
-        StatementClassifier(names=("a", "b"), means=(0.0,), scales=(1.0,), weights=(1.0,), intercept=0.0)
-    with pytest.raises(ValidationError, match="above 0"):
-        StatementClassifier(names=("a",), means=(0.0,), scales=(0.0,), weights=(1.0,), intercept=0.0)
-    with pytest.raises(ValidationError, match="finite"):
-        StatementClassifier(names=("a",), means=(0.0,), scales=(1.0,), weights=(math.nan,), intercept=0.0)
-    with pytest.raises(ValidationError):
-        Classifier.model_validate({**HEAD.model_dump(), "pickle": "…"})
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"names": ("a", "b")}, "once"),
+        ({"names": ("a", "a"), "means": (0, 0), "scales": (1, 1), "weights": (1, 1)}, "once"),
+        ({"scales": (0.0,)}, "above 0"),
+        ({"weights": (math.nan,)}, "finite"),
+        ({"pickle": "…"}, "Extra inputs"),
+        ({"names": ("novel_run",)}, "wrong sign"),  # novelty that speaks for a statement
+        ({"names": ("lm",), "weights": (-0.1,)}, "wrong sign"),
+        ({"names": ("weakest",), "weights": (-0.1,)}, "wrong sign"),
+    ],
+)
+def test_numbers_that_are_no_classifier(fields, said):
+    """As many means, scales and weights as names, each in its sense; a review_range holds the threshold."""
+    good = {"names": ("a",), "means": (0.0,), "scales": (1.0,), "weights": (1.0,), "intercept": 0.0}
+    for kind in (StatementClassifier, AnswerClassifier):
+        with pytest.raises(ValidationError, match=said):
+            kind.model_validate(good | fields)
+    with pytest.raises(ValidationError, match="must hold the threshold"):
+        Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))
 
 
 def test_logits_are_clipped():
@@ -97,9 +93,3 @@ def test_logits_are_clipped():
     assert to_logit(0.5) == 0.0
     assert to_probability(-1000.0) == 0.0
     assert STATEMENT.probability({"lm": 1e6}) == to_probability(LOGIT_LIMIT)
-
-
-def test_band_holds_the_threshold():
-    """A review_range beside the threshold would send sure answers to people and trust unsure ones."""
-    with pytest.raises(ValidationError, match="must hold the threshold"):
-        Classifier(statement=STATEMENT, answer=ANSWER, threshold=0.6, review_range=(0.1, 0.5))

@@ -1,9 +1,8 @@
 import pytest
 
 from faith_dspy import Judge
-from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
-from faith_dspy.scoring.classifier import aggregates, default_classifier, default_classifiers, direction
+from faith_dspy.scoring.classifier import aggregates, default_classifiers, direction
 
 pytestmark = pytest.mark.usefixtures("with_default_classifier")
 
@@ -35,10 +34,13 @@ def test_options_it_was_not_fitted_to(options):
 
 
 def test_another_lm_has_none():
-    """It was fitted to the embedded model's replies; what another LM says is reported as it is."""
+    """It was fitted to the embedded model's replies; what another LM says is reported as it is. An LM to escalate to is
+    like the first."""
+    default = default_classifiers()["local"]
     assert Judge("openai/tiny").classifier is None
-    assert Judge("local").classifier == default_classifiers()["local"]
+    assert Judge("local").classifier == Judge("none", escalate_to="local").escalate_to.classifier == default
     assert Judge("local", instruction="grounded").classifier is None  # nor to replies to another question
+    assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None
 
 
 def test_both_count(chat_server):
@@ -52,12 +54,6 @@ def test_both_count(chat_server):
     assert found[0].probability > max(found[1].probability, found[2].probability)
     assert (found[0].faithful, found[2].faithful) == (True, False)
     assert {j.fitted_to for j in found} == {"default"}
-
-
-def test_an_lm_to_escalate_to_is_like_the_first():
-    default = default_classifier("local", JudgeConfig())
-    assert Judge("none", escalate_to="local").escalate_to.classifier == default is not None
-    assert Judge("openai/tiny", classifier=None, escalate_to="local").escalate_to.classifier is None
 
 
 @pytest.mark.parametrize("lm", default_classifiers())

@@ -36,40 +36,29 @@ HEAD = Classifier(
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "expected"),
+    ("verdicts", "plain", "harsh"),
     [
-        ([FULL], 1.0),
-        ([FULL, NONE], 0.5),
-        ([FULL, PART], 0.75),
-        ([FULL, FULL, CONTRA], 1 / 3),  # (1 + 1 − 1) / 3
-        ([FULL, PART, NONE, CONTRA], 0.125),  # (1 + .5 + 0 − 1) / 4
-        ([CONTRA, NONE], 0.0),  # −1/2, clamped
-        ([Verdict.NOT_SUPPORTED, FULL], 0.5),
-        ([FULL, None], 0.5),  # what could not be judged stays in the denominator
-        ([FULL, None, None, None], 0.25),
+        ([FULL], 1.0, 1.0),
+        ([FULL, PART], 0.75, 0.75),
+        ([FULL, FULL, CONTRA], 1 / 3, 1 / 3),  # (1 + 1 − 1) / 3
+        ([FULL, PART, NONE, CONTRA], 0.125, 0.0),  # (1 + .5 + 0 − 1) / 4; (1 + .5 − 1 − 1) / 4 = −.125, clamped
+        ([FULL, FULL, FULL, NONE], 0.75, 0.5),  # 3 / 4; (3 − 1) / 4
+        ([CONTRA, NONE], 0.0, 0.0),  # −1/2, clamped
+        ([Verdict.NOT_SUPPORTED, FULL], 0.5, 0.0),  # 1 / 2; (−1 + 1) / 2
+        ([FULL, None, None, None], 0.25, 0.0),  # what could not be judged stays in the denominator
+        ([FULL, FULL, PART, NONE, None], 0.5, 0.1),  # 2.5 / 5; (1 + 1 + .5 − 1 − 1) / 5
     ],
 )
-def test_score_by_hand(verdicts, expected):
-    """The score is the sum of the verdicts' weights over all statements asked about, clamped to [0, 1]."""
-    assert score(verdicts, JudgeConfig()) == pytest.approx(expected)
+def test_score_by_hand(verdicts, plain, harsh):
+    """The score is the sum of the verdicts' weights over all statements asked about, clamped to [0, 1].
 
-
-@pytest.mark.parametrize(
-    ("verdicts", "harsh", "plain"),
-    [
-        ([FULL, PART, NONE, CONTRA], 0.0, 0.125),  # (1 + .5 − 1 − 1) / 4 = −.125, clamped; (1 + .5 + 0 − 1) / 4
-        ([FULL, FULL, FULL, NONE], 0.5, 0.75),  # (3 − 1) / 4; 3 / 4
-        ([FULL, FULL, PART, NONE, None], 0.1, 0.5),  # (1 + 1 + .5 − 1 − 1) / 5; 2.5 / 5
-        ([FULL, Verdict.NOT_SUPPORTED], 0.0, 0.5),  # (1 − 1) / 2; 1 / 2
-    ],
-)
-def test_weights_of_ones_own(verdicts, harsh, plain):
-    """No evidence and not supported may count −1 instead of 0; so they stay after a round through JSON."""
+    No evidence and not supported may count −1 instead of 0; so they stay after a round through JSON.
+    """
     config = JudgeConfig.make(verdict_scores={"no_evidence": -1, "not_supported": -1})
     strict = JudgeConfig.make(strict_mode="true")
+    assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
     for one in (config, strict, JudgeConfig.model_validate(strict.model_dump(mode="json"))):
         assert score(verdicts, one) == pytest.approx(harsh)
-    assert score(verdicts, JudgeConfig()) == pytest.approx(plain)
 
 
 def test_five_level_is_scored_by_its_level():
@@ -83,25 +72,40 @@ def test_five_level_is_scored_by_its_level():
     assert (headed.probability, headed.faithful) == (pytest.approx(0.5), False)
 
 
-def test_quotes_and_reasons():
-    found = judged(
-        raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold"), reason="It says so."),
-        raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)),
-        raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)),
-    )
-    assert [s.quotes for s in found.statements] == [("kettle is blue",), (), ("The lid is red",)]
-    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (), (1,)]
-    assert [s.found_by for s in found.statements] == [("quoted",), (), ("quoted",)]
-    assert found.statements[0].reason == "It says so."
-    assert found.dropped_quotes == 1
+EVIDENCE = [
+    (raw_verdict(FULL, quotes=("KETTLE is blue", "made of gold")), ("kettle is blue",), {0: "quoted"}),
+    (raw_verdict(NONE, "The pot is green.", quotes=("the lid is red",)), (), {}),
+    (raw_verdict(CONTRA, "The lid is green.", quotes=("the lid is red",)), ("The lid is red",), {1: "quoted"}),
+    (raw_verdict(FULL, chunk_ids=(1, 7, 0)), (), {0: "cited", 1: "cited"}),
+    (raw_verdict(CONTRA, chunk_ids=(-1, 1)), (), {1: "cited"}),
+    (raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), (), {1: "shared_words"}),
+    (raw_verdict(NONE, chunk_ids=(0,)), (), {}),
+    (raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), ("kettle is blue",), {0: "quoted", 1: "cited"}),
+    (raw_verdict(PART), (), {0: "shared_words"}),
+]
+"""Verdicts with the quotes and the chunks that are shown, and what gave each chunk."""
 
 
-def test_a_reason_goes_with_the_verdict_it_was_given_for():
-    """Where the classifier overturns the LM's verdict, in either direction, the LM's reason is not shown."""
-    verdicts = (raw_verdict(FULL, logit=3.0), raw_verdict(NONE, logit=3.0), raw_verdict(FULL, logit=-3.0))
-    found = judged(*(v.model_copy(update={"reason": "So it is."}) for v in verdicts), classifier=HEAD)
-    assert [s.verdict for s in found.statements] == [FULL, FULL, Verdict.NOT_SUPPORTED]
-    assert [s.reason for s in found.statements] == ["So it is.", None, None]
+def test_evidence():
+    """Quotes that no chunk has and ids that do not exist are dropped and counted; where the LM names no chunk words
+    find one; what speaks for a statement without evidence is not shown."""
+    found = judged(*(said for said, *_ in EVIDENCE))
+    shown = [(s.quotes, dict(zip(s.supporting_chunk_ids, s.found_by, strict=True))) for s in found.statements]
+    assert shown == [(quotes, chunks) for _, quotes, chunks in EVIDENCE]
+    assert (found.dropped_quotes, found.dropped_chunk_ids) == (1, 3)
+    assert found.verdict_counts == {
+        "fully_supported": 3, "partially_supported": 2, "no_evidence": 2, "contradictory": 2, "not_supported": 0,
+        "unjudged": 0,
+    }  # fmt: skip
+
+
+def test_a_head_may_overturn_a_verdict():
+    """At its threshold a statement is supported, below it the LM's kind of unsupported verdict stays; the LM's reason
+    goes with the verdict it was given for."""
+    given = [(FULL, 3), (CONTRA, -3), (FULL, -3), (NONE, 3), (CONTRA, 3)]
+    found = judged(*(raw_verdict(v, logit=logit, reason="So it is.") for v, logit in given), classifier=HEAD)
+    assert [s.verdict for s in found.statements] == [FULL, CONTRA, Verdict.NOT_SUPPORTED, FULL, FULL]
+    assert [s.reason for s in found.statements] == ["So it is."] * 2 + [None] * 3
 
 
 def test_weights_may_be_partial_and_in_any_case():
@@ -133,31 +137,19 @@ def test_pass_mark(verdicts, threshold, faithful):
     assert judged(*map(raw_verdict, verdicts), threshold=threshold).faithful is faithful
 
 
-def test_score_and_reason_never_go_together():
-    """A judgment has either a score or the reason why not; the unscored one has no raw_verdict at all."""
-    with pytest.raises(ValidationError, match="give exactly one"):
-        Judgment(score=0.5, unscored=Unscored.ABSTAINED)
-    with pytest.raises(ValidationError, match="give exactly one"):
-        Judgment()
-    for field in ({"faithful": True}, {"probability": 0.5}, {"level": "Neutral/Mixed"}):
-        with pytest.raises(ValidationError, match="an unscored judgment has no"):
-            Judgment(unscored=Unscored.ABSTAINED, **field)
-    with pytest.raises(ValidationError, match="score"):
-        Judgment(score=float("nan"))
-
-
-def test_chunk_ids_that_do_not_exist_are_dropped_and_counted():
-    found = judged(raw_verdict(FULL, chunk_ids=(1, 7, 0)), raw_verdict(CONTRA, chunk_ids=(-1, 1)))
-    assert [s.supporting_chunk_ids for s in found.statements] == [(0, 1), (1,)]
-    assert found.dropped_chunk_ids == 2
-
-
-def test_chunks_by_words_where_the_lm_names_none():
-    found = judged(
-        raw_verdict(FULL), raw_verdict(FULL, "The lid is red.", chunk_ids=(9,)), raw_verdict(NONE, chunk_ids=(0,))
-    )
-    assert [s.supporting_chunk_ids for s in found.statements] == [(0,), (1,), ()]
-    assert [s.found_by for s in found.statements] == [("shared_words",), ("shared_words",), ()]
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"score": 0.5, "unscored": Unscored.ABSTAINED}, "give exactly one"), ({}, "give exactly one"),
+        ({"score": math.nan}, "score"),
+        *(({"unscored": Unscored.ABSTAINED, **field}, "an unscored judgment has no")
+          for field in ({"faithful": True}, {"probability": 0.5}, {"level": "Neutral/Mixed"})),
+    ],
+)  # fmt: skip
+def test_score_and_reason_never_go_together(fields, said):
+    """A judgment has either a score or the reason why not; the unscored one has no verdict at all."""
+    with pytest.raises(ValidationError, match=said):
+        Judgment(**fields)
 
 
 def test_closest_chunks_whatever_the_verdict():
@@ -173,29 +165,13 @@ def test_closest_chunks_whatever_the_verdict():
     assert [s.supporting_chunk_ids for s in found.statements] == [(1,), (), (), ()]
 
 
-def test_evidence_of_partly_supported_statements():
-    """It is kept, and says of each chunk whether the LM cited it or a quote gave it; a quote says more."""
-    found = judged(raw_verdict(PART, chunk_ids=(1, 0), quotes=("kettle is blue",)), raw_verdict(PART))
-    assert [(s.supporting_chunk_ids, s.found_by) for s in found.statements] == [
-        ((0, 1), ("quoted", "cited")),
-        ((0,), ("shared_words",)),
-    ]
-    assert found.verdict_counts == {
-        "fully_supported": 0, "partially_supported": 2, "no_evidence": 0, "contradictory": 0, "not_supported": 0,
-        "unjudged": 0,
-    }  # fmt: skip
-
-
 def test_head_decides_verdicts_and_pass_mark():
     """Statement at or above .7 is supported; the answer passes at .6 on its weakest: logits 2 and .5 give .622."""
-    raw_verdicts = [raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5)]
-    found = judged(*raw_verdicts, classifier=HEAD)
+    found = judged(raw_verdict(FULL, logit=2.0), raw_verdict(FULL, logit=0.5), classifier=HEAD)
     assert [s.confidence for s in found.statements] == pytest.approx([0.8808, 0.6225], abs=1e-4)
     assert [s.verdict for s in found.statements] == [FULL, Verdict.NOT_SUPPORTED]
-    assert found.probability == pytest.approx(0.6225, abs=1e-4)
-    assert found.faithful is True
-    assert found.level == "Neutral/Mixed"  # (.6225 - .6) / .4 · 2 = .11
-    assert found.ranking == found.probability
+    assert found.probability == found.ranking == pytest.approx(0.6225, abs=1e-4)
+    assert (found.faithful, found.level) == (True, "Neutral/Mixed")  # (.6225 - .6) / .4 · 2 = .11
     even = HEAD.model_copy(update={"threshold": 0.5})
     assert judged(raw_verdict(FULL, logit=0.0), classifier=even).faithful is True  # .5 reaches .5
 
@@ -226,17 +202,11 @@ def test_too_close_to_call_goes_to_a_person():
     classifier = HEAD.model_copy(update={"review_range": (0.55, 0.65)})
     assert [classifier.needs_review(p) for p in (0.54, 0.55, 0.64, 0.65)] == [False, True, True, False]
     close, clear = raw_verdict(FULL, logit=0.5), raw_verdict(FULL, logit=2.0)
-    assert judged(close, classifier=classifier).needs_review is True
-    assert judged(clear, classifier=classifier).needs_review is False
-    assert judged(close, classifier=HEAD).needs_review is None
-    assert judged(close).needs_review is None
-    assert judged(raw_verdict(None, error="no label"), classifier=classifier).needs_review is None
-
-
-def test_head_keeps_the_kind_of_an_unsupported_verdict():
-    """Below the statement's threshold what the LM said was wrong stays; above it the statement is supported."""
-    raw_verdicts = [raw_verdict(CONTRA, logit=-3.0), raw_verdict(CONTRA, logit=3.0)]
-    assert [s.verdict for s in judged(*raw_verdicts, classifier=HEAD).statements] == [CONTRA, FULL]
+    for said, head, needs in [
+        (close, classifier, True), (clear, classifier, False), (close, HEAD, None), (close, None, None),
+        (GARBLED, classifier, None),
+    ]:  # fmt: skip
+        assert judged(said, classifier=head).needs_review is needs
 
 
 MEAN = HEAD.model_copy(update={"answer": HEAD.answer.model_copy(update={"names": ("mean",)})})

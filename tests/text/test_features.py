@@ -30,18 +30,10 @@ SUPPORTED = dict.fromkeys(DIRECTIONS, 0.0)
 """What a literal copy of the context gets."""
 
 
-def test_literal_copy_is_fully_supported():
-    """A sentence of the context itself has no novelty at all."""
-    found = features("The Eiffel Tower in Paris was built in 1889.", TOWER, BRIDGE)
-    assert found == SUPPORTED
-
-
 def test_novel_words_by_hand():
     """Of four content words (tower, paris, pink, marble) two are novel, side by side: share 1/2, run log 3."""
     found = features("The tower in Paris is pink marble.", TOWER)
-    assert found["novel_words"] == 0.5
-    assert found["novel_run"] == math.log1p(2)
-    assert found["novel_in_window"] == 0.5
+    assert [found[name] for name in ("novel_words", "novel_run", "novel_in_window")] == [0.5, math.log1p(2), 0.5]
 
 
 @pytest.mark.parametrize(
@@ -78,76 +70,58 @@ def test_what_a_context_covers(statement, covered):
         ("NASA built it.", "novel_name_count", math.log1p(1)),
         ("It closes in winter.", "negation_mismatch", 1.0),
         ("It doesn't close in winter.", "negation_mismatch", 0.0),
+        ("The passages do not say how tall it is.", "admits_gap", 1.0),
+        ("I am unable to answer that.", "admits_gap", 1.0),
+        ("The passages say it is in Paris.", "admits_gap", 0.0),  # no negation
+        ("The tower is not in London.", "admits_gap", 0.0),  # no word for the context
     ],
 )
 def test_feature_by_hand(statement, feature, value):
     assert features(statement, TOWER, BRIDGE)[feature] == value
 
 
-@pytest.mark.parametrize("statement", ["1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
-def test_statement_without_content_is_neutral(statement):
-    """List markers, references and bare function words get the features of full support."""
+COPY = "The Eiffel Tower in Paris was built in 1889."
+
+
+@pytest.mark.parametrize("statement", [COPY, "1.", "*", "12)", "- ", "So it is.", "", "[3]", "Passage 2:"])
+def test_nothing_new_is_full_support(statement):
+    """A literal copy has no novelty at all, nor have list markers, references and bare function words."""
     assert features(statement, TOWER) == SUPPORTED
-
-
-def test_saying_what_the_context_does_not_tell_is_a_feature():
-    """It takes a word for the context and a word of negation; either alone says something else."""
-    assert features("The passages do not say how tall it is.", TOWER)["admits_gap"] == 1.0
-    assert features("I am unable to answer that.", TOWER)["admits_gap"] == 1.0
-    assert features("The passages say it is in Paris.", TOWER)["admits_gap"] == 0.0
-    assert features("The tower is not in London.", TOWER)["admits_gap"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("statement", "context"),
-    [
-        ("It cost 1,200 dollars.", "It cost 1200 dollars."),
-        ("It cost five dollars.", "It cost 5 dollars."),
-        ("There are twenty-five dogs.", "There are 25 dogs."),
-        ("The 3rd dog cost 2.50.", "Dog 3 cost 2.5"),
-        ("It cost 3.2 million dollars.", "It cost 3,200,000 dollars."),
-        ("Die Stadt hat 1.200 Einwohner.", "Der Ort ist eine Stadt und hat 1200 Einwohner."),
-        ("La ville a 12 500 habitants dans le nord.", "La ville a 12500 habitants dans le nord."),
-    ],
-)
-def test_numbers_compare_by_value(statement, context):
-    """Separators, number words, ordinals and magnitudes are ways to write one value."""
-    assert features(statement, context)["novel_number_count"] == 0.0
 
 
 @pytest.mark.parametrize(
     ("raw", "language", "value"),
     [
-        ("1,234.50", "english", "1234.5"),
-        ("1.234,5", "german", "1234.5"),
-        ("1.234", "german", "1234"),
-        ("1.234", "english", "1.234"),
-        ("1,5", "french", "1.5"),
-        ("1,234,567", "english", "1234567"),
+        ("1,234.50", "english", "1234.5"), ("1.234,5", "german", "1234.5"), ("1.234", "german", "1234"),
+        ("1.234", "english", "1.234"), ("1,5", "french", "1.5"), ("1,234,567", "english", "1234567"),
         ("007", "english", "7"),
     ],
-)
+)  # fmt: skip
 def test_number_value(raw, language, value):
     """A separator means what it means in the language; one that repeats groups thousands."""
     assert number_value(raw, language) == value
+
+
+@pytest.mark.parametrize(
+    ("statement", "context", "novel"),
+    [
+        ("It cost 1,200 dollars.", "It cost 1200 dollars.", 0), ("It cost five dollars.", "It cost 5 dollars.", 0),
+        ("There are twenty-five dogs.", "There are 25 dogs.", 0), ("The 3rd dog cost 2.50.", "Dog 3 cost 2.5", 0),
+        ("It cost 3.2 million dollars.", "It cost 3,200,000 dollars.", 0),
+        ("Die Stadt hat 1.200 Einwohner.", "Der Ort ist eine Stadt und hat 1200 Einwohner.", 0),
+        ("La ville a 12 500 habitants dans le nord.", "La ville a 12500 habitants dans le nord.", 0),
+        ("It cost 3.2 million dollars.", "It cost 3.2 dollars.", 1),
+    ],
+)  # fmt: skip
+def test_numbers_compare_by_value(statement, context, novel):
+    """Separators, number words, ordinals and magnitudes are ways to write one value."""
+    assert features(statement, context)["novel_number_count"] == math.log1p(novel)
 
 
 def test_words_known_but_never_together():
     """Words of two chunks are all known, but the pair is new, and no two neighbouring sentences have both."""
     found = features("Eiffel opened", TOWER, "Cats sleep.", BRIDGE)
     assert (found["novel_words"], found["novel_in_window"], found["novel_pairs"]) == (0.0, 0.5, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("good", "bad", "context"),
-    [
-        ("서울은 한국의 수도이다.", "부산은 중국의 항구이다.", "한국의 수도는 서울이다. 인구가 많다."),
-        ("Warszawa jest stolicą Polski.", "Praga leży nad morzem.", "Stolica Polski to Warszawa, duże miasto."),
-    ],
-)
-def test_languages_that_inflect(good, bad, context):
-    """In Korean and Polish the supported statement has less novelty; others are told apart by a whole judge."""
-    assert features(good, context)["novel_words"] < features(bad, context)["novel_words"]
 
 
 def test_elided_articles_are_split_off():
@@ -173,15 +147,7 @@ def test_a_context_is_indexed_once_for_all_questions():
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "\n" * 20_000,
-        " " * 20_000 + "x",
-        "A. " * 5_000,
-        '"' * 20_000,
-        "word " * 20_000,
-        "1," * 9_000,
-    ],
+    "text", ["\n" * 20_000, " " * 20_000 + "x", "A. " * 5_000, '"' * 20_000, "word " * 20_000, "1," * 9_000]
 )
 def test_hostile_layout_is_survived(text):
     """Text made to be slow or to break a tokenizer is read like any other."""

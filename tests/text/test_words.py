@@ -23,9 +23,13 @@ FILES = Path(words.__file__).parent / "word_lists"
 
 
 def test_every_file_is_a_language():
+    """Another language has no function words and no stemmer – the first two thirds of a word count, at least four
+    letters –, but “mille” counts in a text of any."""
     assert {path.stem for path in FILES.glob("*.json")} == set(LANGUAGES)
     assert word_lists("klingon") == word_lists("other")
     assert not word_lists("klingon").function_words
+    assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
+    assert (magnitudes()["mille"], magnitudes()["milliarde"]) == (10**3, 10**9)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -47,32 +51,18 @@ def test_languages_are_guessed_by_function_words():
     ]  # fmt: skip
 
 
-def test_magnitudes_are_known_in_all_languages():
-    """“Mille” counts in a text of any language."""
-    assert (magnitudes()["mille"], magnitudes()["milliarde"]) == (10**3, 10**9)
+SAYS_NOTHING = [
+    "", " \t\n", "\u200b\u200d", "\x00", "\u3164", "\u115f\u1160", "\uffa0", "\u2800", "\U000e0041", "\u202e",
+    "\ufe0f", "\u034f", "---", "* * *", "| --- | :-: |", "+----+", "┌──┐", "═══", "…", "[ ]",
+]  # fmt: skip
+SAYS_SOMETHING = ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"]
 
 
-def test_a_language_without_a_stemmer_keeps_the_beginning():
-    """The first two thirds of a word, at least four letters."""
-    assert (stem("stolicą", "klingon"), stem("ryba", "klingon")) == ("stoli", "ryba")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", " \t\n", "\u200b\u200d", "\x00", "\u3164", "\u115f\u1160", "\uffa0", "\u2800", "\U000e0041", "\u202e",
-        "\ufe0f", "\u034f", "---", "* * *", "| --- | :-: |", "+----+", "┌──┐", "═══", "…", "[ ]",
-    ],
-)  # fmt: skip
-def test_a_text_without_words(text):
-    """What cannot be seen, fillers that Unicode calls letters, rules of tables and punctuation say nothing."""
-    assert not has_words(text)
-
-
-@pytest.mark.parametrize("text", ["a", "7", "\u200b7", "你", "| ½ |", "한", "ก", "ʼn"])
-def test_a_text_with_words(text):
-    """One letter or digit of any script is enough."""
-    assert has_words(text)
+@pytest.mark.parametrize(("text", "words"), [*((t, False) for t in SAYS_NOTHING), *((t, True) for t in SAYS_SOMETHING)])
+def test_a_text_with_words(text, words):
+    """What cannot be seen, fillers that Unicode calls letters, rules of tables and punctuation say nothing; one letter
+    or digit of any script is enough."""
+    assert has_words(text) is words
 
 
 def test_what_is_visible():
