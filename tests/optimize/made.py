@@ -14,15 +14,14 @@ def rows(probabilities, labels=(), prefix="a", statements=(), **example):
         name = f"{prefix}{i}"
         fields = {"id": name, "group": name, "answer": f"Answer {i}.", "faithful": label}
         fields["context"] = (Chunk(id=0, text=f"Context {name}."),)
-        if p is None:
-            judgment = Judgment(unscored=Unscored.PARSE_FAILED, statements=tuple(statements))
-        else:
-            judgment = Judgment(score=p, probability=p, faithful=p >= 0.5, statements=tuple(statements))
+        scored = {"unscored": Unscored.PARSE_FAILED}
+        if p is not None:
+            scored = {"score": p, "probability": p, "faithful": p >= 0.5}
         found.append(
             JudgedAnswer(
                 example=LabelledExample(**fields | example),
                 raw=RawJudgment(),
-                judgment=judgment,
+                judgment=Judgment(**scored, statements=tuple(statements)),
                 features=(),
                 labels=(None,) * len(statements),
             )

@@ -8,8 +8,7 @@ import subprocess
 import time
 import urllib.request
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from faith_dspy.optimize.tracking.study_run import MlflowTracker
 CITIES = ("Arlen", "Brome", "Corvin", "Dunmore", "Eskel", "Farrow", "Galt", "Hesper", "Ilmen", "Jarrow", "Kelm", "Lund")
 
 
-def labels(path: Path, *, parts: bool = True, swapped: bool = False, cities: Sequence[str] = CITIES) -> Path:
+def labels(path, *, parts=True, swapped=False, cities=CITIES):
     """Three answers over a context for each city, half of them unfaithful, of two sentences each.
 
     ``swapped``: what is false is said in the context's own words, so that no words tell it.
@@ -34,22 +33,17 @@ def labels(path: Path, *, parts: bool = True, swapped: bool = False, cities: Seq
             context.append(f"Its bishop died in {1950 + i}.")
         for j in range(3):
             false = (i + j) % 2 == 0
-            second = f"Its mayor resigned in {1950 + i}."
-            if false:
-                second = f"Its mayor died in {1950 + i}." if swapped else f"The mayor of {city} won a medal in Paris."
-            first = (
-                f"There are {i + 20} bridges in {city}{'' if j == 0 else ', it is said' if j == 1 else ', we read'}."
-            )
+            lie = f"Its mayor died in {1950 + i}." if swapped else f"The mayor of {city} won a medal in Paris."
+            second = lie if false else f"Its mayor resigned in {1950 + i}."
+            first = f"There are {i + 20} bridges in {city}{('', ', it is said', ', we read')[j]}."
+            verdicts = ((first, "fully_supported"), (second, "no_evidence" if false else "fully_supported"))
             rows.append(
                 {
                     "id": f"{i}-{j}",
                     "question": f"What is known of {city}?",
                     "context": context,
                     "answer": f"{first} {second}",
-                    "statements": [
-                        {"text": first, "verdict": "fully_supported"},
-                        {"text": second, "verdict": "no_evidence" if false else "fully_supported"},
-                    ],
+                    "statements": [{"text": text, "verdict": verdict} for text, verdict in verdicts],
                     **({"split": ("train", "dev", "test")[i % 3]} if parts else {}),
                 }
             )
@@ -57,7 +51,7 @@ def labels(path: Path, *, parts: bool = True, swapped: bool = False, cities: Seq
     return path
 
 
-def knowing(asked: dict[str, Any]) -> dict[str, Any]:
+def knowing(asked):
     """An LM that mostly sees through false mayors; the rest is chance, the same for the same request."""
     text = asked["messages"][-1]["content"]
     noise = zlib.crc32(text.encode()) % 100 / 250
@@ -69,35 +63,33 @@ def knowing(asked: dict[str, Any]) -> dict[str, Any]:
 class Quiet:
     """A view that keeps what it was told, and how many ``requests`` had been made when each task began."""
 
-    def __init__(self, requests: Any = ()) -> None:
-        self.lines: list[str] = []
-        self.tasks: dict[str, int] = {}
-        self.requests = requests
+    def __init__(self, requests=()):
+        self.lines, self.tasks, self.requests = [], {}, requests
 
-    def say(self, text: str) -> None:
+    def say(self, text):
         self.lines.append(text)
 
-    def task(self, what: str, total: int | None) -> Any:
+    def task(self, what, total):
         self.tasks[what] = len(self.requests)
         return nullcontext(lambda n: None)
 
 
-class Record(AbstractContextManager["Record"]):
+class Record(AbstractContextManager):
     """A tracker that keeps nothing."""
 
     page = ""
 
-    def __init__(self, setup: Any) -> None: ...
+    def __init__(self, setup): ...
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_): ...
 
-    def variant(self, result: Any) -> None: ...
+    def variant(self, result): ...
 
-    def finish(self, result: Any) -> str:
+    def finish(self, result):
         return ""
 
 
-def quick_study(folder: Path, server: Any, *names: str, swapped: bool = False, view: Any = None, **more: Any) -> Any:
+def quick_study(folder, server, *names, swapped=False, view=None, **more):
     """A quick study of these variants at that endpoint, or of those of ``variants``; its judge is folder/judge."""
     given = {"lm": "openai/tiny", "api_base": server.base, "out": folder / "judge", "variants": names, **more}
     path = labels(folder / "cities.jsonl", swapped=swapped)
@@ -115,14 +107,14 @@ class Recorded(NamedTuple):
     """With ``cities.jsonl`` and the judge."""
 
 
-def recorded_study(server: Any, folder: Path) -> Recorded:
+def recorded_study(server, folder):
     """A study of labels that no words tell apart: two variants that are tried and one that cannot be compiled."""
     view = Quiet(server.requests)
     names = ("sentence", "sentence-few-shot", "sentence-gepa")
     return Recorded(quick_study(folder, server, *names, swapped=True, view=view), view, server, folder)
 
 
-def log_study(uri: str, result: StudyResult, register: bool = True) -> MlflowTracker:
+def log_study(uri, result, register=True):
     """Log a study to a store as it would have been while it ran."""
     tracker = MlflowTracker(connect(uri), result, register=register)
     for v in result.variants:
@@ -141,37 +133,30 @@ ENVIRONMENT = {
 }
 
 
-def free_port() -> int:
+def free_port():
     """A port nobody listens on."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+        return s.getsockname()[1]
 
 
 @contextmanager
-def serving(command: list[str], folder: Path, port: int, seconds: float = 400) -> Iterator[None]:
+def serving(command, folder, port, seconds=400):
     """A server without a network, from when its page answers."""
-    log = folder / "server.log"
-    started = time.monotonic()
+    log, started = folder / "server.log", time.monotonic()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with log.open("w") as out:
         server = subprocess.Popen(
             command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        while not _answers(port):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() - started < seconds, log.read_text()
+        while server.poll() is None and time.monotonic() - started < seconds:
+            with suppress(OSError), opener.open(f"http://127.0.0.1:{port}/health", timeout=30):
+                break
             time.sleep(0.1)
+        else:
+            raise AssertionError(log.read_text())
         yield
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
-
-
-def _answers(port: int) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"http://127.0.0.1:{port}/health", timeout=30) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False

@@ -49,10 +49,6 @@ def test_align(traces, chat_server, monkeypatch):
     found = tuned(inputs={"context": ["Arlen has 20 bridges."]}, outputs="The mayor of Arlen won a medal in Paris.")
     assert [f.name for f in found[:3]] == ["grounded", "grounded/faithful", "grounded/scored"]
     assert found[1].value is False
-
-
-def test_our_scorer_can_be_aligned(traces, judge_at):
-    """It is an MLflow judge: `align` hands its name and the traces to the optimizer; a name nobody used is an error."""
-    scorer = FaithfulnessScorer(judge_at()[0], name="fluent")
+    # Our scorer is an MLflow judge, too: `align` hands its name and the traces on; nobody used this one.
     with pytest.raises(InputError, match="no trace has a usable human assessment called 'fluent': 0 labelled answers"):
-        scorer.align(traces, optimizer=FaithfulnessAlignment("openai/tiny"))
+        FaithfulnessScorer(kept, name="fluent").align(traces, optimizer=FaithfulnessAlignment("openai/tiny"))

@@ -1,13 +1,10 @@
 import json
 import math
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from made import rows
 
-from faith_dspy.cli import main
 from faith_dspy.errors import FaithDspyError, InputError
 from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, faithful_share, ppi_mean
@@ -35,16 +32,11 @@ def report(scores, judge="v1", unlabelled=(), **more):
     return drift_report(LABELLED, judgments(scores), judge, unlabelled=judgments(unlabelled), **more)
 
 
-def test_the_first_report_has_nothing_to_compare_with():
-    """It has the agreement on every level, and no alarm, flip or shift."""
-    found = report(GOOD, minimum=0.9)
-    assert found.agreement.answers.balanced_accuracy.value == 1
-    assert (found.alarms, found.flips, found.changes) == ((), (), ())
-
-
 def test_worse_than_the_last_report():
-    """−25 points of balanced accuracy, paired, and ten flips to wrong."""
-    found = report(WORSE, "v2", earlier=[report(GOOD)], minimum=0.8)
+    """−25 points of balanced accuracy, paired, and ten flips to wrong; the first has nothing to compare with."""
+    first = report(GOOD, minimum=0.9)
+    assert (first.alarms, first.flips, first.changes) == ((), (), ())
+    found = report(WORSE, "v2", earlier=[first], minimum=0.8)
     (change,) = found.changes
     assert change.comparison.balanced_accuracy.value == pytest.approx(-0.25)
     assert [f.id for f in found.flips] == [f"a{i:02}" for i in range(10)]
@@ -62,6 +54,8 @@ def test_a_slow_decline_is_found():
     found = report([0.4] * 6 + GOOD[6:], earlier=[report(GOOD), report([0.4] * 5 + GOOD[5:])])
     assert {c.since: c.comparison.verdict for c in found.changes} == {"last": "not shown better", "first": "worse"}
     assert [a.partition(" (")[0] for a in found.alarms] == ["worse than the first report"]
+    with pytest.raises(InputError, match="other labels"):
+        drift_report(LABELLED[1:], judgments(GOOD[1:]), "v1", earlier=[report(GOOD)])
 
 
 def test_lost_coverage():
@@ -77,11 +71,6 @@ def test_lost_coverage():
     nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
     assert nothing.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
     assert "coverage -1.00" in nothing.changes[0].sentence
-
-
-def test_other_labels_are_not_compared():
-    with pytest.raises(InputError, match="other labels"):
-        drift_report(LABELLED[1:], judgments(GOOD[1:]), "v1", earlier=[report(GOOD)])
 
 
 def test_reports_are_kept_in_one_run(own_store):
@@ -115,11 +104,10 @@ def test_reports_are_kept_in_one_run(own_store):
         run("0ther")
 
 
-def test_on_the_command_line(own_store, chat_server, monkeypatch, capsys):
+def test_on_the_command_line(own_store, chat_server, cli):
     """`agree --track` keeps reports: when the LM behind the name has changed, the next one alarms."""
     labels = [
-        {"id": f"{word}{i}", "context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}."}
-        | {"faithful": word == "blue"}
+        {"context": ["The kettle is blue.", f"Number {i}."], "answer": f"It is {word} {i}.", "faithful": word == "blue"}
         for word in ("blue", "red")
         for i in range(12)
     ]
@@ -128,19 +116,15 @@ def test_on_the_command_line(own_store, chat_server, monkeypatch, capsys):
 
     def agree(*more):
         at = ("--lm", "openai/tiny", "--api-base", server.base, "--track", "--json")
-        monkeypatch.setattr(sys, "argv", ["faith-dspy", "agree", "labels.jsonl", *at, *more])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out = capsys.readouterr()
-        return caught.value.code or 0, json.loads(out.out), out.err
+        code, out, err = cli("agree", "labels.jsonl", *at, *more)
+        return code, json.loads(out), err
 
     code, found, _ = agree("--min", "0.9")
     assert (code, found["drift"]["step"], found["alarms"]) == (0, 0, [])
     server.says = "No"
     code, found, err = agree("--max-drift", "1")
     assert (code, found["drift"]["step"], found["balanced_accuracy"]["value"]) == (1, 1, 0.5)
-    assert len(found["drift"]["flips"]) == 12
-    assert not found["drift"]["new_version"]
+    assert (len(found["drift"]["flips"]), found["drift"]["new_version"]) == (12, False)
     assert "worse than the last report" in err
 
 
@@ -163,31 +147,20 @@ def test_traffic_is_held_against_the_labels():
 
 def test_prediction_powered_share_worked_by_hand():
     """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
-    # Labels 1 0 1 0, scores .8 .2 .6 .4 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 + .1 + .1) / 3 = .4 / 3.
-    # var of all eight scores (mean .6): squares .04 .16 0 .04 .04 .04 0 0 -> .32 / 7. n/N = 1.
-    # λ = (.4 / 3) / (2 * .32 / 7) = 1.458 -> cut to 1. Share = .5 + (.7 - .5) = .7.
-    share = ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
-    assert (share.weight, share.powered.value) == (1.0, pytest.approx(0.7))
-    # Variance: var(F_u) / 4 + var(Y - F) / 4 = (.04 / 3) / 4 + (.4 / 3) / 4; Y - F = .2 -.2 .4 -.4.
-    assert share.powered.low == pytest.approx(0.7 - 1.959964 * math.sqrt(0.44 / 12))
-    # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
+    # Labels 1 0 1 0, scores .8 .2 .4 .6 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 - .1 - .1) / 3 = .2 / 3.
+    # var of all eight scores (mean .6): squares .04 .16 .04 0 .04 .04 0 0 -> .32 / 7. n/N = 1.
+    # λ = (.2 / 3) / (2 * .32 / 7) = .729. Share = .5 + λ (.7 - .5).
+    share = ppi_mean([0.8, 0.2, 0.4, 0.6], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
+    weight = (0.2 / 3) / (2 * 0.32 / 7)
+    assert (share.weight, share.powered.value) == (pytest.approx(weight), pytest.approx(0.5 + 0.2 * weight))
+    # Variance: λ² var(F_u) / 4 + var(Y - λF) / 4; Y - λF is .5 ± (.5 - .3 λ) and .5 ± (.5 + .1 λ), less λ/2.
+    variance = (weight**2 * 0.04 + 2 * (0.5 - 0.3 * weight) ** 2 + 2 * (0.5 + 0.1 * weight) ** 2) / 12
     z = 1.959964
+    assert share.powered.low == pytest.approx(share.powered.value - z * math.sqrt(variance))
+    # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
     assert share.labels_only.high == pytest.approx(0.5 + z * math.sqrt(0.0625 + z**2 / 64) / (1 + z**2 / 4), abs=1e-6)
-
-
-def test_prediction_powered_intervals_hold_the_truth_and_are_narrower():
-    """With 60 labels and 600 scores of a fair but biased judge: coverage in 90 to 99 %, width under that of labels."""
-    rng = np.random.default_rng(2)
-    held = narrower = 0
-    for _ in range(200):
-        y = rng.random(660) < 0.7
-        f = np.clip(0.2 + 0.5 * y + 0.1 * rng.standard_normal(660), 0, 1)
-        share = ppi_mean(f[:60].tolist(), y[:60].tolist(), f[60:].tolist())
-        p, c = share.powered, share.labels_only
-        held += p.low <= 0.7 <= p.high
-        narrower += p.high - p.low < c.high - c.low
-    assert 180 <= held <= 198
-    assert narrower > 190
+    # Scores that follow the labels more steeply than one to one count once: λ = 1.458 is cut.
+    assert ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6]).weight == 1.0
 
 
 def test_useless_scores_are_not_used():

@@ -1,17 +1,19 @@
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
+import zlib
+from contextlib import closing
 
 import pytest
+from decision_server import KEY, DecisionServer, statement_of
 from recorded import CITIES, Quiet, Record, knowing, labels, quick_study
 
 from faith_dspy import load_judge, tune
 from faith_dspy.errors import ConfigError, InputError, LimitReachedError, LMUnavailableError
-from faith_dspy.eval_sets.catalog import path_of
+from faith_dspy.eval_sets.catalog import load
 from faith_dspy.io.labels import label_set_hash, parse_example, read_labels
 from faith_dspy.lm.make import LMIdentity
 from faith_dspy.optimize.plan import BUDGETS, VARIANTS, Options, Plan
@@ -19,8 +21,6 @@ from faith_dspy.optimize.stress import StressReport
 from faith_dspy.optimize.study import run, study_id
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.scoring.statistics import wilson
-
-RUN = "from faith_dspy.cli import main; main()"
 
 
 def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
@@ -32,6 +32,8 @@ def test_a_study_ends_in_a_champion_that_loads_and_judges_as_it_did(recorded):
     others = ["untuned", "default-judge", "lexical-baseline", "length-baseline"]
     assert [t.name for t in result.test] == ["champion", *others]
     assert all(t.agreement.n == 12 for t in result.test)
+    note = result.variant("sentence-gepa").note  # one line, for the tables: DSPy's error has many
+    assert ("cannot run here" in note, "\n" in note, note.endswith(".")) == (True, False, False)
     judge, examples = load_judge(folder / "judge", api_base=server.base), read_labels(folder / "cities.jsonl")
     assert judge.manifest["label_set_hash"] == label_set_hash(examples)
     for row in result.tested("champion").rows:
@@ -50,14 +52,6 @@ def test_the_test_part_is_not_asked_about_before_the_champion_is_chosen(recorded
     assert any(f"of {city}" in text for text in asked[first:] for city in CITIES[2::3])
 
 
-def test_why_a_variant_was_skipped_is_one_line(recorded):
-    """A proposer that answers nonsense: DSPy's error of many lines would break the table on the run's page."""
-    skipped = recorded.result.variant("sentence-gepa")
-    assert (skipped.status, "cannot run here" in skipped.note) == ("skipped", True)
-    assert "\n" not in skipped.note
-    assert not skipped.note.endswith(".")
-
-
 def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, chat_server):
     """No answer is held out: each is judged by a classifier fitted without its context, from replies of dev alone.
 
@@ -72,8 +66,8 @@ def test_ten_labels_give_a_judge_and_a_first_impression(tmp_path, monkeypatch, c
     assert "Too few for a test part: agreement will be cross-fitted" in view.lines[0]
     assert result.variant("sentence-few-shot").status == "skipped"
     assert result.split["used"] == {"train": 0, "dev": 12, "test": 0}
-    assert {tuple(sorted(r.id for r in t.rows)) for t in result.test} == {tuple(sorted(f"{i}-0" for i in range(12)))}
-    assert len({tuple(r.id for r in t.rows) for t in result.test}) == 1
+    (ids,) = {tuple(r.id for r in t.rows) for t in result.test}
+    assert sorted(ids) == sorted(f"{i}-0" for i in range(12))
     assert result.notes[-1].startswith("A first impression, not a test: 12 labels are too few")
     assert {c.verdict for c in result.comparisons.values()} == {"not shown better"}
     assert result.learning_curve == ()
@@ -127,14 +121,13 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
     What its threshold, which is not for balanced accuracy, reaches on test is said.
     """
     asked = []
-    kind = {"what": "an order", "must": "unchanged", "misses": [], "injection": True}
-    perturbed = [{"name": "injection: orders", "n": 4, "share": wilson(2, 4), **kind}]
-    perturbed += [{"name": "injection: languages", "n": 4, "share": wilson(4, 4), **kind}]
+    orders = {"name": "injection: orders", "what": "an order", "must": "unchanged", "misses": [], "injection": True}
+    perturbed = [orders | {"n": 4, "share": wilson(2, 4)}]
     report = {"judge": "", "answers": 4, "seed": 0, "perturbed": perturbed, "worst": None, "usage": {}}
 
     def stress(judge, examples, **_):
         asked.append({e.split for e in examples})
-        return StressReport.model_validate(report)
+        return StressReport(**report)
 
     monkeypatch.setattr("faith_dspy.optimize.study.stress", stress)
     server = chat_server(says=knowing)
@@ -142,7 +135,7 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
     assert asked == [{"dev"}]
     (why,) = result.held_back
     assert why == "injection: orders: flipped 0.50 of 4 verdicts, more than the 0.25 that is allowed."
-    assert (result.flip_rate, result.notes[-1]) == (0.25, f"Held back: {why}")
+    assert (result.flip_rate, result.notes[-1]) == (0.5, f"Held back: {why}")
     found = result.tested("champion").agreement
     assert any("cost=3" in n and f"stops {found.recall_unfaithful.value:.0%}" in n for n in result.notes)
     assert (tmp_path / "judge" / "judge.json").is_file()
@@ -156,19 +149,32 @@ def test_a_champion_that_injections_flip_is_held_back(tmp_path, chat_server, mon
     assert result.flip_rate is None
 
 
+def test_a_study_of_a_decision_model(tmp_path, monkeypatch):
+    """The threshold is fitted to a model that always says No, of false statements more surely; variants that need an LM
+    that writes are skipped with the reason."""
+    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
+
+    def says(name, asked):
+        statement = statement_of(name, asked)
+        p = 0.25 if statement.count(".") > 1 else 0.05 if "mayor died" in statement else 0.2
+        return p + zlib.crc32(statement.encode()) % 100 / 5000
+
+    with closing(DecisionServer(says)) as server:
+        names = ("sentence", "statement", "sentence-few-shot")
+        result = quick_study(tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest")
+    assert "granularity='statement' needs an LM that writes" in result.variant("statement").note
+    assert "is only asked a question" in result.variant("sentence-few-shot").note
+    fitted, untuned = (result.variant(name).agreement.balanced_accuracy.value for name in ("sentence", "untuned"))
+    assert (fitted > 0.8, untuned) == (True, 0.5)
+
+
 def test_variants_of_a_file_may_have_their_own_lm_and_seed(tmp_path, chat_server):
     """The second LM judges; its name and the seed stand with the variant."""
     first, second = chat_server(says="Yes"), chat_server(says=knowing)
     plan = tmp_path / "plan.toml"
-    plan.write_text(f"""
-        [[variants]]
-        name = "other"
-        granularity = "sentence"
-        optimizer = "labelled"
-        lm = "openai/tiny"
-        api_base = "{second.base}"
-        seed = 5
-    """)
+    kind = "granularity = 'sentence'\noptimizer = 'labelled'"
+    at = f"lm = 'openai/tiny'\napi_base = '{second.base}'"
+    plan.write_text(f"[[variants]]\nname = 'other'\n{kind}\n{at}\nseed = 5")
     other = quick_study(tmp_path, first, variants=plan).variant("other")
     assert (other.params["lm"], other.params["seed"]) == ("openai/tiny", 5)
     assert len(second.requests) > 12
@@ -180,43 +186,41 @@ def test_whatever_changes_the_outcome_changes_the_id():
     The order of the lines and what may be spent do not: the study goes on in its run.
     """
 
-    def identity(parts, lm, budget, variants, **options):
-        return study_id(parts, lm, Plan(budget, variants, Options(**options).limits), Options(**options))
+    def identity(**changed):
+        asked = {"parts": parts, "lm": lm, "budget": budget, "variants": variants} | changed
+        options = Options(**{k: asked.pop(k) for k in ("seed", "operating_point", "calls") if k in asked})
+        plan = Plan(asked.pop("budget"), asked.pop("variants"), options.limits)
+        return study_id(asked["parts"], asked["lm"], plan, options)
 
     rows = [{"id": f"{i}", "context": [f"c{i}"], "answer": "a", "faithful": i % 2 == 0} for i in range(14)]
     examples = [parse_example(row) for row in rows]
-    other = parse_example(rows[0] | {"faithful": False})
-    parts = (examples[:6], examples[6:10], examples[10:])
-    lm, plan = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
-    answer, sentence = variants = [VARIANTS["answer"], VARIANTS["sentence"]]
+    parts = train, dev, test = examples[:6], examples[6:10], examples[10:]
+    lm, budget = LMIdentity(name="openai/tiny", sha256="ab", api_base_hash="cd"), BUDGETS["quick"]
+    variants = answer, sentence = VARIANTS["answer"], VARIANTS["sentence"]
     config = sentence.config.model_copy(update={"criteria": "Dates count."})
-    first = identity(parts, lm, plan, variants)
     others = [
-        identity(([other, *parts[0][1:]], *parts[1:]), lm, plan, variants),
-        identity((parts[0][:5], [*parts[1], parts[0][5]], parts[2]), lm, plan, variants),
-        *(
-            identity(parts, lm.model_copy(update={field: "other"}), plan, variants)
-            for field in ("name", "sha256", "api_base_hash")
-        ),
-        identity(parts, lm, BUDGETS["standard"], variants),
-        identity(parts, lm, plan, variants[:1]),
-        identity(parts, lm, plan, variants[::-1]),
-        identity(parts, lm, plan, [answer, sentence.model_copy(update={"config": config})]),
-        identity(parts, lm, plan, [answer, sentence.model_copy(update={"optimizer": "labelled"})]),
-        identity(parts, lm, plan, variants, seed=1),
-        identity(parts, lm, plan, variants, operating_point="cost=2"),
+        {"parts": ([parse_example(rows[0] | {"faithful": False}), *train[1:]], dev, test)},
+        {"parts": (train[:5], [*dev, train[5]], test)},
+        *({"lm": lm.model_copy(update={field: "other"})} for field in ("name", "sha256", "api_base_hash")),
+        {"budget": BUDGETS["standard"]},
+        {"variants": [answer]},
+        {"variants": [sentence, answer]},
+        {"variants": [answer, sentence.model_copy(update={"config": config})]},
+        {"variants": [answer, sentence.model_copy(update={"optimizer": "labelled"})]},
+        {"seed": 1},
+        {"operating_point": "cost=2"},
     ]
-    assert len({first, *others}) == 1 + len(others)
-    longer = plan.model_copy(update={"minutes": 99})
-    assert identity([p[::-1] for p in parts], lm, longer, variants, calls=9) == first
+    assert len({identity(), *(identity(**changed) for changed in others)}) == 1 + len(others)
+    longer = budget.model_copy(update={"minutes": 99})
+    assert identity(parts=[p[::-1] for p in parts], budget=longer, calls=9) == identity()
 
 
 def tuning(tmp_path, server):
     """`faith-dspy tune` in a process of its own, with a cache of its own."""
     env = {**os.environ, "DSPY_CACHEDIR": str(tmp_path / "cache"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    command = [sys.executable, "-c", RUN, "tune", "l.jsonl", "--lm", "openai/tiny", "--api-base", server.base]
+    told = f"tune l.jsonl --lm openai/tiny --api-base {server.base} --variants sentence --budget quick"
     return subprocess.Popen(
-        [*command, "--variants", "sentence", "--budget", "quick"],
+        [sys.executable, "-c", "from faith_dspy.cli import main; main()", *told.split()],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in the background
     )  # fmt: skip
@@ -235,21 +239,20 @@ def wait_for(server, n):
 @pytest.mark.timeout(900)
 def test_nothing_paid_for_is_lost_by_kill_9(tmp_path, chat_server):
     """A study killed in the middle goes on where it was: no request but those cut off is made twice."""
-    server, kills = chat_server(says=knowing), int(os.environ.get("KILLS", "1"))
+    server = chat_server(says=knowing)
     server.delay = 0.05
     labels(tmp_path / "l.jsonl")
-    for _ in range(kills):
-        killed, before = tuning(tmp_path, server), len(server.requests)
-        wait_for(server, before + (30 if kills == 1 else random.randint(1, 60 // kills)))
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
+    killed = tuning(tmp_path, server)
+    wait_for(server, 30)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
     server.delay = 0.0
     second = tuning(tmp_path, server)
     _, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
     bodies = [json.dumps(r["messages"]) for r in server.requests if "Statement:" in r["messages"][-1]["content"]]
     # one a thread was in flight when it was killed, and as many replies at most were on their way to the cache
-    assert len(bodies) - len(set(bodies)) <= 16 * kills
+    assert len(bodies) - len(set(bodies)) <= 16
     assert (tmp_path / "judges" / "l" / "judge.json").is_file()
 
 
@@ -277,14 +280,10 @@ def test_a_study_that_is_stopped_ends_without_a_traceback(tmp_path, chat_server,
 @pytest.mark.timeout(600)
 def test_the_embedded_model_is_tuned_end_to_end(tmp_path):
     """The main job on the real model, with nine contexts of hard cases: labels in, champion out, loaded and judging."""
-    rows = [json.loads(line) for line in path_of("hard_cases").read_text(encoding="utf-8").splitlines()]
-    kept = set()
-    for part in ("train", "dev", "test"):
-        kept |= set(sorted({r["group"] for r in rows if r["split"] == part})[:3])
-    path = tmp_path / "some.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows if r["group"] in kept), encoding="utf-8")
+    known = load("hard_cases")
+    groups = {part: sorted({e.group for e in known if e.split == part})[:3] for part in ("train", "dev", "test")}
     options = Options(budget="quick", out=tmp_path / "judge", variants=("sentence", "sentence-few-shot"))
-    result = run(path, options, Quiet(), tracker=Record)
+    result = run([e for e in known if e.group in groups[e.split]], options, Quiet(), tracker=Record)
     assert result.lm["sha256"]
     assert result.usage.cached_tokens > 0
     assert {t.agreement.coverage for t in result.test[:2]} <= {c / 12 for c in range(9, 13)}

@@ -60,6 +60,7 @@ def test_graded_verdicts_are_credited_by_their_distance(person, label, score):
 
 
 NAMED = {"supporting_chunk_ids": [0, 1]}
+SURE = {"verdict": "Yes", "probability": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -69,16 +70,11 @@ NAMED = {"supporting_chunk_ids": [0, 1]}
         (graded("partially_supported"), said(verdict="fully", probability=0.7), False, 0.8),
         (examples("partially_supported"), said(verdict="No", probability=0.3), False, 0.7),
         # Ids 0 and 1 against 1 and 2: F1 = 2·1/4 = ½, which counts a fifth where both name it, else the verdict alone.
-        (
-            examples("fully_supported", **NAMED),
-            said(verdict="Yes", probability=1.0, supporting_chunk_ids=[1, 2]),
-            False,
-            0.9,
-        ),
-        (examples("fully_supported"), said(verdict="Yes", probability=1.0, supporting_chunk_ids=[1, 2]), False, 1.0),
-        (examples("fully_supported", **NAMED), said(verdict="Yes", probability=1.0), False, 1.0),
+        (examples("fully_supported", **NAMED), said(**SURE, supporting_chunk_ids=[1, 2]), False, 0.9),
+        (examples("fully_supported"), said(**SURE, supporting_chunk_ids=[1, 2]), False, 1.0),
+        (examples("fully_supported", **NAMED), said(**SURE), False, 1.0),
         # An LM that is to cite loses the fifth where it supports without a chunk, not where it says no.
-        (examples("fully_supported", **NAMED), said(verdict="Yes", probability=1.0), True, 0.8),
+        (examples("fully_supported", **NAMED), said(**SURE), True, 0.8),
         (examples("fully_supported", **NAMED), said(verdict="No", probability=0.4), True, 0.4),
     ],
 )

@@ -1,8 +1,10 @@
 import re
+from contextlib import closing
 from threading import Barrier
 
 import dspy
 import pytest
+from decision_server import KEY, DecisionServer, statement_of
 
 from faith_dspy import Judge, load_judge
 from faith_dspy.config import Granularity
@@ -12,7 +14,15 @@ from faith_dspy.lm.make import make_lm
 from faith_dspy.optimize.compile.examples import balanced, statement_examples
 from faith_dspy.optimize.compile.judge import Stage, answerable, compile_judge
 from faith_dspy.optimize.compile.metric import agreement_metric
-from faith_dspy.optimize.compile.optimizers import FORM, PROPOSING, Effort, Task, compile_stage, learn_and_compare
+from faith_dspy.optimize.compile.optimizers import (
+    FORM,
+    OPTIMIZERS,
+    PROPOSING,
+    Effort,
+    Task,
+    compile_stage,
+    learn_and_compare,
+)
 from faith_dspy.program.signatures import VerifyStatement
 
 EFFORT = Effort(demos=2, candidates=2, compare_on=12)
@@ -37,7 +47,6 @@ TRAIN = labelled("ABCDEFGHIJ")
 
 
 def told_better(asked):
-    """Whether the prompt has the better instruction."""
     return any("honestly" in m["content"] for m in asked["messages"])
 
 
@@ -59,21 +68,11 @@ def verdicts(better=told_better):
 
 def proposals(instruction=BETTER):
     """An LM that proposes this instruction in whatever fields it is asked for."""
-    said = {
-        "observations": "Statements about cities.",
-        "summary": "Cities, bridges and medals.",
-        "proposed_instruction": instruction,
-        "improved_instruction": instruction,
-        "new_instruction": instruction,
-        "discussion": "The worse one believed in a medal.",
-        "module_advice": '{"part.predict": "Tell honestly whether the context has the medal."}',
-    }
 
     def say(asked):
-        outputs = asked["messages"][0]["content"].partition("Your output fields are:")[2]
-        fields = [k for k in said if f"`{k}`" in outputs]
-        assert fields, outputs
-        return "\n\n".join(f"[[ ## {k} ## ]]\n{said[k]}" for k in fields) + "\n\n[[ ## completed ## ]]"
+        fields = re.findall(r"^\d+\. `(\w+)`", asked["messages"][0]["content"].partition("output fields are:")[2], re.M)
+        assert fields
+        return "".join(f"[[ ## {k} ## ]]\n{instruction}\n\n" for k in fields) + "[[ ## completed ## ]]"
 
     return say
 
@@ -108,7 +107,7 @@ def task():
     dspy.configure(lm=None)
 
 
-@pytest.mark.parametrize("name", ["labelled", "mistakes", "bootstrap", "mipro", "gepa"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_what_helps_ends_in_the_judge(name, compiling, tmp_path):
     """An LM that sees through medals once it was shown one, or is told better; saved and loaded the judge does, too.
 
@@ -148,20 +147,34 @@ def out_of_order(asked):
         ("gepa", verdicts(), "?", ConfigError, "Give another LM"),
         # As the embedded model did: an instruction about instructions.
         ("gepa", verdicts(), proposals(f"{FORM}\nAnswer Yes or No."), ConfigError, "repeated what it was told"),
+        # Whoever proposes is down: found before any verdict is asked.
+        ("gepa", verdicts(), None, LMUnavailableError, "does not answer"),
     ],
 )
 def test_an_lm_that_is_of_no_use_ends_the_variant(name, judged, proposed, error, said, task, chat_server):
+    judging, proposing = chat_server(says=judged), chat_server(says=proposed)
+    if proposed is None:
+        proposing.close()
     with pytest.raises(error, match=said):
-        compile_stage(name, task(chat_server(says=judged), chat_server(says=proposed)))
+        compile_stage(name, task(judging, proposing))
+    assert (judging.requests == []) is (proposed is None)
 
 
-@pytest.mark.parametrize("name", ["mipro", "gepa"])
-def test_a_dead_proposer_is_found_before_any_verdict_is_asked(name, task, chat_server):
-    judged, proposing = chat_server(says=verdicts()), chat_server()
-    proposing.close()
-    with pytest.raises(LMUnavailableError):
-        compile_stage(name, task(judged, proposing))
-    assert judged.requests == []
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server, monkeypatch):
+    """It is shown no examples and writes nothing: only where another LM proposes instructions is anything asked."""
+    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
+    with closing(DecisionServer(lambda *asked: 0.1 if "medal" in statement_of(*asked) else 0.7)) as server:
+        judge = Judge("typesafe/jev-latest", api_base=server.base, granularity="sentence")
+        said = "instructions, got typesafe/" if name in PROPOSING else "typesafe/jev-latest is only asked a question"
+        with pytest.raises(ConfigError, match=f"{name} .*{said}.*--reflection-lm"):
+            compile_judge(judge, name, TRAIN, EFFORT, 0)
+        assert server.requests == []
+        if name in PROPOSING:
+            compile_judge(judge, name, TRAIN, EFFORT, 0, proposer=lm_at(chat_server(says=proposals())))
+            asked = {r["questions"]["verdict"]["instructions"] for r in server.requests}
+            assert BETTER.rpartition("\n\n")[2] in asked
+            assert not any("demos" in r["state"] for r in server.requests)
 
 
 def test_where_only_answers_are_labelled_verification_is_compiled_on_whole_ones(compiling):
@@ -192,12 +205,6 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
     shown = {"F has 25 bridges.", "E won a medal."} if fault is None else {"G has 26 bridges.", "D won a medal."}
     assert {d.statement for d in compiled.stage.part.predict.demos} == shown
     assert (compiled.asked, compiled.failed) == (20, 4 if fault else 0)
-
-
-def test_demos_are_not_kept_where_they_hurt(compiling):
-    """Random search compares with none at all."""
-    _, compiled, *_ = compiling("bootstrap", better=lambda asked: not shown_demos(asked))
-    assert compiled.judge.program.verify.predict.demos == []
 
 
 def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server):

@@ -4,8 +4,8 @@ import pytest
 
 from faith_dspy.errors import LabelsError
 from faith_dspy.eval_sets.catalog import path_of
+from faith_dspy.io.labels import parse_example
 from faith_dspy.optimize.data.audit import annotator_agreement, audit, few
-from faith_dspy.schema import Chunk, LabelledExample
 
 
 @pytest.fixture
@@ -36,19 +36,16 @@ def test_an_audit_counts_and_shows_the_split():
     }
 
 
-def test_too_few_to_test_or_to_tune(audited):
-    """Six answers of each label are cross-fitted, and what a test takes is said; four cannot be tuned on."""
+def test_what_labels_are_enough_for(audited):
+    """Six of each label are cross-fitted, and what a test takes is said; four cannot be tuned on; a test part is small
+    below the figure from which a study no longer warns."""
     enough = audited([{}] * 12)["enough"]
     assert enough["to test"].startswith("no: a test takes 8 answers of each label over 6 sources each")
     assert enough["to show"].endswith("no gain yet; it takes 10 sources in the test part, these have 0.")
     assert audited([{}] * 4)["enough"]["to tune"].startswith("no: got 4 sources")
-
-
-@pytest.mark.parametrize(("answers", "said"), [(7, "hardly, 7 answers"), (100, "yes, 100 answers")])
-def test_a_small_test_part_is_told_as_the_study_tells_it(audited, answers, said):
-    """Below the figure from which a study no longer warns, labels are hardly enough to test."""
-    found = audited({"split": s} for s in ["train"] * 10 + ["dev"] * 10 + ["test"] * answers)
-    assert found["enough"]["to test"] == f"{said} that tuning does not see.{few(answers)}"
+    for answers, said in ((7, "hardly, 7 answers"), (100, "yes, 100 answers")):
+        found = audited({"split": s} for s in ["train"] * 10 + ["dev"] * 10 + ["test"] * answers)
+        assert found["enough"]["to test"] == f"{said} that tuning does not see.{few(answers)}"
 
 
 def test_labels_at_odds_with_their_statements_are_named(audited):
@@ -62,13 +59,8 @@ def test_labels_at_odds_with_their_statements_are_named(audited):
 
 def agreement(*annotators):
     """Of answers with these annotators, each over a context of its own."""
-    fields = {"answer": "a", "faithful": True}
-    return annotator_agreement(
-        [
-            LabelledExample(id=str(i), context=(Chunk(id=0, text=f"c{i}"),), annotators=one, **fields)
-            for i, one in enumerate(annotators)
-        ]
-    )
+    rows = [{"context": [f"c{i}"], "answer": "a", "faithful": True, "annotators": x} for i, x in enumerate(annotators)]
+    return annotator_agreement([parse_example(row) for row in rows])
 
 
 def test_one_annotator_against_the_majority_of_the_others():
@@ -81,11 +73,8 @@ def test_one_annotator_against_the_majority_of_the_others():
     assert found.balanced_accuracy.value == pytest.approx((3 / 4 + 1) / 2)
     # Observed 6/7; by chance (4*3 + 3*4) / 49 = 24/49; (42/49 - 24/49) / (25/49)
     assert found.cohen_kappa.value == pytest.approx(18 / 25)
-
-
-def test_annotators_may_be_ratings_verdicts_or_a_mapping():
-    """The highest rating of the set and full support mean faithful; labels nobody can read are left out."""
-    # 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; 1 and 2 face a tie, as do both 4 above.
+    # Of ratings the highest is faithful. 4 4 3: the 3 faces two faithful. 1 2 4: the 4 faces two unfaithful; the others
+    # face a tie. Of a mapping what nobody can read is left out.
     ratings = agreement([["4", "4", "3"]], [["1", "2", "4"]])
     assert ratings.confusion["faithful_failed"] == ratings.confusion["unfaithful_passed"] == 1
     assert agreement({"ann": "fully_supported", "bo": "contradictory", "cy": "?"}).n == 2

@@ -1,10 +1,8 @@
 import json
-import sys
 
 import pandas
 import pytest
 
-from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words
@@ -13,7 +11,6 @@ BENCH = [
     {"id": 1, "passage": "A kettle.", "question": "What?", "answer": "A kettle.", "label": "PASS"},
     {"id": 2, "passage": "A cup.", "question": "What?", "answer": "A mug.", "label": "FAIL"},
 ]
-WORDS = parse_words(["PASS=true", "FAIL=false"])
 CUP = {"context": "A cup.", "answer": "A cup."}
 
 
@@ -29,18 +26,9 @@ def imported(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "jsonl", "parquet"])
-def test_a_table_in_any_file(tmp_path, suffix):
-    """The same rows give the same labels from each kind of file, columns with the usual names found by themselves."""
-    path, frame = tmp_path / f"bench.{suffix}", pandas.DataFrame(BENCH)
-    match suffix:
-        case "csv" | "tsv":
-            frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
-        case "parquet":
-            frame.to_parquet(path)
-        case _:
-            frame.to_json(path, orient="records", lines=suffix == "jsonl")
-    assert import_labels(path, words=WORDS).rows == [
+def test_a_table(imported):
+    """Columns with the usual names are found by themselves."""
+    assert imported(*BENCH, words=parse_words(["PASS=true", "FAIL=false"])).rows == [
         {"id": "1", "question": "What?", "context": ["A kettle."], "answer": "A kettle.", "faithful": True},
         {"id": "2", "question": "What?", "context": ["A cup."], "answer": "A mug.", "faithful": False},
     ]
@@ -60,10 +48,9 @@ def test_spans(imported):
 
 def test_lists_in_cells(tmp_path):
     """Chunks and annotators that stand in a cell as a list are lists; the majority of annotators is the label."""
-    path = tmp_path / "t.csv"
-    frame = {"contexts": ["['A cup.', 'It is red.']"], "answer": ["A cup."], "annotators": ['["yes", "no", "yes"]']}
-    pandas.DataFrame(frame).to_csv(path, index=False)
-    (row,) = import_labels(path).rows
+    cells = {"contexts": "['A cup.', 'It is red.']", "answer": "A cup.", "annotators": '["yes", "no", "yes"]'}
+    pandas.DataFrame([cells]).to_csv(tmp_path / "t.csv", index=False)
+    (row,) = import_labels(tmp_path / "t.csv").rows
     assert (row["context"], row["faithful"]) == (["A cup.", "It is red."], True)
 
 
@@ -86,7 +73,7 @@ def test_rows_that_are_left_out(imported):
     )
 
 
-def test_fifty_broken_rows(tmp_path, monkeypatch, capsys):
+def test_broken_rows(tmp_path, cli):
     """Each is named with its line and what is wrong; a dry run shows three of the others, and writes nothing."""
     broken = {
         ",A cup.,yes,,": "it has no context: got ",
@@ -95,20 +82,16 @@ def test_fifty_broken_rows(tmp_path, monkeypatch, capsys):
         "A cup.,A cup.,yes,,,more": "has more cells than the header",
         "[],A cup.,yes,,": "context is empty: ",
     }
-    good = '"A cup.\nOf tea.",A cup of tea.,yes,,\n'
-    lines = ["context,answer,label,statements,split\n", good * 3, *(f"{row}\n" for row in [*broken] * 10)]
-    (tmp_path / "t.csv").write_text("".join(lines))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "import", "t.csv", "--dry-run"])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    out, err = capsys.readouterr()
-    *problems, last = [line for line in err.splitlines() if line.startswith("t.csv, row") or "Nothing was" in line]
-    assert (caught.value.code or 0, len(problems), out.count("A cup of tea.")) == (0, 50, 3)
-    for row, wrong in enumerate([*broken.values()] * 10, 4):  # three rows of two lines and the header stand above
-        (said,) = [p for p in problems if p.startswith(f"t.csv, row {row} (line {row + 4}): ")]
-        assert wrong in said
-    assert last.startswith("3 labelled answers, 3 faithful; 50 could not be read")
+    good = '"A cup.\nOf tea.",A cup of tea.,yes,,'  # two lines
+    rows = ["context,answer,label,statements,split", *[good] * 4, *[*broken] * 2]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    code, out, err = cli("labels", "import", tmp_path / "t.csv", "--dry-run", "--out", tmp_path / "labels.jsonl")
+    assert (code, out.count("A cup of tea."), err.count("t.csv, row")) == (0, 3, 10)
+    for row, wrong in enumerate([*broken.values()] * 2, 5):
+        assert (
+            f"t.csv, row {row} (line {row + 5}): {wrong}" in err or f"t.csv, row {row} (line {row + 5}) {wrong}" in err
+        )
+    assert "4 labelled answers, 4 faithful; 10 could not be read" in err
     assert not (tmp_path / "labels.jsonl").exists()
 
 
@@ -118,9 +101,7 @@ def test_a_folder_of_datasets(tmp_path):
     rows = datasets.Dataset.from_list([{"user_input": "?", "retrieved_contexts": ["A."], "response": "A.", "label": 1}])
     datasets.DatasetDict({"validation": rows}).save_to_disk(str(tmp_path / "set"))
     (row,) = import_labels(tmp_path / "set").rows
-    assert (row["question"], row["context"], row["answer"], row["faithful"], row["split"]) == (
-        "?", ["A."], "A.", True, "dev",
-    )  # fmt: skip
+    assert row == {"question": "?", "context": ["A."], "answer": "A.", "faithful": True, "split": "dev"}
 
 
 def test_label_studio(imported):
@@ -157,21 +138,22 @@ def labelled(*words):
     [
         (
             labelled("neutral", "meh"),
-            {},
+            (),
             r"labels of unknown meaning: 'neutral' \(1\), 'meh' \(1\)\. Say it with --value WORD=true or WORD=false\.$",
         ),
-        (labelled("yes", "no", "2", 1), {}, r"unknown meaning: '2' \(1\)\."),
-        (BENCH, {"answer": "reply"}, "got id, .*, but no 'reply' for --map answer=reply"),
-        (BENCH, {"faithful": "zzz"}, "got id, .*, but no 'zzz' for --map faithful=zzz"),
-        ([{"said": "A.", "passage": "B.", "label": True}], {}, "it has no answer: got said, passage, label, expected"),
-        ([{"answer": " ", "passage": "B.", "label": True}], {}, "row 1: answer is ' ', expected text"),
-        ([], {}, "has no rows"),
+        (labelled("yes", "no", "2", 1), (), r"unknown meaning: '2' \(1\)\."),
+        (BENCH, ["answer=reply"], "got id, .*, but no 'reply' for --map answer=reply"),
+        (BENCH, ["faithful=zzz"], "got id, .*, but no 'zzz' for --map faithful=zzz"),
+        (BENCH, ["reply"], "'reply' maps no column; expected FIELD=COLUMN"),
+        ([{"said": "A.", "passage": "B.", "label": True}], (), "it has no answer: got said, passage, label, expected"),
+        ([{"answer": " ", "passage": "B.", "label": True}], (), "row 1: answer is ' ', expected text"),
+        ([], (), "has no rows"),
     ],
 )
 def test_what_cannot_be_imported(imported, rows, columns, message):
     """The error names what is wrong and what to say instead."""
     with pytest.raises(InputError, match=message):
-        imported(*rows, columns=columns)
+        imported(*rows, columns=parse_columns(columns))
 
 
 @pytest.mark.parametrize(
@@ -190,24 +172,16 @@ def test_files_that_cannot_be_read(tmp_path, name, kind, message):
         import_labels(tmp_path / name, kind)
 
 
-def test_a_map_without_a_column_is_refused():
-    with pytest.raises(InputError, match="'reply' maps no column; expected FIELD=COLUMN"):
-        parse_columns(["reply"])
-
-
-def test_on_the_command_line(tmp_path, monkeypatch, capsys):
+def test_on_the_command_line(tmp_path, cli):
     """`labels import` writes a labels file that the other commands read; what it refuses leaves the file as it was."""
     source, stars, out = (tmp_path / name for name in ("b.json", "stars.json", "labels.jsonl"))
     source.write_text(json.dumps(BENCH))
     stars.write_text(json.dumps([CUP | {"stars": 5}]))
-    command = ["faith-dspy", "labels", "import", "--out", str(out), "--value", "PASS=true", "--value", "FAIL=false"]
     for given, code, told in (
-        (source, None, "2 labelled answers"),
+        (source, 0, "2 labelled answers"),
         (out, 2, "is the file that is imported"),
         (stars, 2, "Name the label's column with --map faithful="),
     ):
-        monkeypatch.setattr(sys, "argv", [*command, str(given)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        assert (caught.value.code or None, told in capsys.readouterr().err) == (code, True)
+        found, _, err = cli("labels", "import", given, "--out", out, "--value", "PASS=true", "--value", "FAIL=false")
+        assert (found, told in err) == (code, True)
         assert [e.label for e in read_labels(out)] == [True, False]

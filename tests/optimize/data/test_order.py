@@ -4,13 +4,10 @@ from faith_dspy.optimize.data.order import in_order
 from faith_dspy.optimize.data.splits import split
 
 
-def answers(n: int):
+def answers(n):
     """Over ``n`` contexts two each, of which the second is half new: nearer to the threshold than the first."""
-    rows = [(i, text) for i in range(n) for text in (f"A kettle of kind {i}.", f"A kettle of kind {i} was sold.")]
-    return [
-        parse_example({"id": f"{i} {text[-5:]}", "context": [f"A kettle of kind {i}."], "answer": text})
-        for i, text in rows
-    ]
+    texts = [(f"A kettle of kind {i}.", end) for i in range(n) for end in (".", " was sold.")]
+    return [parse_example({"id": c + end, "context": [c], "answer": c[:-1] + end}) for c, end in texts]
 
 
 def test_random_first():
@@ -39,7 +36,7 @@ def test_uncertain_first():
 def test_what_was_chosen_is_not_tested_on():
     """It is in train, and the others are dealt to all parts."""
     labelled = [
-        e.model_copy(update={"faithful": e.id.endswith(".") and "sold" not in e.id})
+        e.model_copy(update={"faithful": "sold" not in e.id})
         for e in in_order(answers(60), "uncertain", Judge(NO_LM).batch)
     ]
     parts = split(labelled)

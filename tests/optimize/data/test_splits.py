@@ -3,7 +3,7 @@ import random
 import pytest
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.data.splits import check_leakage, near_same, read_parts, sample, split, with_sources
+from faith_dspy.optimize.data.splits import check_leakage, read_parts, sample, split, with_sources
 from faith_dspy.schema import Chunk, LabelledExample
 
 WORDS = [f"word{i}" for i in range(400)]
@@ -36,39 +36,36 @@ def where(splits):
     return {e.id: part for part in ("train", "dev", "test") for e in getattr(splits, part)}
 
 
-def test_parts_meet_the_shares_with_both_classes():
-    """With many groups, sizes come within two points of 40, 25 and 35 %, and class shares within five of the whole."""
-    s = split([make(i) for i in range(300)])
-    assert sum(p["n"] for p in s.report["parts"].values()) == 300
-    for part, share in (("train", 0.40), ("dev", 0.25), ("test", 0.35)):
-        assert s.report["parts"][part]["n"] / 300 == pytest.approx(share, abs=0.02)
-        assert s.report["parts"][part]["faithful_share"] == pytest.approx(2 / 3, abs=0.05)
-    assert (s.report["groups"], s.report["fixed"], s.report["unlabelled"]) == (300, False, 0)
-
-
-def test_a_separate_test_file_leaves_train_and_dev():
-    """Without a test part the rest is divided eight to five."""
-    s = split([make(i) for i in range(260)], parts=("train", "dev"))
-    assert (s.test, list(s.report["parts"])) == ((), ["train", "dev"])
-    assert len(s.train) == pytest.approx(160, abs=6)
-
-
-def test_sources_of_uneven_size_still_meet_the_shares():
-    """Four sources hold 30 answers each, sixty hold one or two."""
-    examples = [make(i, text(i % 4 if i < 120 else 100 + i % 60)) for i in range(220)]
+@pytest.mark.parametrize(
+    ("examples", "shares"),
+    [
+        ([make(i) for i in range(300)], {"train": 0.40, "dev": 0.25, "test": 0.35}),
+        # A separate test file leaves train and dev, eight to five.
+        ([make(i) for i in range(260)], {"train": 8 / 13, "dev": 5 / 13}),
+        # Four sources hold 30 answers each, sixty hold one or two.
+        (
+            [make(i, text(i % 4 if i < 120 else 100 + i % 60)) for i in range(220)],
+            {"train": 0.40, "dev": 0.25, "test": 0.35},
+        ),
+    ],
+)
+def test_parts_meet_the_shares_with_both_classes(examples, shares):
+    """Sizes come within two points, class shares within five of the whole."""
     for seed in range(3):
-        parts = split(examples, seed=seed).report["parts"]
-        assert [parts[part]["n"] / 220 for part in ("train", "dev", "test")] == pytest.approx(
-            [0.40, 0.25, 0.35], abs=0.02
+        s = split(examples, parts=tuple(shares), seed=seed)
+        assert {k: part["n"] / len(examples) for k, part in s.report["parts"].items()} == pytest.approx(
+            shares, abs=0.02
         )
+        rates = {k: part["faithful_share"] for k, part in s.report["parts"].items()}
+        assert rates == pytest.approx(dict.fromkeys(shares, 2 / 3), abs=0.05)
+        assert (s.report["fixed"], s.report["unlabelled"]) == (False, 0)
 
 
 def test_no_group_and_no_context_in_two_parts():
     """Groups of uneven size stay whole, whether they come from `group` or from the context."""
     s = split([make(i, context=text(i % 30), group=f"g{i % 30 // 2}" if i % 2 else None) for i in range(240)])
-    by_group = [{e.group for e in part} - {None} for part in (s.train, s.dev, s.test)]
-    by_context = [{e.context_key for e in part} for part in (s.train, s.dev, s.test)]
-    for train, dev, test in (by_group, by_context):
+    for key in ("group", "context_key"):
+        train, dev, test = ({getattr(e, key) for e in part} - {None} for part in s[:3])
         assert train & dev == train & test == dev & test == set()
 
 
@@ -103,12 +100,6 @@ def test_what_is_one_source(examples, joined):
     found = sources(examples)
     names = list(dict.fromkeys(found))
     assert "".join("abc"[names.index(source)] for source in found) == joined
-
-
-def test_one_near_same_pair_among_many_is_found():
-    texts = [text(i, 100) for i in range(600)]
-    texts[500] = texts[7] + " and more"
-    assert near_same(texts) == [(7, 500)]
 
 
 def test_the_source_is_written_on_the_examples():
@@ -169,20 +160,16 @@ def test_too_few_labels_say_how_many_it_takes(examples, said):
         split(examples)
 
 
-def test_unlabelled_examples_are_in_no_part_and_counted():
-    s = split([*(make(i) for i in range(60)), make(99).model_copy(update={"faithful": None})])
-    assert s.report["unlabelled"] == 1
-    assert "e99" not in where(s)
-
-
 def test_fixed_parts_are_kept():
-    """When all three parts occur in the labels file, every example goes where it says; two of them fix nothing."""
+    """When all three parts occur in the labels file, every example goes where it says; two of them fix nothing. What
+    has no label is in no part."""
     parts = ["train", "dev", "test"]
     s = split([make(i, split=parts[i // 3 % 3]) for i in range(30)])
     assert s.report["fixed"]
     assert all(part == parts[int(i[1:]) // 3 % 3] for i, part in where(s).items())
-    anew = split([make(i, split=["dev", "test"][i % 2]) for i in range(60)])
-    assert not anew.report["fixed"]
+    unlabelled = make(99).model_copy(update={"faithful": None})
+    anew = split([unlabelled, *(make(i, split=["dev", "test"][i % 2]) for i in range(60))])
+    assert (anew.report["fixed"], anew.report["unlabelled"], "e99" in where(anew)) == (False, 1, False)
     assert anew.train
 
 

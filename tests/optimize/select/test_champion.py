@@ -47,13 +47,12 @@ def test_the_cheapest_within_one_standard_error_of_the_best(behind, prefer, chos
 
 def test_none_is_chosen_where_a_cheaper_one_is_better(monkeypatch):
     """The untuned judge is within an error of twenty points; lexical features, better and free, not within three."""
-    error = {"untuned": 0.2, "lexical-baseline": 0.03}
+    found = [candidate(*n) for n in (("lexical-baseline", 35, 0), ("untuned", 30, 50), ("sentence", 39, 100))]
+    errors = {id(c.result.rows): error for c, error in zip(found, (0.03, 0.2, 0), strict=True)}
     monkeypatch.setattr(
         "faith_dspy.optimize.select.champion.difference",
-        lambda rows, best: Difference(value=-0.1, low=-1, high=1, standard_error=error[by_rows[id(rows)]]),
+        lambda rows, best: Difference(value=-0.1, low=-1, high=1, standard_error=errors[id(rows)]),
     )
-    found = [candidate(*n) for n in (("lexical-baseline", 35, 0), ("untuned", 30, 50), ("sentence", 39, 100))]
-    by_rows = {id(c.result.rows): c.result.name for c in found}
     assert choose(found, "agreement")[0].result.name == "sentence"
 
 
@@ -74,10 +73,8 @@ def test_what_a_judge_leaves_unscored_puts_it_behind():
 
 def test_a_cascade_judges_as_it_was_measured(judge_at):
     """What it would have seen, from replies already paid for, is what it then sees; the options of policy are kept."""
-    examples = [
-        parse_example({"id": a, "context": ["The kettle is blue."], "answer": a, "faithful": True})
-        for a in (CLEAR, OPEN)
-    ]
+    row = {"context": ["The kettle is blue."], "faithful": True}
+    examples = [parse_example(row | {"id": a, "answer": a}) for a in (CLEAR, OPEN)]
     judge, server = judge_at(yes={CLEAR: 0.9, OPEN: 0.9}, abstention=0.0)
     seen = verify(judge, examples)
     first = build_cascade(judge.copy(classifier=WORDS), FittedClassifier(WORDS, [0.9, 0.5]))
@@ -157,9 +154,8 @@ def test_answers_whose_labels_stand_in_the_prompt_are_not_learned_from(chat_serv
 
 def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_path):
     """Lexical features alone tell these answers apart: that judge is exported, tested without a call, and says so."""
-    server = chat_server(says=knowing)
-    given = {"lm": "openai/tiny", "api_base": server.base, "budget": "thorough", "variants": ("sentence",)}
-    result = run(many, Options(**given, out=tmp_path / "j"), Quiet(), tracker=Record)
+    given = {"lm": "openai/tiny", "api_base": chat_server(says=knowing).base, "budget": "thorough"}
+    result = run(many, Options(**given, variants=("sentence",), out=tmp_path / "j"), Quiet(), tracker=Record)
     assert result.champion == "lexical-baseline"
     assert result.tested("champion").usage.calls == 0
     assert "lexical-baseline" not in result.comparisons  # itself
@@ -169,4 +165,3 @@ def test_labels_that_need_no_lm_get_a_judge_without_one(many, chat_server, tmp_p
     assert load_judge(tmp_path / "j").lms == []
     card = (tmp_path / "j" / "CARD.md").read_text()
     assert "no LM is asked" in card
-    assert "The champion asks no LM" in card

@@ -105,14 +105,6 @@ def test_labels_needed_follow_from_the_interval():
     assert compare(labels * times, a * times, b * times).verdict == "better"
 
 
-def test_answers_of_one_source_widen_the_interval():
-    """Ten answers over each context are worth fewer than as many contexts."""
-    labels, a, b = (side * 10 for side in sides(40, 0.9, 0.7))
-    alone = compare(labels, a, b).balanced_accuracy
-    grouped = compare(labels, a, b, [str(i % 40) for i in range(400)]).balanced_accuracy
-    assert grouped.standard_error > 2 * alone.standard_error
-
-
 @pytest.mark.parametrize(("sources", "verdict"), [(9, "not shown better"), (10, "better")])
 def test_few_sources_show_nothing(sources, verdict):
     """Not even of a judge that is right on all against one that is wrong on all."""
@@ -123,33 +115,12 @@ def test_few_sources_show_nothing(sources, verdict):
     assert ("it takes a test part of 10 sources to show one" in c.sentence) is (sources == 9)
 
 
-@pytest.mark.parametrize(("sources", "answers"), [(10, 4), (50, 3)])
-def test_no_effect_is_rarely_shown(sources, answers):
-    """Labels and judges by chance, answers of one source alike: few are called better, and intervals hold 0.
-
-    300 draws, where 5 % is 15 and 95 % lies within 2.5 points; tests/benchmarks/SHOWN.md has thousands.
-    """
-    rng, better, covers = np.random.default_rng(0), 0, 0
-    source = np.repeat(np.arange(sources), answers)
-    for _ in range(300):
-        labels = (rng.random(len(source)) < 0.5).tolist()
-        scores = (rng.beta(2, 2, size=(2, sources))[:, source] - rng.random((2, len(source)))).tolist()
-        c = compare(labels, *(Side([s > 0 for s in one], one) for one in scores), [str(s) for s in source])
-        d = c.balanced_accuracy
-        better += c.verdict == "better"
-        covers += d.low is None or d.low <= 0 <= d.high
-    assert better <= 15
-    assert 0.925 <= covers / 300 <= 0.975
-
-
 def test_what_cannot_be_compared_gives_a_reason():
     """One class, one source or no scores: None with the reason, and never a verdict."""
     one_class = compare([True] * 8, A, B)
     assert (one_class.balanced_accuracy.value, one_class.verdict) == (None, "not shown better")
     assert "all answers have the same label" in one_class.sentence
     no_scores = compare(LABELS, A, B._replace(scores=[None] * 8))
-    assert no_scores.auroc.why == "B gives no scores"
-    assert no_scores.balanced_accuracy.value is not None
+    assert (no_scores.auroc.why, no_scores.balanced_accuracy.value) == ("B gives no scores", pytest.approx(0.375))
     one_source = compare(LABELS, A, B, ["one"] * 8)
-    assert one_source.balanced_accuracy.value == pytest.approx(0.375)
     assert (one_source.balanced_accuracy.low, one_source.verdict) == (None, "not shown better")

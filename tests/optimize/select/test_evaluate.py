@@ -20,16 +20,11 @@ def answers(n, prefix):
     colours = ["blue", "green", "red", "white", "black"]
     rows = []
     for i in range(n):
-        colour, wrong = colours[i % 5], i % 2 == 1
-        text = f"The {prefix}{i // 2} kettle is {colour}."
+        text, wrong = f"The {prefix}{i // 2} kettle is {colours[i % 5]}.", i % 2 == 1
+        said = text.replace(colours[i % 5], "made of porcelain") if wrong else text
+        faithful = wrong == (i % 10 in (3, 4))
         rows.append(
-            {
-                "id": f"{prefix}{i}",
-                "context": [text, "It holds a litre."],
-                "answer": text.replace(colour, "made of porcelain") if wrong else text,
-                "faithful": wrong == (i % 10 in (3, 4)),
-                "group": f"{prefix}{i // 2}",
-            }
+            {"id": f"{prefix}{i}", "context": [text, "It holds a litre."], "answer": said, "faithful": faithful}
         )
     return without_lm(map(parse_example, rows))
 
@@ -62,8 +57,7 @@ def test_a_curve_has_a_quarter_half_and_all_of_the_labels():
     champion = measure("champion", "lm", [a.by(build(known)) for a in answers(40, "t")])
     curve = learning_curve(known, build, champion, 0, advanced.append)
     assert [p.labels for p in curve] == [15, 30, 60]
-    assert given[-2 * DRAWS :] == [15] * DRAWS + [30] * DRAWS
-    assert len(advanced) == 2 * DRAWS
+    assert (given[-2 * DRAWS :], len(advanced)) == ([15] * DRAWS + [30] * DRAWS, 2 * DRAWS)
     assert (curve[-1].draws, curve[-1].auroc.value) == (1, champion.agreement.auroc.value)
     assert all(0 < p.draws <= DRAWS and p.auroc.value > 0.6 for p in curve[:-1])
     assert learning_curve(known[: ENOUGH - 1], build, champion, 0) == ()
