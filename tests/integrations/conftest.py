@@ -2,24 +2,22 @@ import os
 import re
 
 import pytest
-from cases import CASES
+from cases import LABELS
 
 os.environ["RAGAS_DO_NOT_TRACK"] = "true"  # before either is imported: tests ask nobody on the network
 os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
-LABELS = {text: label for case in CASES for text, label in case.sentences}
-BINARY = {"fully": "Yes", "partly": "No", "nothing": "No", "contradicts": "No"}
 
 
 @pytest.fixture
 def recorded(chat_server, judge_at):
-    """Makes a judge whose endpoint replies to the sentences of the cases as was recorded: (judge, endpoint)."""
+    """Makes a judge whose endpoint says the label of each sentence of the cases: (judge, endpoint)."""
 
     def make(**options):
         server = chat_server()
 
         def say(asked):
             label = LABELS[server.statement(asked)]
-            return label if options.get("verdicts") == "graded" else BINARY[label]
+            return label if options.get("verdicts") == "graded" else "Yes" if label == "fully" else "No"
 
         server.says = say
         return judge_at(server, **options)
@@ -27,29 +25,9 @@ def recorded(chat_server, judge_at):
     return make
 
 
-@pytest.fixture(scope="session")
-def registry(tmp_path_factory):
-    """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
-    from made import rows, study
-
-    from faith_dspy import Judge
-    from faith_dspy.optimize.tracking.registry import register
-    from faith_dspy.optimize.tracking.store import client_of, connect
-
-    folder = tmp_path_factory.mktemp("registry")
-    Judge("openai/tiny", granularity="sentence").save(folder / "judge")
-    result = study(rows([0.9, 0.1] * 6), judge_dir=str(folder / "judge"))
-    uri = f"sqlite:///{folder}/mlflow.db"
-    client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
-    store = connect(uri)
-    run = store.client.create_run(store.experiment_id).info.run_id
-    register(store, run, result, "faithfulness")
-    return uri
-
-
 @pytest.fixture
 def replies(chat_server):
-    """Makes an endpoint that takes answers apart into their sentences and says the recorded label, and why."""
+    """Makes an endpoint that takes answers apart into their sentences and says the label it was given, and why."""
 
     def make(labels):
         server = chat_server()
@@ -73,3 +51,22 @@ def dspy_lm():
     from faith_dspy.lm.make import make_lm
 
     return lambda server: make_lm("openai/tiny", api_base=server.base, num_retries=0)
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    """Address of an MLflow store in which a judge, asking openai/tiny, is registered as faithfulness@champion."""
+    from made import rows, study
+
+    from faith_dspy import Judge
+    from faith_dspy.optimize.tracking.registry import register
+    from faith_dspy.optimize.tracking.store import client_of, connect
+
+    folder = tmp_path_factory.mktemp("registry")
+    Judge("openai/tiny", granularity="sentence").save(folder / "judge")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client_of(uri).create_experiment("faithfulness", artifact_location=str(folder / "artifacts"))
+    store = connect(uri)
+    run = store.client.create_run(store.experiment_id).info.run_id
+    register(store, run, study(rows([0.9, 0.1] * 6), judge_dir=str(folder / "judge")), "faithfulness")
+    return uri

@@ -8,28 +8,28 @@ TABLET = ["Adults take one tablet of 200 mg every six hours with water."]
 TAKEN = "The tablet is taken with water."
 AFTER_A_MEAL = "Adults take one tablet every six hours, after a meal."
 HEADACHES = "The medicine may cause headaches."
-VERDICTS = {TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing"}
 
 
 @pytest.fixture
 def endpoint(replies):
     """Sentences as claims, each with its verdict and a reason."""
-    return replies(VERDICTS)
+    return replies({TAKEN: "fully", AFTER_A_MEAL: "partly", HEADACHES: "nothing", "So.": "perhaps"})
 
 
 @pytest.fixture
-def llm(endpoint, dspy_lm):
-    """The endpoint as an LM."""
-    return dspy_lm(endpoint)
+def execute(endpoint, dspy_lm):
+    """The metric with these options on this answer."""
+
+    def execute(answer, **options):
+        given = DatasetItem(query="How is it taken?", actual_output=answer, retrieved_content=TABLET)
+        return asyncio.run(Faithfulness(llm=dspy_lm(endpoint), **options).execute(given))
+
+    return execute
 
 
-def test_basic_usage(llm):
+def test_basic_usage(execute):
     """axion's first example: defaults, one item, a result to print and its signals."""
-    metric = Faithfulness(llm=llm)
-    given = DatasetItem(
-        query="How is the tablet taken?", actual_output=f"{TAKEN} {HEADACHES}", retrieved_content=TABLET
-    )
-    result = asyncio.run(metric.execute(given))
+    result = execute(f"{TAKEN} {HEADACHES}")
     assert HEADACHES in result.pretty()
     assert (result.score, result.passed) == (0.5, True)  # (1 + 0) / 2, and the threshold is .5
     assert result.signals.model_dump() == {
@@ -48,32 +48,24 @@ def test_basic_usage(llm):
     [
         (AFTER_A_MEAL, {}, 0.75),  # (1 + .5) / 2
         (AFTER_A_MEAL, {"verdict_scores": {"PARTIALLY_SUPPORTED": 0.75}}, 0.875),
-        (HEADACHES, {}, 0.5),
         (HEADACHES, {"strict_mode": True}, 0.0),  # (1 − 1) / 2
         (HEADACHES, {"strict_mode": True, "verdict_scores": {"NO_EVIDENCE": -0.5}}, 0.25),  # (1 − .5) / 2
     ],
 )
-def test_weights(llm, second, options, score):
+def test_weights(execute, second, options, score):
     """Strict mode, and weights in axion's spelling, which come first; those left out keep theirs."""
-    given = {"query": None, "actual_output": f"{TAKEN} {second}", "retrieved_content": TABLET}
-    assert asyncio.run(Faithfulness(**options, llm=llm).execute(given)).score == score
+    assert execute(f"{TAKEN} {second}", **options).score == score
 
 
-def test_modes(llm, endpoint):
+@pytest.mark.parametrize(("mode", "answer", "calls"), [(EvaluationMode.GRANULAR, TAKEN, 2), ("HOLISTIC", HEADACHES, 1)])
+def test_modes(execute, endpoint, mode, answer, calls):
     """Granular takes the answer apart; holistic asks about all of it, once."""
-    for mode, answer, calls in ((EvaluationMode.GRANULAR, TAKEN, 2), ("HOLISTIC", HEADACHES, 1)):
-        asked = len(endpoint.requests)
-        given = DatasetItem(actual_output=answer, retrieved_content=TABLET)
-        assert asyncio.run(Faithfulness(mode=mode, llm=llm).execute(given)).data.total_claims == 1
-        assert len(endpoint.requests) - asked == calls
+    assert execute(answer, mode=mode).data.total_claims == 1
+    assert len(endpoint.requests) == calls
 
 
-def test_a_claim_that_was_not_judged(replies, dspy_lm):
+def test_a_claim_that_was_not_judged(execute):
     """It is none of the four verdicts and says why; the answer has no score."""
-    result = asyncio.run(
-        Faithfulness(llm=dspy_lm(replies({TAKEN: "perhaps"}))).execute(
-            DatasetItem(actual_output=TAKEN, retrieved_content=TABLET)
-        )
-    )
+    result = execute("So.")
     assert (result.score, result.data.judged_claims[0].verdict) == (None, "Not Judged")
     assert result.explanation.startswith("unscored (parse_failed)")

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("deepeval")
 
+from cases import CONTEXT, ICELAND, LANDED, WALKED
 from deepeval import assert_test, evaluate
 from deepeval.evaluate import CacheConfig, DisplayConfig
 from deepeval.test_case import LLMTestCase
@@ -14,50 +15,44 @@ from faith_dspy.integrations.deepeval import FaithfulnessMetric
 pytestmark = pytest.mark.all
 
 
-CARD, FULL, SUNDAYS = (
-    "Refunds go to the card that was used to pay.",
-    "Opened software is refunded in full.",
-    "Our shops are open on Sundays.",
-)
-"""The first is supported, whatever the context; the others are not."""
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """DeepEval writes into the working folder."""
+@pytest.fixture
+def judge(recorded, tmp_path, monkeypatch):
+    """In a folder of its own: DeepEval writes into the working folder."""
     monkeypatch.chdir(tmp_path)
+    return recorded()[0]
 
 
 def case(*sentences):
-    return LLMTestCase(input="?", actual_output=" ".join(sentences), retrieval_context=[CARD])
+    return LLMTestCase(input="?", actual_output=" ".join(sentences), retrieval_context=CONTEXT)
 
 
-def test_a_measure(recorded):
+def test_a_measure(judge):
     """Awaited, it measures the same; tokens are what the endpoint reported (2 calls of 100 and 5)."""
-    metric = FaithfulnessMetric(recorded()[0])
-    bare = LLMTestCase(input="?", actual_output=f"{FULL} {SUNDAYS}", context=["No."])
-    assert asyncio.run(metric.a_measure(bare)) == 0.0
+    metric = FaithfulnessMetric(judge)
+    bare = LLMTestCase(input="?", actual_output=f"{LANDED} {ICELAND}", context=["No."])
+    assert asyncio.run(metric.a_measure(bare)) == 0.5
     assert (metric.input_tokens, metric.output_tokens) == (200, 10)
 
 
-def test_threshold(recorded):
+def test_threshold(judge):
     """A threshold of one's own passes from that score on; without one the judge's threshold counts."""
-    judge, _ = recorded()
     for metric, passes in (
         (FaithfulnessMetric(judge), False),
         (FaithfulnessMetric(judge, threshold=0.5), True),
         (FaithfulnessMetric(judge, threshold=0.6), False),
         (FaithfulnessMetric(judge.copy(config=JudgeConfig(threshold=0.5))), True),
     ):
-        metric.measure(case(FULL, CARD))
+        metric.measure(case(ICELAND, LANDED))
         assert (metric.score, metric.success) == (0.5, passes)
 
 
-def test_evaluate(recorded):
-    """In DeepEval's own runner each test case has its score; one that could not be scored has an error."""
+def test_its_own_runners(judge):
+    """Each test case has its score, and one that could not be scored an error; `assert_test` stops at an answer that is
+    not supported."""
+    metrics = [FaithfulnessMetric(judge)]
     result = evaluate(
-        [case(CARD), case(SUNDAYS), case("I don't know.")],
-        [FaithfulnessMetric(recorded()[0])],
+        [case(WALKED), case(ICELAND), case("I don't know.")],
+        metrics,
         display_config=DisplayConfig(show_indicator=False, print_results=False),
         cache_config=CacheConfig(write_cache=False),
     )
@@ -67,11 +62,6 @@ def test_evaluate(recorded):
         (1.0, True, None),
         (None, False, "unscored (abstained): the answer only declines to answer"),
     ]
-
-
-def test_assert_test(recorded):
-    """`assert_test` lets a supported answer pass and stops at one that is not."""
-    metric = [FaithfulnessMetric(recorded()[0])]
-    assert_test(case(CARD), metric, run_async=False)
+    assert_test(case(WALKED), metrics, run_async=False)
     with pytest.raises(AssertionError, match=r"Faithfulness \(faith_dspy\) \(score: 0.0, threshold: 1.0"):
-        assert_test(case(FULL), metric, run_async=False)
+        assert_test(case(ICELAND), metrics, run_async=False)

@@ -3,8 +3,6 @@ import subprocess
 import sys
 from importlib import metadata
 
-import pytest
-
 LOADED = any(point.name == "faith_dspy" for point in metadata.entry_points(group="pytest11"))
 PLUGIN = [] if LOADED else ["-p", "faith_dspy.integrations.pytest_plugin"]
 TESTS = """
@@ -21,9 +19,9 @@ def test_unscored(assert_faithful):
 """
 
 
-@pytest.fixture
-def tried(chat_server, judge_at, tmp_path):
-    """Runs pytest on the tests above, with a judge in a folder: what it printed."""
+def test_what_is_not_supported_or_not_scored_fails(chat_server, judge_at, tmp_path):
+    """With the statements that are not supported, and no others; without a score, with the reason. The judge is that of
+    the setting, unless an option names another; `none` is no folder."""
     server = chat_server(yes={"The kettle is blue.": 0.9, "It is blue.": 0.9, "It is new.": 0.1})
     judge_at(server, threshold=0.9)[0].save(tmp_path / "judge")
     (tmp_path / "test_it.py").write_text(TESTS, encoding="utf-8")
@@ -34,22 +32,13 @@ def tried(chat_server, judge_at, tmp_path):
         given = {"cwd": tmp_path, "env": settings, "capture_output": True, "text": True, "timeout": 300}
         return subprocess.run([*command, *options, "test_it.py"], check=False, **given).stdout
 
-    return run
-
-
-def test_what_is_not_supported_or_not_scored_fails(tried):
-    """With the statements that are not supported, and no others; without a score, with the reason. The judge is that of
-    the setting."""
-    said = tried("-o", "faithfulness_judge=judge")
+    said = run("-o", "faithfulness_judge=judge")
     assert "2 failed, 1 passed" in said, said
     assert "not_supported: It is new." in said
     assert "1 of 2 statements supported" in said
     assert "supported: It is blue." not in said
     assert "unscored: abstained" in said
-
-
-def test_the_judge_may_be_an_option_and_needs_no_model(tried):
-    """`none` is no folder; the option goes before the setting."""
-    said = tried("--faithfulness-judge", "none", "-o", "faithfulness_judge=judge", "-k", "test_supported")
+    asked = len(server.requests)
+    said = run("--faithfulness-judge", "none", "-o", "faithfulness_judge=judge", "-k", "test_supported")
     assert "1 passed" in said, said
-    assert "1 passed" in tried("--faithfulness-judge", "judge", "-k", "test_supported")
+    assert len(server.requests) == asked

@@ -11,23 +11,33 @@ CONTEXT = ["The kettle is made of steel.", BLUE]
 
 
 @pytest.fixture
-def client(replies, dspy_lm):
-    """An LM that supports one of two statements, by chunk 1."""
-    return dspy_lm(replies({BLUE: "Yes [1]", LITRES: "No []"}))
+def server(replies):
+    """It supports one of two statements, by chunk 1."""
+    return replies({BLUE: "Yes [1]", LITRES: "No []"})
+
+
+@pytest.fixture
+def client(server, dspy_lm):
+    """The endpoint as an LM."""
+    return dspy_lm(server)
 
 
 def test_basic_usage(client):
     """rag_evals' own call: statements, their chunks, how those were found, and the share that is supported."""
     given = {"question": "What is it like?", "answer": f"{BLUE} {LITRES}", "context": CONTEXT}
     result = Faithfulness.grade(**given, client=client)
-    assert [(s.statement, s.is_supported, s.supporting_chunk_ids) for s in result.statements] == [
-        (BLUE, True, [1]),
-        (LITRES, False, None),
-    ]
     assert result.score == 0.5
-    assert [s.found_by for s in result.statements] == [["cited"], None]
+    assert [s.model_dump(exclude={"confidence"}) for s in result.statements] == [
+        {
+            **{"statement": BLUE, "is_supported": True, "supporting_chunk_ids": [1]},
+            **{"found_by": ["cited"], "reasoning": "So it is."},
+        },
+        {
+            **{"statement": LITRES, "is_supported": False, "supporting_chunk_ids": None},
+            **{"found_by": None, "reasoning": "So it is."},
+        },
+    ]
     assert all(s.confidence is not None for s in result.statements)
-    assert [s.reasoning for s in result.statements] == ["So it is."] * 2
     assert asyncio.run(Faithfulness.agrade(**given, client=client)) == result
 
 
@@ -52,8 +62,7 @@ def test_chunk_ids(judge_at, reply, verdicts, supported, ids, found_by, refused)
 def test_an_answer_that_states_nothing(client, judge_at, answer):
     """It scores 0.0, as there; a judge of one's own leaves it unscored and says why."""
     assert Faithfulness.grade("Refund?", answer, CONTEXT, client).score == 0.0
-    judge, _ = judge_at()
-    found = Faithfulness.grade("Refund?", answer, CONTEXT, judge)
+    found = Faithfulness.grade("Refund?", answer, CONTEXT, judge_at()[0])
     assert (found.score, found.unscored[:8]) == (None, "unscored")
 
 
@@ -77,39 +86,35 @@ class Result(BaseModel):
 
 
 def test_response_model_of_ones_own(client, judge_at):
-    """It gets the reason of each statement, empty where a judge gives none; our own says what its fields mean."""
+    """It gets the reason of each statement, empty where a judge gives none; where it cannot say that something was not
+    judged, that is an error with the reason, and no 0. Our own says what its fields mean."""
     own = base.ContextEvaluation(response_model=Result)
-    assert FaithfulnessResult(statements=[]).score == 0.0
     found = own.grade(None, f"{BLUE} {LITRES}", CONTEXT, client)
     assert (found.score, [s.reasoning for s in found.statements]) == (0.5, ["So it is."] * 2)
-    assert own.grade(None, BLUE, CONTEXT, judge_at()[0]).statements[0].reasoning == ""
+    judge, _ = judge_at(yes={"It is red.": 0.1})
+    assert own.grade(None, "It is red.", CONTEXT, judge).statements[0].reasoning == ""
+    why = r"(?s)nothing recorded for 'It is light\.'.*Result has no field 'unscored'"
+    with pytest.raises(FaithDspyError, match=why):
+        own.grade(None, "It is red. It is light.", CONTEXT, judge)
+    assert FaithfulnessResult(statements=[]).score == 0.0
     for model in (StatementEvaluation, FaithfulnessResult):
         assert all(field.description for field in model.model_fields.values())
 
 
-def test_no_silent_zero(judge_at):
-    """Where a response model cannot say that something was not judged, it is an error with the reason, and no 0."""
-    judge, _ = judge_at(yes={"It is red.": 0.1})
-    why = r"(?s)nothing recorded for 'It is light\.'.*Result has no field 'unscored'"
-    with pytest.raises(FaithDspyError, match=why):
-        base.ContextEvaluation(response_model=Result).grade(None, "It is red. It is light.", CONTEXT, judge)
-
-
-def test_prompt_of_ones_own(replies, dspy_lm):
+def test_prompt_of_ones_own(client, server):
     """It takes the place of ours in every request; of ours the form of the reply is left. Ours can be read."""
-    server = replies({BLUE: "Yes [1]"})
-    Faithfulness.grade("Which colour?", BLUE, CONTEXT, dspy_lm(server))
+    given = {"question": "Which colour?", "answer": BLUE, "context": CONTEXT, "client": client}
+    Faithfulness.grade(**given)
     top, _, ask = Faithfulness.prompt.rpartition("\n\n")
     assert server.requests[-1]["messages"][0]["content"] == top
     assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
-    base.ContextEvaluation(prompt=Faithfulness.prompt).grade("Which colour?", BLUE, CONTEXT, dspy_lm(server))
+    base.ContextEvaluation(prompt=Faithfulness.prompt).grade(**given)
     assert len(server.requests) == 2  # ours given back sends the same: DSPy's cache has the replies
-    server.requests.clear()
-    own = base.ContextEvaluation(prompt="You check data sheets of kettles.", response_model=FaithfulnessResult)
+    own = base.ContextEvaluation(prompt="You check data sheets of kettles.")
     assert own.prompt == "You check data sheets of kettles."
-    assert own.grade("Which colour?", BLUE, CONTEXT, dspy_lm(server)).score == 1.0
-    assert len(server.requests) == 2
-    for asked in server.requests:
+    assert own.grade(**given).score == 1.0
+    assert len(server.requests) == 4
+    for asked in server.requests[2:]:
         assert asked["messages"][0]["content"] == own.prompt
         assert "fully supported" not in str(asked["messages"])
     with pytest.raises(ConfigError, match="the prompt is no template"):

@@ -1,76 +1,57 @@
 import asyncio
-import math
 
 import pytest
 
 pytest.importorskip("ragas")
 
+from cases import CONTEXT, ICELAND, LANDED, WALKED
 from ragas import EvaluationDataset, SingleTurnSample, evaluate
 
 from faith_dspy.errors import ConfigError
 from faith_dspy.integrations.ragas import Faithfulness, NLIStatementPrompt
 
 pytestmark = pytest.mark.all
+ROW = {"user_input": "When did it land?", "response": f"{LANDED} {ICELAND}", "retrieved_contexts": CONTEXT}
+
+
+@pytest.fixture
+def server(replies):
+    """It supports the first of two statements."""
+    return replies({LANDED: "Yes", ICELAND: "No"})
+
+
+@pytest.fixture
+def llm(server, dspy_lm):
+    """The endpoint as an LM."""
+    return dspy_lm(server)
 
 
 def test_evaluate(recorded):
-    """In `ragas.evaluate` each row gets its score; a row that cannot be scored is NaN and outside the mean.
-
-    Rows: both sentences supported (1.0), one of two (0.5), an answer that declines.
-    """
-    judge, _ = recorded()
-    rows = [
-        {
-            "user_input": "When did it land?",
-            "response": answer,
-            "retrieved_contexts": ["Apollo 11 landed on the Moon on July 20, 1969."],
-        }
-        for answer in (
-            "Apollo 11 landed on the Moon on July 20, 1969. Armstrong and Aldrin walked on the surface.",
-            "Apollo 11 landed on the Moon on July 20, 1969. The astronauts had trained in Iceland.",
-            "I don't know.",
-        )
-    ]
-    metric = Faithfulness(judge)
+    """In `ragas.evaluate` each row gets its score; a row that cannot be scored is NaN and outside the mean."""
+    rows = [{**ROW, "response": answer} for answer in (f"{LANDED} {WALKED}", ROW["response"], "I don't know.")]
+    metric = Faithfulness(recorded()[0])
     result = evaluate(EvaluationDataset.from_list(rows), metrics=[metric], show_progress=False)
-    scores = result["faithfulness"]
-    assert scores[:2] == [1.0, 0.5]
-    assert math.isnan(scores[2])
+    assert result["faithfulness"] == pytest.approx([1.0, 0.5, float("nan")], nan_ok=True)
     assert "0.75" in str(result)  # (1 + .5) / 2
     assert metric.judgment(rows[2]).unscored == "abstained"
     assert [s.is_supported for s in metric.judgment(SingleTurnSample(**rows[1])).statements] == [True, False]
     assert metric.judgment({"response": "Something else."}) is None
 
 
-@pytest.fixture
-def llm(replies, dspy_lm):
-    """An LM that supports the first of two statements."""
-    return dspy_lm(replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"}))
-
-
-ROW = {
-    "user_input": "Who was Einstein?",
-    "response": "Einstein was born in Ulm. Einstein played the tuba.",
-    "retrieved_contexts": ["Albert Einstein was born in Ulm in 1879."],
-}
-
-
 def test_basic_usage(llm):
     """RAGAS' own calls, old and new, awaited and not, also from inside a running event loop."""
-    metric = Faithfulness(llm=llm)
+    metric, sample = Faithfulness(llm=llm), SingleTurnSample(**ROW)
 
     async def inside():
         awaited = await metric.ascore(**ROW)
-        row = SingleTurnSample(**ROW)
-        values = [metric.score(**ROW).value, await metric.single_turn_ascore(row), metric.single_turn_score(row)]
-        return awaited, values
+        return awaited, metric.score(**ROW).value, await metric.single_turn_ascore(sample)
 
-    result, values = asyncio.run(inside())
-    assert [result.value, *values] == [0.5] * 4
-    assert result.reason.startswith("1 of 2 statements supported\nfully_supported [0]: Einstein was born in Ulm. – So")
+    result, *values = asyncio.run(inside())
+    assert [result.value, *values, metric.single_turn_score(sample)] == [0.5] * 4
+    assert result.reason.startswith(f"1 of 2 statements supported\nfully_supported [0]: {LANDED} – So it is.")
     assert result.traces["output"]["statements"] == [
-        {"sentence_index": 0, "statement": "Einstein was born in Ulm.", "reason": "So it is.", "verdict": 1},
-        {"sentence_index": 1, "statement": "Einstein played the tuba.", "reason": "So it is.", "verdict": 0},
+        {"sentence_index": 0, "statement": LANDED, "reason": "So it is.", "verdict": 1},
+        {"sentence_index": 1, "statement": ICELAND, "reason": "So it is.", "verdict": 0},
     ]
 
 
@@ -83,30 +64,28 @@ def test_defaults(llm):
     assert Faithfulness(llm=llm, language="german").judge.config.criteria == "Give reasons in German."
 
 
-def test_prompts(replies, dspy_lm, tmp_path):
+def test_prompts(llm, server, tmp_path):
     """The prompt can be read, changed where it stands, replaced, saved; its words are those of every request."""
-    server = replies({"Einstein was born in Ulm.": "Yes", "Einstein played the tuba.": "No"})
-    metric = Faithfulness(llm=dspy_lm(server))
+    metric = Faithfulness(llm=llm)
     (prompt,) = metric.get_prompts().values()
     assert prompt.name == "n_l_i_statement_prompt"
     assert prompt.to_string() == prompt.instruction
     top, _, ask = prompt.instruction.rpartition("\n\n")
-    assert metric.score(**ROW).value == 0.5
+    metric.score(**ROW)
     assert server.requests[-1]["messages"][0]["content"] == top
     assert f"\n{ask}\n" in server.requests[-1]["messages"][-1]["content"]
     server.requests.clear()
     prompt.instruction = "You check lives of scientists."
-    assert metric.score(**ROW).value == 0.5
+    metric.score(**ROW)
     other = NLIStatementPrompt(language="german")
     other.instruction = "Du prüfst Lebensläufe."
     metric.set_prompts(n_l_i_statement_prompt=other)
-    assert metric.score(**ROW).value == 0.5
+    metric.score(**ROW)
     tops = [asked["messages"][0]["content"] for asked in server.requests]
     german = "Du prüfst Lebensläufe.\nGive reasons in German."
     assert tops == ["You check lives of scientists."] * 3 + [german] * 3
+    metric.save_prompts(str(tmp_path))
+    assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
     other.examples = [(None, None)]
     with pytest.raises(ConfigError, match="examples are not used"):
         metric.score(**ROW)
-    other.examples = []
-    metric.save_prompts(str(tmp_path))
-    assert [f.name for f in tmp_path.iterdir()] == ["faithfulness_n_l_i_statement_prompt_german.json"]
