@@ -27,67 +27,49 @@ def store(tmp_path_factory):
     mlflow.tracing.reset()
 
 
-@pytest.fixture
-def scorer(judge_at):
-    """Makes a scorer on recorded replies: (scorer, endpoint)."""
-
-    def make(yes=YES, **options):
-        judge, server = judge_at(yes=yes)
-        return FaithfulnessScorer(judge, **options), server
-
-    return make
-
-
-def _row(answer, **inputs):
-    return {"inputs": {"question": "What is it like?", **inputs}, "outputs": answer}
-
-
-def _assessments(found, i):
-    """Name and value of what row i got, in order of names."""
-    assessed = found.result_df.sort_values("request_time").iloc[i]["assessments"]
-    return sorted((a["assessment_name"], a["feedback"].get("value")) for a in assessed if "feedback" in a)
-
-
-def test_evaluate(scorer):
+def test_evaluate(judge_at):
     """Of each row: the score, whether it passes, whether it was scored, and the unsupported statements; their means are
     the run's metrics, the score's over the scored answers only."""
-    made, _ = scorer()
-    rows = [_row(f"{BLUE} {RED} {NEW}", context=CONTEXT), _row(BLUE, context=CONTEXT), _row(BLUE)]
-    before = {t.info.trace_id for t in mlflow.search_traces(return_type="list")}
-    found = mlflow.genai.evaluate(data=rows, scorers=[made])
+    question = {"question": "What is it like?"}
+    rows = [
+        {"inputs": {**question, "context": CONTEXT}, "outputs": f"{BLUE} {RED} {NEW}"},
+        {"inputs": {**question, "context": CONTEXT}, "outputs": BLUE},
+        {"inputs": question, "outputs": BLUE},
+    ]
+    found = mlflow.genai.evaluate(data=rows, scorers=[FaithfulnessScorer(judge_at(yes=YES)[0])])
     # (1/3 + 1) / 2; one of two passes; two of three have a context.
-    assert {k: float(v) for k, v in found.metrics.items()} == pytest.approx(
+    assert found.metrics == pytest.approx(
         {"faithfulness/mean": 2 / 3, "faithfulness/faithful/mean": 1 / 2, "faithfulness/scored/mean": 2 / 3}
     )
-    by_answer = {len(_assessments(found, i)): _assessments(found, i) for i in range(3)}
-    assert by_answer[5] == [
+    told = [
+        [(a["assessment_name"], a["feedback"].get("value")) for a in assessed if "feedback" in a]
+        for assessed in found.result_df["assessments"]
+    ]
+    bare, passed, failed = sorted(map(sorted, told), key=len)
+    assert bare == [("faithfulness", None), ("faithfulness/scored", False)]
+    assert passed == [("faithfulness", 1.0), ("faithfulness/faithful", True), ("faithfulness/scored", True)]
+    assert failed == [
         ("faithfulness", pytest.approx(1 / 3)),
         ("faithfulness/faithful", False),
         ("faithfulness/scored", True),
-        ("faithfulness/statement", "not_supported"),
-        ("faithfulness/statement", "not_supported"),
+        *[("faithfulness/statement", "not_supported")] * 2,
     ]
-    assert by_answer[3] == [("faithfulness", 1.0), ("faithfulness/faithful", True), ("faithfulness/scored", True)]
-    assert by_answer[2] == [("faithfulness", None), ("faithfulness/scored", False)]
     # MLflow traces DSPy while it evaluates: the judge's own work is not to stand among what it scores.
-    assert len({t.info.trace_id for t in mlflow.search_traces(return_type="list")} - before) == 3
+    assert len(mlflow.search_traces(return_type="list")) == 3
 
 
-def test_feedback(scorer):
+def test_feedback(judge_at):
     """Rationale, metadata and source say what was found, statement by statement, at which cost, by which judge."""
-    made, _ = scorer(statements="all")
+    made = FaithfulnessScorer(judge_at(yes=YES)[0], statements="all")
     overall, faithful, scored, blue, red = made(inputs={"question": "?", "context": CONTEXT}, outputs=f"{BLUE} {RED}")
     assert overall.rationale == f"1 of 2 statements supported\nfully_supported [0]: {BLUE}\nnot_supported: {RED}"
     assert (overall.value, faithful.value, scored.value) == (0.5, False, True)
-    assert overall.source.source_type == "LLM_JUDGE"
-    assert overall.source.source_id == "faith_dspy openai/tiny"
+    assert (overall.source.source_type, overall.source.source_id) == ("LLM_JUDGE", "faith_dspy openai/tiny")
     assert overall.metadata["mlflow.assessment.judgeInputTokens"] == "200"
     verdicts = json.loads(overall.metadata["verdict_counts"])
     assert (verdicts["fully_supported"], verdicts["not_supported"], sum(verdicts.values())) == (1, 1, 2)
-    assert [s["confidence"] for s in json.loads(overall.metadata["statements"])] == [
-        pytest.approx(0.9),
-        pytest.approx(0.2),
-    ]
+    confidences = [s["confidence"] for s in json.loads(overall.metadata["statements"])]
+    assert confidences == pytest.approx([0.9, 0.2])
     assert (blue.value, blue.rationale, blue.metadata["supporting_chunk_ids"]) == ("fully_supported", BLUE, "[0]")
     assert (red.name, red.value, red.rationale) == ("faithfulness/statement", "not_supported", RED)
 
@@ -107,10 +89,10 @@ def test_feedback(scorer):
     ],
     ids=["inputs", "expectations", "outputs", "one text", "documents", "conversation"],
 )
-def test_where_the_context_is(scorer, row):
+def test_where_the_context_is(judge_at, row):
     """The context is found in inputs, expectations or outputs, under the names other libraries use."""
-    made, server = scorer()
-    assert made(**row)[0].value == 1.0
+    judge, server = judge_at(yes=YES)
+    assert FaithfulnessScorer(judge)(**row)[0].value == 1.0
     asked = server.requests[0]["messages"][-1]["content"]
     assert all(c in asked for c in CONTEXT)
     assert server.statements == [BLUE]
@@ -118,22 +100,21 @@ def test_where_the_context_is(scorer, row):
 
 def test_an_embedded_model_is_asked_by_one_at_a_time(judge_at):
     """More at a time would push each other's document out of its single slot."""
-    judge, server = judge_at(yes=YES)
-    judge.lm.endpoint = dataclasses.replace(judge.lm.endpoint, sha256="ab")
-    made = FaithfulnessScorer(judge)
-    busy, most, says = [], [0], server.says
+    busy, most = [], []
 
     def count(asked):
         busy.append(asked)
-        most[0] = max(most[0], len(busy))
+        most.append(len(busy))
         time.sleep(0.02)
         busy.pop()
-        return says(asked)
+        return "Yes"
 
-    server.says = count
+    judge, _ = judge_at(says=count)
+    judge.lm.endpoint = dataclasses.replace(judge.lm.endpoint, sha256="ab")
+    made = FaithfulnessScorer(judge)
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda n: made(**_row(BLUE, context=[*CONTEXT, f"Chunk {n}."])), range(6)))
-    assert most[0] == 1
+        list(pool.map(lambda n: made(inputs={"context": [f"Chunk {n}."]}, outputs=BLUE), range(6)))
+    assert most == [1] * 6
 
 
 def test_from_a_folder(judge_at, tmp_path, monkeypatch):
@@ -143,7 +124,7 @@ def test_from_a_folder(judge_at, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_BASE", server.base)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.chdir(tmp_path)
-    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(**_row(BLUE, context=CONTEXT))
+    (overall, *_) = FaithfulnessScorer("judge", name="grounded")(inputs={"context": CONTEXT}, outputs=BLUE)
     assert (overall.name, overall.value, overall.source.source_id) == ("grounded", 1.0, "judge")
 
 
@@ -187,12 +168,9 @@ def test_record(trace, judge_at):
     from JSON it is the same; what is no trace is refused."""
     (record,) = records([mlflow.entities.Trace.from_json(trace.to_json())])
     assert [record] == records(trace)
-    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[0].supporting_chunk_ids == (0,)
-    with pytest.raises(InputError, match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"):
-        records([{"a": 1}])
-    assert record["id"] == trace.info.trace_id
-    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
+    assert (record["id"], record["question"], record["answer"]) == (trace.info.trace_id, QUESTION, ANSWER)
+    spans, sources = zip(*(c["source"].split(": ") for c in record["context"]), strict=True)
+    assert list(zip([c["text"] for c in record["context"]], sources, strict=True)) == [
         ("Opened software is not refunded.", "retriever search_docs, document policy.md"),
         ("Unused items are refunded.", "retriever search_docs, document p2"),
         ('{"number": 12, "status": "delivered"}', "tool order_status"),
@@ -200,15 +178,16 @@ def test_record(trace, judge_at):
         ("Good day.", "assistant"),
         (QUESTION, "user"),
     ]
-    ids = {s.span_id for s in trace.data.spans}
-    assert all(c["source"].split(":")[0].removeprefix("span ") in ids for c in record["context"][:3])
+    assert {s.removeprefix("span ") for s in spans[:3]} <= {s.span_id for s in trace.data.spans}
+    assert judge_at(says="Yes [0]", cite=True)[0].batch([record])[0].statements[0].supporting_chunk_ids == (0,)
+    with pytest.raises(InputError, match=r"a trace is dict, expected mlflow.entities.Trace, as mlflow.get_trace"):
+        records([{"a": 1}])
 
 
-def test_traces_in_production(trace, scorer):
+def test_traces_in_production(trace, judge_at):
     """Documents of RETRIEVER spans and results of tools are the chunks; assessments go to the traces themselves."""
-    made, server = scorer(yes={ANSWER: 0.9})
-    found = mlflow.genai.evaluate(data=[trace], scorers=[made])
-    assert float(found.metrics["faithfulness/mean"]) == 1.0
+    judge, server = judge_at(yes={ANSWER: 0.9})
+    mlflow.genai.evaluate(data=[trace], scorers=[FaithfulnessScorer(judge)])
     asked = server.requests[0]["messages"][-1]["content"]
     assert "Opened software is not refunded." in asked
     assert '{"number": 12, "status": "delivered"}' in asked

@@ -4,13 +4,7 @@ import pytest
 
 pytest.importorskip("openinference.semconv")
 
-from openinference.semconv.trace import (
-    DocumentAttributes,
-    MessageAttributes,
-    OpenInferenceSpanKindValues,
-    SpanAttributes,
-    ToolCallAttributes,
-)
+from openinference.semconv.trace import DocumentAttributes, MessageAttributes, SpanAttributes, ToolCallAttributes
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,28 +19,29 @@ QUESTION = "Is opened software refunded?"
 DOCUMENTS = ["Opened software is not refunded.", "Refunds go to the card that was used to pay."]
 ANSWER = "No, opened software is not refunded."
 KIND = SpanAttributes.OPENINFERENCE_SPAN_KIND
+ASKED, WROTE = SpanAttributes.LLM_INPUT_MESSAGES, SpanAttributes.LLM_OUTPUT_MESSAGES
 
 
 @pytest.fixture
-def exporter():
-    """Holds the spans that ended."""
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter):
-    """Makes spans."""
-    provider = TracerProvider()
+def traced():
+    """Makes a trace of a root and what is below it, as pairs of name and attributes: what holds its ended spans."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return provider.get_tracer("test")
+    tracer = provider.get_tracer("test")
+
+    def make(root, *below):
+        with tracer.start_as_current_span(root[0], attributes=root[1]):
+            for name, attributes in below:
+                tracer.start_span(name, attributes=attributes).end()
+        return exporter
+
+    return make
 
 
-def message(side, i, role, content):
-    """The attributes of one message."""
-    return {
-        f"{side}.{i}.{MessageAttributes.MESSAGE_ROLE}": role,
-        f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content,
-    }
+def message(side, i, role, content=None):
+    """The attributes of one message as OpenInference writes it."""
+    said = {} if content is None else {f"{side}.{i}.{MessageAttributes.MESSAGE_CONTENT}": content}
+    return {f"{side}.{i}.{MessageAttributes.MESSAGE_ROLE}": role, **said}
 
 
 def document(i):
@@ -58,34 +53,105 @@ def document(i):
     }
 
 
-@pytest.fixture
-def rag(tracer, exporter):
-    """A retriever and a model under a chain, as OpenInference writes them; the prompt repeats the documents."""
-    kinds = OpenInferenceSpanKindValues
-    root = {KIND: kinds.CHAIN.value, "input.value": QUESTION, "output.value": ANSWER}
-    with tracer.start_as_current_span("ask", attributes=root):
-        found = {KIND: kinds.RETRIEVER.value, "input.value": QUESTION, **document(0), **document(1)}
-        tracer.start_span("search_docs", attributes=found).end()
-        prompt = "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION])
-        model = {
-            KIND: kinds.LLM.value,
-            **message(SpanAttributes.LLM_INPUT_MESSAGES, 0, "system", "You work for a shop."),
-            **message(SpanAttributes.LLM_INPUT_MESSAGES, 1, "user", prompt),
-            **message(SpanAttributes.LLM_OUTPUT_MESSAGES, 0, "assistant", ANSWER),
-        }
-        tracer.start_span("complete", attributes=model).end()
-    return exporter
+def given(role, kind, **part):
+    """A message of the GenAI conventions with one part."""
+    return {"role": role, "parts": [{"type": kind, **part}]}
 
 
-def check(found):
-    """It is the record of the retrieval above."""
+RAG = (
+    ("ask", {KIND: "CHAIN", "input.value": QUESTION, "output.value": ANSWER}),
+    ("search_docs", {KIND: "RETRIEVER", "input.value": QUESTION, **document(0), **document(1)}),
+    (
+        "complete",
+        {
+            KIND: "LLM",
+            **message(ASKED, 0, "system", "You work for a shop."),
+            **message(ASKED, 1, "user", "\n".join(["Answer from these passages.", *DOCUMENTS, QUESTION])),
+            **message(WROTE, 0, "assistant", ANSWER),
+        },
+    ),
+)
+"""A retriever and a model under a chain; the prompt repeats the documents."""
+CALL = f"{ASKED}.1.{MessageAttributes.MESSAGE_TOOL_CALLS}.0"
+AGENT = (
+    ("agent", {KIND: "AGENT", "input.value": json.dumps({"query": QUESTION})}),
+    (
+        "run tool",
+        {KIND: "TOOL", SpanAttributes.TOOL_NAME: "policy", "input.value": "99 days", "output.value": DOCUMENTS[0]},
+    ),
+    (
+        "model",
+        {
+            KIND: "LLM",
+            **message(ASKED, 0, "user", QUESTION),
+            **message(ASKED, 1, "assistant"),
+            f"{CALL}.{ToolCallAttributes.TOOL_CALL_ID}": "c1",
+            f"{CALL}.{ToolCallAttributes.TOOL_CALL_FUNCTION_NAME}": "policy",
+            f"{CALL}.{ToolCallAttributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": '{"days": "99 days"}',
+            **message(ASKED, 2, "tool", DOCUMENTS[0]),
+            f"{ASKED}.2.{MessageAttributes.MESSAGE_TOOL_CALL_ID}": "c1",
+            **message(WROTE, 0, "assistant", ANSWER),
+        },
+    ),
+)
+"""A tool's span, and its call and result among the messages."""
+MESSAGES = [
+    given("user", "text", content="Hello."),
+    given("assistant", "text", content="How can I help?"),
+    given("user", "text", content=QUESTION),
+    given("assistant", "tool_call", id="c1", name="policy", arguments={"days": 99}),
+    given("tool", "tool_call_response", id="c1", response=DOCUMENTS[0]),
+]
+GEN_AI = (
+    ("invoke_agent clerk", {gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent"}),
+    (
+        "execute_tool policy",
+        {
+            gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
+            gen_ai.GEN_AI_TOOL_NAME: "policy",
+            gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS: '{"days": 99}',
+            gen_ai.GEN_AI_TOOL_CALL_RESULT: DOCUMENTS[0],
+        },
+    ),
+    (
+        "chat tiny",
+        {
+            gen_ai.GEN_AI_OPERATION_NAME: "chat",
+            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps([{"type": "text", "content": "You work for a shop."}]),
+            gen_ai.GEN_AI_INPUT_MESSAGES: json.dumps(MESSAGES),
+            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps([given("assistant", "text", content=ANSWER)]),
+        },
+    ),
+)
+"""The same by the GenAI conventions, with earlier turns."""
+SYSTEM = ("You work for a shop.", "system")
+CHUNKS = {
+    "retriever": (
+        RAG,
+        [(text, f"retriever search_docs, document d{i}") for i, text in enumerate(DOCUMENTS)] + [SYSTEM],
+    ),
+    "tool": (AGENT, [(DOCUMENTS[0], "tool policy"), (QUESTION, "user")]),
+    "GenAI": (
+        GEN_AI,
+        [
+            *[(DOCUMENTS[0], "tool policy"), SYSTEM, ("Hello.", "user"), ("How can I help?", "assistant")],
+            (QUESTION, "user"),
+        ],
+    ),
+}
+
+
+def check(found, chunks):
+    """It is one record, of that question and answer, with these chunks."""
     (record,) = found
     assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [c["text"] for c in record["context"]] == [*DOCUMENTS, "You work for a shop."]
-    sources = [c["source"] for c in record["context"]]
-    assert sources[0].endswith(": retriever search_docs, document d0")
-    assert sources[1].endswith(": retriever search_docs, document d1")
-    assert sources[2] == "turn 0: system"
+    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == chunks
+
+
+@pytest.mark.parametrize(("spans", "chunks"), CHUNKS.values(), ids=CHUNKS)
+def test_what_becomes_a_chunk(traced, spans, chunks):
+    """Documents, a tool's result under the tool's name, and earlier turns; no arguments of a call, no text twice."""
+    check(records(traced(*spans)), chunks)
 
 
 def otlp(span):
@@ -104,115 +170,35 @@ def otlp(span):
         "name": span.name,
         "startTimeUnixNano": str(span.start_time),
         "attributes": [{"key": k, "value": value(v)} for k, v in span.attributes.items()],
-        "events": [
-            {"name": e.name, "attributes": [{"key": k, "value": value(v)} for k, v in e.attributes.items()]}
-            for e in span.events
-        ],
     }
 
 
-def test_every_way_spans_are_kept(rag, tmp_path):
+def test_every_way_spans_are_kept(traced, tmp_path):
     """In memory; OTLP's JSON, read or in a file of one document a line; what the SDK's console exporter writes. Each
-    document is a chunk under its span's id; question and answer are the root's; no text is there twice."""
-    spans = rag.get_finished_spans()
+    document is a chunk under its span's id."""
+    exporter = traced(*RAG)
+    spans = exporter.get_finished_spans()
     scopes = [{"resourceSpans": [{"scopeSpans": [{"spans": [otlp(s)]}]}]} for s in spans]
     lines, console = tmp_path / "traces.jsonl", tmp_path / "console.json"
     lines.write_text("\n".join(json.dumps(s) for s in scopes))
     console.write_text("\n".join(s.to_json() for s in spans))
     whole = {"resourceSpans": [r for s in scopes for r in s["resourceSpans"]]}
-    for source in (rag, spans, lines, whole, str(console), [json.loads(s.to_json()) for s in spans]):
-        check(records(source))
-    ids = {f"{s.get_span_context().span_id:016x}": s.name for s in spans}
-    span_id = records(rag)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
-    assert ids[span_id] == "search_docs"
+    for source in (spans, lines, whole, str(console), [json.loads(s.to_json()) for s in spans]):
+        check(records(source), CHUNKS["retriever"][1])
+    names = {f"{s.get_span_context().span_id:016x}": s.name for s in spans}
+    span_id = records(exporter)[0]["context"][0]["source"].split(":")[0].removeprefix("span ")
+    assert names[span_id] == "search_docs"
 
 
-def test_tool_calls_in_openinference(tracer, exporter):
-    """Of a tool's span the result is context, under the tool's name; of its call in the messages, nothing."""
-    side = SpanAttributes.LLM_INPUT_MESSAGES
-    call = f"{side}.1.{MessageAttributes.MESSAGE_TOOL_CALLS}.0"
-    with tracer.start_as_current_span(
-        "agent", attributes={KIND: "AGENT", "input.value": json.dumps({"query": QUESTION})}
-    ):
-        tool = {
-            KIND: "TOOL",
-            SpanAttributes.TOOL_NAME: "policy",
-            "input.value": "99 days",
-            "output.value": DOCUMENTS[0],
-        }
-        tracer.start_span("run tool", attributes=tool).end()
-        model = {
-            KIND: "LLM",
-            **message(side, 0, "user", QUESTION),
-            f"{side}.1.{MessageAttributes.MESSAGE_ROLE}": "assistant",
-            f"{call}.{ToolCallAttributes.TOOL_CALL_ID}": "c1",
-            f"{call}.{ToolCallAttributes.TOOL_CALL_FUNCTION_NAME}": "policy",
-            f"{call}.{ToolCallAttributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": '{"days": "99 days"}',
-            **message(side, 2, "tool", DOCUMENTS[0]),
-            f"{side}.2.{MessageAttributes.MESSAGE_TOOL_CALL_ID}": "c1",
-            **message(SpanAttributes.LLM_OUTPUT_MESSAGES, 0, "assistant", ANSWER),
-        }
-        tracer.start_span("model", attributes=model).end()
-    (record,) = records(exporter)
-    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
-        (DOCUMENTS[0], "tool policy"),
-        (QUESTION, "user"),
-    ]
-
-
-def given(role, kind, **part):
-    """A message of the GenAI conventions with one part."""
-    return {"role": role, "parts": [{"type": kind, **part}]}
-
-
-def test_gen_ai_attributes(tracer, exporter):
-    """GenAI conventions: messages in attributes, a tool's span with its result; earlier turns are context."""
-    messages = [
-        given("user", "text", content="Hello."),
-        given("assistant", "text", content="How can I help?"),
-        given("user", "text", content=QUESTION),
-        given("assistant", "tool_call", id="c1", name="policy", arguments={"days": 99}),
-        given("tool", "tool_call_response", id="c1", response=DOCUMENTS[0]),
-    ]
-    with tracer.start_as_current_span("invoke_agent clerk", attributes={gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent"}):
-        tool = {
-            gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
-            gen_ai.GEN_AI_TOOL_NAME: "policy",
-            gen_ai.GEN_AI_TOOL_CALL_ARGUMENTS: '{"days": 99}',
-            gen_ai.GEN_AI_TOOL_CALL_RESULT: DOCUMENTS[0],
-        }
-        tracer.start_span("execute_tool policy", attributes=tool).end()
-        chat = {
-            gen_ai.GEN_AI_OPERATION_NAME: "chat",
-            gen_ai.GEN_AI_SYSTEM_INSTRUCTIONS: json.dumps([{"type": "text", "content": "You work for a shop."}]),
-            gen_ai.GEN_AI_INPUT_MESSAGES: json.dumps(messages),
-            gen_ai.GEN_AI_OUTPUT_MESSAGES: json.dumps([given("assistant", "text", content=ANSWER)]),
-        }
-        tracer.start_span("chat tiny", attributes=chat).end()
-    (record,) = records(exporter)
-    assert (record["question"], record["answer"]) == (QUESTION, ANSWER)
-    assert [(c["text"], c["source"].partition(": ")[2]) for c in record["context"]] == [
-        (DOCUMENTS[0], "tool policy"),
-        ("You work for a shop.", "system"),
-        ("Hello.", "user"),
-        ("How can I help?", "assistant"),
-        (QUESTION, "user"),
-    ]
-
-
-def test_traces_apart(tracer, exporter, judge_at):
+def test_traces_apart(traced, judge_at):
     """Spans of two traces are two records, in order; a judge takes them as they are, and its ids lead back to spans."""
     for i in range(2):
         root = {KIND: "CHAIN", "input.value": f"Which is kettle {i}?", "output.value": f"Kettle {i} is blue."}
-        with tracer.start_as_current_span("ask", attributes=root):
-            found = {KIND: "RETRIEVER", "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."])}
-            tracer.start_span("search", attributes=found).end()
+        found = {KIND: "RETRIEVER", "output.value": json.dumps([f"Kettle {i} is blue.", "Lamps are red."])}
+        exporter = traced(("ask", root), ("search", found))
     found = records(exporter)
     assert [r["answer"] for r in found] == ["Kettle 0 is blue.", "Kettle 1 is blue."]
-    judge, _ = judge_at()
-    judgments = judge.batch(found)
-    for record, judgment in zip(found, judgments, strict=True):
+    for record, judgment in zip(found, judge_at()[0].batch(found), strict=True):
         (chunk,) = judgment.statements[0].supporting_chunk_ids
         assert record["context"][chunk]["source"].endswith("retriever search, document 0")
 

@@ -64,16 +64,11 @@ def server(lasting_server):
     return lasting_server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def table(spark):
-    """Makes tables of answers; every fourth has none, every fourth is one that the LM fails for."""
-
-    def make(n, partitions=2):
-        answers = ["It is blue.", "It is red.", None, "It is odd."]
-        rows = [(i, None, CONTEXT, answers[i % 4], "a") for i in range(n)]
-        return spark.createDataFrame(rows, TABLE).repartition(partitions)
-
-    return make
+    """Forty answers; every fourth is missing, every fourth is one that the LM fails for."""
+    answers = ["It is blue.", "It is red.", None, "It is odd."]
+    return spark.createDataFrame([(i, None, CONTEXT, answers[i % 4], "a") for i in range(40)], TABLE).repartition(2)
 
 
 @pytest.fixture(scope="module")
@@ -86,28 +81,30 @@ def untuned(tmp_path_factory):
 
 def test_parquet_in_parquet_out(spark, server, untuned, table, tmp_path):
     """Every row comes back with its columns and a judgment; those that failed are unscored, the rest is judged."""
-    table(40).write.parquet(str(tmp_path / "in"))
+    table.write.parquet(str(tmp_path / "in"))
     judge_table(spark.read.parquet(str(tmp_path / "in")), untuned).write.parquet(str(tmp_path / "out"))
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("id").collect()
-    assert [row.id for row in found] == list(range(40))
-    assert {row.team for row in found} == {"a"}
+    assert [(row.id, row.team) for row in found] == [(i, "a") for i in range(40)]
     judged = [row.judgment for row in found[:4]]
-    assert [j.score for j in judged] == [1.0, 0.0, None, None]
-    assert [j.faithful for j in judged] == [True, False, None, None]
-    assert [j.unscored for j in judged] == [None, None, "parse_failed", "lm_failed"]
+    assert [(j.score, j.faithful, j.unscored) for j in judged] == [
+        (1.0, True, None),
+        (0.0, False, None),
+        (None, None, "parse_failed"),
+        (None, None, "lm_failed"),
+    ]
     assert judged[0].verdict_counts.fully_supported == judged[3].verdict_counts.unjudged == 1
     assert judged[0].usage.calls in {0, 1}  # 0 where another row with the same text paid
     assert json.loads(judged[1].statements)[0]["verdict"] == "not_supported"
     assert set(server.authorization) == {f"Bearer {KEY}"}
 
 
-def test_a_registered_judge(spark, server, table, registry, monkeypatch):
+def test_a_registered_judge(server, table, registry, monkeypatch):
     """A judge from the registry judges a table; filtering by the judgment pays for no row twice."""
     import mlflow
 
     mlflow.set_tracking_uri(registry)
     try:
-        judged = judge_table(table(8), "models:/faithfulness@champion", threads=2)
+        judged = judge_table(table.where("id < 8"), "models:/faithfulness@champion", threads=2)
         assert judged.where("judgment.score = 1").count() == 2
     finally:
         mlflow.set_tracking_uri(None)

@@ -16,17 +16,16 @@ HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=2
 def judged(answer, *found, **fields):
     """A judgment of ``answer`` with these statements; the text of a statement is its sentence's unless given."""
     parts = sentences(answer)
-    statements = []
-    for f in found:
-        i = f.get("sentence_index")
-        statements.append(StatementVerdict(**{"text": answer if i is None else parts[i].text, **f}))
+    texts = ({"text": answer if (i := f.get("sentence_index")) is None else parts[i].text, **f} for f in found)
     scored = {} if "unscored" in fields else {"score": 0.5, "faithful": False}
-    return Judgment(sentences=parts, statements=tuple(statements), **{**scored, **fields})
+    statements = tuple(StatementVerdict(**f) for f in texts)
+    return Judgment(sentences=parts, statements=statements, **{**scored, **fields})
 
 
-def quoted(text):
-    """Fields of a statement that quotes the beginning of the first chunk."""
-    return {"quotes": (text,), "quote_spans": ({"chunk_id": 0, "start": 0, "end": len(text)},)}
+def quoting(*spans, quotes):
+    """Fields of a statement that quotes chunk 0, and what was found where: (chunk, start, end)."""
+    at = tuple({"chunk_id": c, "start": a, "end": b} for c, a, b in spans)
+    return {"supporting_chunk_ids": (0,), "quotes": quotes, "quote_spans": at}
 
 
 def data_of(page):
@@ -34,14 +33,15 @@ def data_of(page):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
 
 
-def written(tmp_path, *items, **keywords):
-    write_html(iter(items), tmp_path / "page.html", **keywords)
-    return (tmp_path / "page.html").read_text(encoding="utf-8")
+@pytest.fixture
+def written(tmp_path):
+    """Writes a page: its text."""
 
+    def write(*items, **keywords):
+        write_html(iter(items), tmp_path / "new" / "page.html", **keywords)  # in a folder that is made for it
+        return (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
 
-def item_of(tmp_path, *given):
-    """What the page knows of one answer."""
-    return data_of(written(tmp_path, given if len(given) > 1 else given[0]))["items"][0]
+    return write
 
 
 APOLLO = {
@@ -56,52 +56,43 @@ APOLLO = {
 }
 APOLLO_JUDGED = judged(
     APOLLO["answer"],
-    {
-        "sentence_index": 0,
-        "verdict": "fully_supported",
-        "supporting_chunk_ids": (0,),
-        "quotes": ("July 20, 1969",),
-        "quote_spans": ({"chunk_id": 0, "start": 13, "end": 26},),
-    },
+    {"sentence_index": 0, "verdict": "fully_supported", **quoting((0, 13, 26), quotes=("July 20, 1969",))},
     {
         "text": "The crew stayed for five hours.",
         "sentence_index": 1,
         "verdict": "contradictory",
+        **quoting((1, 12, 25), quotes=("for two hours",)),
         "supporting_chunk_ids": (1,),
-        "quotes": ("for two hours",),
-        "quote_spans": ({"chunk_id": 1, "start": 12, "end": 25},),
         "reason": "Two, not five.",
         "confidence": 0.04,
     },
     {"text": "There was a crew.", "sentence_index": 1, "verdict": "partially_supported"},
 )
+HOSTILE_RECORD = {
+    **{"id": HOSTILE, "question": HOSTILE, "answer": HOSTILE},
+    "context": [{"text": HOSTILE, "source": HOSTILE}],
+}
 
 
-def test_page_needs_nothing_but_itself(tmp_path):
-    page = written(tmp_path, (APOLLO, APOLLO_JUDGED))
-    assert not re.search(r"https?:|url\(|@import|\bsrc=", page)
+def test_page_needs_nothing_but_itself_and_hostile_text_stays_data(written):
+    """Nothing is fetched and no other script runs; markup in question, answer, chunk, source, reason, id and title
+    cannot leave the data, and parses back."""
+    found = judged(HOSTILE, {"verdict": "no_evidence", "reason": HOSTILE})
+    page = written((HOSTILE_RECORD, found), title=f"T{HOSTILE}")
+    code = page.replace(HOSTILE, "")
+    assert not re.search(r"https?:|url\(|@import|<[^>]*\bsrc=|innerHTML", re.sub(r'id="data">.*?</script>', "", code))
     assert re.findall("<link.*?>", page) == ['<link rel="icon" href="data:,">']
     for tag in ("style", "script"):
         text = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.S)[1]
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in page
     assert "default-src 'none'" in page
-    assert "innerHTML" not in page
-
-
-def test_hostile_text_stays_data(tmp_path):
-    """Markup in question, answer, chunk, source, reason, id and title cannot leave the data, and parses back."""
-    record = {"id": HOSTILE, "question": HOSTILE, "context": [{"text": HOSTILE, "source": HOSTILE}], "answer": HOSTILE}
-    page = written(
-        tmp_path, (record, judged(HOSTILE, {"verdict": "no_evidence", "reason": HOSTILE})), title=f"T{HOSTILE}"
-    )
     assert len(re.findall("<script", page)) == 2
     assert "<img" not in page
     assert "\u2028" not in page.partition('id="data"')[2]
-    found = data_of(page)["items"][0]
-    assert found["question"] == found["id"] == found["statements"][0]["grounds"] == HOSTILE
-    assert found["chunks"][0]["source"] == HOSTILE
-    assert "".join(p[0] for p in found["parts"]) == HOSTILE
+    (item,) = data_of(page)["items"]
+    assert item["question"] == item["id"] == item["statements"][0]["grounds"] == HOSTILE
+    assert item["chunks"][0]["source"] == "".join(p[0] for p in item["parts"]) == HOSTILE
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "\ud800 alone", "\x00\x1b", "𝒳 🚀 ملح", "]]>", "\\u003c/script>"])
@@ -114,77 +105,55 @@ def test_script_json_parses_back(text):
 
 
 @pytest.mark.parametrize("worse", ["contradictory", "not_supported", "no_evidence", "partially_supported", None])
-def test_anything_is_worse_than_supported(tmp_path, worse):
-    found = item_of(
-        tmp_path,
-        {"answer": "A is B."},
-        judged("A is B.", *({"sentence_index": 0, "verdict": v} for v in ("fully_supported", worse))),
-    )
-    assert found["parts"] == [["A is B.", worse or "unjudged", [0, 1]]]
+def test_anything_is_worse_than_supported(written, worse):
+    found = judged("A is B.", *({"sentence_index": 0, "verdict": v} for v in ("fully_supported", worse)))
+    (item,) = data_of(written(({"answer": "A is B."}, found)))["items"]
+    assert item["parts"] == [["A is B.", worse or "unjudged", [0, 1]]]
 
 
-def test_bare_judgment_shows_its_sentences(tmp_path):
-    found = item_of(tmp_path, APOLLO_JUDGED)
-    assert "".join(p[0] for p in found["parts"]) == APOLLO["answer"]
-    assert (found["bare"], found["question"], found["chunks"]) == (True, None, [])
+def test_a_judgment_shows_its_own_sentences(written, tmp_path):
+    """Without its record, too; verdicts are never laid over an answer they do not belong to."""
+    page = written(APOLLO_JUDGED, ({**APOLLO, "answer": "Something else."}, APOLLO_JUDGED))
+    bare, other = data_of(page)["items"]
+    for item in (bare, other):
+        assert "".join(p[0] for p in item["parts"]) == APOLLO["answer"]
+    assert (bare["bare"], bare["question"], bare["chunks"]) == (True, None, [])
+    assert "not the one that was judged" in other["notes"][0]
     APOLLO_JUDGED.to_html(tmp_path / "bare.html")
-    assert data_of((tmp_path / "bare.html").read_text(encoding="utf-8"))["items"] == [found]
+    assert data_of((tmp_path / "bare.html").read_text(encoding="utf-8"))["items"] == [bare]
 
 
-def test_wrong_answer_is_not_coloured(tmp_path):
-    """Verdicts are never laid over an answer they do not belong to."""
-    found = item_of(tmp_path, {**APOLLO, "answer": "Something else."}, APOLLO_JUDGED)
-    assert "".join(p[0] for p in found["parts"]) == APOLLO["answer"]
-    assert "not the one that was judged" in found["notes"][0]
-
-
-@pytest.mark.parametrize(
-    "record",
-    [{"context": 3, "answer": "A."}, {"answer": None}, {"conversation": []}, {"context": [{}], "answer": 7}, {}],
-)
-def test_unreadable_record_does_not_end_the_page(tmp_path, record):
+def test_unreadable_record_does_not_end_the_page(written):
     """A record that could not be judged is shown with the reason."""
-    found = item_of(tmp_path, record, Judgment(unscored=Unscored.PARSE_FAILED, detail="the record cannot be read: …"))
-    assert found["unscored"] == "parse_failed"
-    assert found["detail"] == "the record cannot be read: …"
-    assert found["chunks"] == []
+    why = Judgment(unscored=Unscored.PARSE_FAILED, detail="the record cannot be read: …")
+    contexts = ({"context": 3, "answer": "A."}, {"context": [{}], "answer": 7})
+    items = data_of(written(*((record, why) for record in (*contexts, {"answer": None}, {"conversation": []}, {}))))
+    assert len(items["items"]) == 5
+    for item in items["items"]:
+        assert (item["unscored"], item["detail"], item["chunks"]) == ("parse_failed", why.detail, [])
 
 
-def test_quotes_are_marked_where_they_stand(tmp_path):
+def test_quotes_are_marked_where_they_stand(written):
     record = {"context": ["Der Bericht, 2024!", "Bericht"], "answer": "A."}
-
-    def quoting(*spans, quotes):
-        at = [{"chunk_id": c, "start": a, "end": b} for c, a, b in spans]
-        ids = {"supporting_chunk_ids": (0,), "quotes": quotes, "quote_spans": at}
-        return {"sentence_index": 0, "verdict": "fully_supported", **ids}
-
-    found = item_of(
-        tmp_path,
-        record,
-        judged(
-            "A.",
-            quoting((0, 4, 17), (1, 0, 7), quotes=("Bericht, 2024", "another")),
-            quoting((0, 4, 11), quotes=("Bericht",)),
-        ),
+    spans = (
+        quoting((0, 4, 17), (1, 0, 7), quotes=("Bericht, 2024", "another")),
+        quoting((0, 4, 11), quotes=("Bericht",)),
     )
-    first, second = found["chunks"]
+    found = judged("A.", *({"sentence_index": 0, "verdict": "fully_supported", **s} for s in spans))
+    first, second = data_of(written((record, found)))["items"][0]["chunks"]
     assert first["parts"] == [["Der "], ["Bericht", [0, 1]], [", 2024", [0]], ["!"]]
     assert second["parts"] == [["Bericht"]]
 
 
-def test_summary_by_hand(tmp_path):
+def test_summary_by_hand(written):
     """Faithful ones are counted among the scored, and why the others are not; no judgments make a page, too."""
+    supported, none, unjudged = ({"sentence_index": 0, "verdict": v} for v in ("fully_supported", "no_evidence", None))
     rows = [
-        judged("A.", {"sentence_index": 0, "verdict": "fully_supported"}, score=1, faithful=True),
-        judged(
-            "A.", {"sentence_index": 0, "verdict": "no_evidence"}, {"verdict": None, "sentence_index": 0}, score=0.25
-        ),
-        judged("A.", unscored="abstained"),
-        judged("A.", unscored="lm_failed"),
-        judged("A.", unscored="lm_failed"),
+        judged("A.", supported, score=1, faithful=True),
+        judged("A.", none, unjudged, score=0.25),
+        *(judged("A.", unscored=why) for why in ("abstained", "lm_failed", "lm_failed")),
     ]
-    top = data_of(written(tmp_path, *rows, total=9))["summary"]
-    assert top == {
+    assert data_of(written(*rows, total=9))["summary"] == {
         "n": 5,
         "total": 9,
         "scored": 2,
@@ -192,8 +161,7 @@ def test_summary_by_hand(tmp_path):
         "unscored": {"lm_failed": 2, "abstained": 1},
         "verdicts": {"fully_supported": 1, "no_evidence": 1, "unjudged": 1},
     }
-    write_html([], tmp_path / "new" / "page.html")  # in a folder that is made for it
-    assert data_of((tmp_path / "new" / "page.html").read_text())["items"] == []
+    assert data_of(written())["items"] == []
 
 
 # In Chromium
@@ -213,9 +181,9 @@ def show(browser, tmp_path):
 
 def test_hostile_text_is_text_in_a_browser(show):
     """Markup in records is shown as written; nothing of it runs, nothing is fetched, no error is logged."""
-    record = {"id": HOSTILE, "question": HOSTILE, "context": [{"text": HOSTILE, "source": HOSTILE}], "answer": HOSTILE}
-    found = {"verdict": "no_evidence", "text": HOSTILE + "!", "reason": HOSTILE, "supporting_chunk_ids": (0,)}
-    page = show((record, judged(HOSTILE, {**found, **quoted(HOSTILE), "error": HOSTILE})))
+    found = {"verdict": "no_evidence", "text": HOSTILE + "!", "reason": HOSTILE, "error": HOSTILE}
+    quoted = quoting((0, 0, len(HOSTILE)), quotes=(HOSTILE,))
+    page = show((HOSTILE_RECORD, judged(HOSTILE, {**found, **quoted})))
     page.wait("document.readyState === 'complete'")
     assert page.js("document.querySelectorAll('img, .card script').length") == 0
     assert page.js("window.hit === undefined")

@@ -41,89 +41,83 @@ def test_the_frame_is_straight(monkeypatch, columns, text):
     assert "…" not in view
 
 
-def test_a_judgment_in_words():
-    view = judged(unscored="abstained", detail="the answer only declines to answer").pretty()
-    assert "unscored: abstained – the answer only declines to answer" in view
-    assert "call" not in view
-    view = judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not").pretty()
-    for said in (
-        "not faithful   0 of 1 statement supported – 1 of 1",
-        "no label",
-        "1 call · 9 prompt tokens (0 cached)",
-    ):
-        assert said in view
-    assert "None" not in view
-
-
-def test_markup_is_text():
-    """Brackets in an answer are no markup."""
-    assert "[bold]x[/bold] [/]" in judged({"text": "[bold]x[/bold] [/]", "reason": "[red]"}).pretty()
-
-
 def test_an_answer_cannot_steer_the_terminal():
-    """Escape sequences, C1 codes and marks that turn the reading direction are left out."""
-    statement = StatementVerdict(
-        text="It is \x1b[2Jfree\x9b of\u202e charge.", verdict=Verdict.NOT_SUPPORTED, reason="\x1b]0;x\x07No."
-    )
-    told = Judgment(statements=(statement,), score=0.0, faithful=False, detail="\x1b[31mwhy").pretty()
+    """Escape sequences, C1 codes and marks that turn the reading direction are left out; brackets are no markup."""
+    text = "[bold]It[/bold] is \x1b[2Jfree\x9b of\u202e charge [/]."
+    told = judged({"text": text, "reason": "[red]\x1b]0;x\x07No."}, detail="\x1b[31mwhy").pretty()
     assert not any(c in told for c in "\x1b\x9b\x07\u202e")
-    assert "of charge." in told
+    assert "[bold]It[/bold] is [2Jfree of charge [/]." in told
+    assert "[red]" in told
 
 
-def test_one_judgment_tells_one_story():
+NO, NONE = {"verdict": "not_supported"}, {"verdict": "no_evidence"}
+SUPPORTED = {"verdict": "fully_supported", "confidence": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("view", "said", "unsaid"),
+    [
+        (
+            judged(unscored="abstained", detail="the answer only declines to answer"),
+            ["unscored: abstained – the answer only declines to answer"],
+            ["call"],
+        ),
+        (
+            judged({"error": "no label"}, usage=Usage(calls=1, prompt_tokens=9), detail="1 of 1 could not"),
+            ["not faithful   0 of 1 statement supported – 1 of 1", "no label", "1 call · 9 prompt tokens (0 cached)"],
+            ["None"],
+        ),
+        (
+            judged(
+                SUPPORTED | {"supporting_chunk_ids": (0,)},
+                NO | {"confidence": 0.57, "missing": ("Shipping", "free")},
+                NONE | {"missing": ()},
+                {"verdict": "fully_supported", "missing": ("azul",)},
+                **{"probability": 0.38, "threshold": 0.48, "statement_threshold": 0.6, "level": "Not Generally"},
+                replayed=Usage(calls=1),
+            ),
+            [
+                "not faithful   probability 0.38 (threshold 0.48)",
+                "not in the context: Shipping, free",
+                "all its words occur in the context, but not this claim",
+                "supported in other words; not in the context: azul",
+                "│ 1 reply from the cache ",
+            ],
+            ["score", "0.60", "Not Generally", "of 4 statements"],
+        ),
+        (judged({}, threshold=0.7), ["not faithful   score 0.50 (threshold 0.70)"], []),
+        # A probability is told from its threshold: .756 below .764 is not shown as .76 below .76.
+        (judged({}, probability=0.756, threshold=0.764), ["probability 0.756 (threshold 0.764)"], []),
+        (judged({}, probability=0.7639, threshold=0.764), ["probability 0.7639 (threshold 0.7640)"], []),
+        (judged({}, probability=0.5, threshold=0.764), ["probability 0.50"], []),
+        (
+            judged(NONE, stand_ins=2, dropped_quotes=1),
+            [
+                "2 sentences judged as written: the LM's statements were missing or left something out.",
+                "1 quote the LM named: not in the context, so not shown.",
+            ],
+            [],
+        ),
+        (judged(NONE), [], ["judged as written"]),
+    ],
+)
+def test_one_judgment_tells_one_story(monkeypatch, view, said, unsaid):
     """The verdict stands beside the one number that decided it, each statement beside its reason or chunks; neither the
-    score nor a second threshold is shown where a probability decides."""
-    view = judged(
-        {"verdict": "fully_supported", "confidence": 0.9, "supporting_chunk_ids": (0,)},
-        {"verdict": "not_supported", "confidence": 0.57, "missing": ("Shipping", "free")},
-        {"verdict": "no_evidence", "missing": ()},
-        {"verdict": "fully_supported", "missing": ("azul",)},
-        probability=0.38,
-        threshold=0.48,
-        statement_threshold=0.6,
-        level="Not Generally",
-        replayed=Usage(calls=1),
-    ).pretty()
-    for said in (
-        "not faithful   probability 0.38 (threshold 0.48)",
-        "not in the context: Shipping, free",
-        "all its words occur in the context, but not this claim",
-        "supported in other words; not in the context: azul",
-        "│ 1 reply from the cache ",
-    ):
-        assert said in view
-    for other in ("score", "0.60", "Not Generally", "of 4 statements"):
-        assert other not in view
-    assert "not faithful   score 0.50 (threshold 0.70)" in judged({}, threshold=0.7).pretty()
+    score nor a second threshold is shown where a probability decides, and a reply not used as it is is told."""
+    monkeypatch.setenv("COLUMNS", "100")
+    view = view.pretty()
+    assert [text for text in said if text not in view] == []
+    assert [text for text in unsaid if text in view] == []
 
 
 def test_no_statement_contradicts_its_answer():
     """A classifier's faithful answer shows a statement below its threshold as in doubt, not as unsupported; an answer
     that is not faithful though all its statements reach theirs, the weakest."""
-    yes, no = {"verdict": "fully_supported", "confidence": 0.9}, {"verdict": "not_supported", "confidence": 0.8}
-    passed = judged(yes, no, score=0.5, faithful=True, probability=0.91, threshold=0.69, statement_threshold=0.9)
+    no = NO | {"confidence": 0.8}
+    passed = judged(SUPPORTED, no, score=0.5, faithful=True, probability=0.91, threshold=0.69, statement_threshold=0.9)
     assert told_verdicts(passed) == ["fully_supported", "in_doubt"]
     assert "✗" not in passed.pretty()
-    failed = judged(yes, yes | {"confidence": 0.6}, score=1.0, probability=0.6, threshold=0.69)
+    failed = judged(SUPPORTED, SUPPORTED | {"confidence": 0.6}, score=1.0, probability=0.6, threshold=0.69)
     assert told_verdicts(failed) == ["fully_supported", "in_doubt"]
-    assert told_verdicts(judged(yes, no, probability=0.2, threshold=0.69)) == ["fully_supported", "not_supported"]
-    assert told_verdicts(judged(yes, no, faithful=True, threshold=0.5)) == ["fully_supported", "not_supported"]
-
-
-@pytest.mark.parametrize(
-    ("probability", "said"), [(0.756, "0.756 (threshold 0.764)"), (0.7639, "0.7639 (threshold 0.7640)"), (0.5, "0.50")]
-)
-def test_a_probability_is_told_from_its_threshold(probability, said):
-    """.756 below a threshold of .764 is not shown as .76 below .76."""
-    assert f"probability {said}" in judged({}, probability=probability, threshold=0.764).pretty()
-
-
-def test_a_reply_that_could_not_be_used_as_it_is_is_told(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    told = "2 sentences judged as written: the LM's statements were missing or left something out."
-    view = judged({"verdict": "no_evidence"}, stand_ins=2, dropped_quotes=1).pretty().splitlines()
-    assert [line.strip("│ ") for line in view[-3:-1]] == [
-        told,
-        "1 quote the LM named: not in the context, so not shown.",
-    ]
-    assert "judged as written" not in judged({"verdict": "no_evidence"}).pretty()
+    for decided in ({"probability": 0.2, "threshold": 0.69}, {"faithful": True, "threshold": 0.5}):
+        assert told_verdicts(judged(SUPPORTED, no, **decided)) == ["fully_supported", "not_supported"]

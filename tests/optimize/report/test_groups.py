@@ -18,15 +18,14 @@ def rows(
 
 
 def test_each_source_has_its_agreement():
-    """All right on one source, half right on the other, each with an interval where there is one.
-
-    A line break in a tag would end the row of the tables it stands in.
-    """
-    found = {g.name: g for g in by_group([*rows("good", 0, 10), *rows("bad\n# one", 100, 5)])}
+    """All right on one source, half right on the other, each with an interval where there is one; unscored answers are
+    in the coverage only. A line break in a tag would end the row of the tables it stands in."""
+    found = {g.name: g for g in by_group([*rows("good", 0, 10, unscored=2), *rows("bad\n# one", 100, 5)])}
     assert {(name, g.facet, g.n) for name, g in found.items()} == {("good", "source", 20), ("bad # one", "source", 20)}
-    assert found["good"].agreement.balanced_accuracy.value == 1.0
-    assert found["bad # one"].agreement.balanced_accuracy.value == 0.5
-    assert found["bad # one"].agreement.balanced_accuracy.low < 0.4
+    good, bad = (found[name].agreement for name in ("good", "bad # one"))
+    assert (good.balanced_accuracy.value, good.coverage) == (1.0, 0.9)
+    assert (bad.balanced_accuracy.value, bad.coverage) == (0.5, 1.0)
+    assert bad.balanced_accuracy.low < 0.4
 
 
 def test_small_groups_are_counted_in_one_row():
@@ -42,9 +41,3 @@ def test_languages_are_guessed():
     german = ("Die Katze saß auf der Matte und schlief.", "Die Katze saß den ganzen Tag dort.")
     found = by_group([*rows("", 0, 10), *rows("", 100, 9, 20, 0, *german)])
     assert {g.name: g.n for g in found if g.facet == "language"} == {"english": 20, "german": 20}
-
-
-def test_unscored_answers_are_in_the_coverage_only():
-    """Two of twenty left unscored: balanced accuracy is over eighteen."""
-    one = next(g for g in by_group([*rows("one", 0, 10, unscored=2), *rows("two", 100, 10)]) if g.name == "one")
-    assert (one.agreement.coverage, one.agreement.balanced_accuracy.value) == (0.9, 1.0)

@@ -40,18 +40,14 @@ def test_studies_are_read_from_the_nearest_store(store, monkeypatch):
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert nearest_store() == store
-    assert read_study("77aa10bc").study_id == "77aa10bc"
+    assert (nearest_store(), read_study("77aa10bc").study_id) == (store, "77aa10bc")
     assert list(below.iterdir()) == []
 
 
-def test_the_last_studies_of_an_experiment(store):
-    """The newest first; one that was not finished is left out."""
+def test_the_last_studies_of_an_experiment(store, tmp_path):
+    """The newest first, without one that was not finished. What is not there is answered with what is, and no store is
+    made."""
     assert [s.study_id for s in last_studies("some", store)] == ["77aa10bc", "5ad1e0c7"]
-
-
-def test_what_is_not_there_is_answered_with_what_is(store, tmp_path):
-    """The studies or experiments that are there; a store that does not exist is not made."""
     none = f"sqlite:///{tmp_path}/none.db"
     for find, said in (
         (lambda: read_study("ffffffff", store), r"neither a folder.*There: .*l\.jsonl"),

@@ -1,11 +1,8 @@
-import sys
-
 import mlflow
 import pytest
 from mlflow.entities import Document, Feedback, SpanType
 from mlflow.entities.assessment_source import AssessmentSource
 
-from faith_dspy.cli import main
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import read_labels
 from faith_dspy.optimize.data.imports import majority, meaning, parse_words
@@ -96,7 +93,7 @@ def test_ratings():
         parse_words(["FAIL"])
 
 
-def test_on_the_command_line(own_store, monkeypatch, capsys):
+def test_on_the_command_line(own_store, cli):
     """`labels pull` writes a file of the feedback; an experiment or assessments that are not there are an error."""
     say(traced("It is blue."), "ann", "yes")
     for words, code, said in (
@@ -104,9 +101,7 @@ def test_on_the_command_line(own_store, monkeypatch, capsys):
         ("--experiment reviews", 2, "there is no experiment 'reviews'"),
         ("--experiment Default --name fluent", 2, "usable human assessment called 'fluent'"),
     ):
-        monkeypatch.setattr(sys, "argv", ["faith-dspy", "labels", "pull", *words.split()])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        assert (caught.value.code or 0, said in capsys.readouterr().err) == (code, True)
+        done, _, err = cli("labels", "pull", *words.split())
+        assert (done, said in err) == (code, True)
     (example,) = read_labels("pulled.jsonl")
     assert (example.answer, example.faithful, example.annotators) == ("It is blue.", True, {"ann": "yes"})

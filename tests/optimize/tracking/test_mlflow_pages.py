@@ -50,14 +50,13 @@ class Pages:
     def __init__(self, browser, address, **names):
         self.browser, self.address, self.names = browser, address, names
 
-    def show(self, page, *wanted, gone=""):
-        """Open a page, and wait until it shows what is wanted."""
+    def show(self, page, *wanted):
+        """Open a page, and wait until it shows these texts."""
         self.browser.visit("about:blank")  # else a page that differs by its fragment is not loaded anew
         self.browser.visit(f"{self.address}#/{page.format(**self.names)}")
         for text in wanted:
             self.wait(f"{TEXT}.includes({json.dumps(text)})")
-        if gone:
-            self.wait(f"!{TEXT}.includes({json.dumps(gone)})")
+        self.wait(f"!{TEXT}.includes('Loading...')")
 
     def wait(self, code):
         self.browser.wait(code, seconds=180)
@@ -83,13 +82,11 @@ class Pages:
                 # Asked for by the page itself, of a server that knows no users.
                 assert told["entry"].get("url", "").endswith("/users/current"), told
         self.browser.js(HIDE_PATHS)
-        settled = self.browser.picture()
-        while True:  # drawn step by step
+        before, now = None, self.browser.picture()
+        while now != before:  # drawn step by step
             time.sleep(0.7)
-            now, settled = settled, self.browser.picture()
-            if now == settled:
-                break
-        shown = Image.open(io.BytesIO(settled)).convert("RGB")
+            before, now = now, self.browser.picture()
+        shown = Image.open(io.BytesIO(now)).convert("RGB")
         assert len(shown.getcolors(1 << 24) or []) > 50
         if "FAITH_DSPY_IMAGES" in os.environ and name in SHOWN:
             path = Path(os.environ["FAITH_DSPY_IMAGES"]) / f"mlflow-{name}.png"
@@ -123,19 +120,26 @@ def pages(tmp_path_factory, request, browser):
 
 
 @pytest.mark.parametrize(
-    ("name", "page", "wanted"),
+    ("name", "page", "wanted", "condition"),
     [
-        ("runs", EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"]),
-        ("predictions", ARTIFACT + "test/champion/predictions.csv", ["people", "probability", "faithful"]),
-        ("traces", RUN + "/traces", ["agrees", "faithful"]),
-        ("model", "models/faithfulness", ["champion", "Faithfulness judges"]),
-        ("prompt", "prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"]),
+        ("runs", EXPERIMENT + "/runs?workflowType=machine_learning", ["faith-dspy tune", "matching runs"], "true"),
+        ("predictions", ARTIFACT + "test/champion/predictions.csv", ["people", "probability", "faithful"], "true"),
+        ("model", "models/faithfulness", ["champion", "Faithfulness judges"], "true"),
+        ("prompt", "prompts/faithfulness.verify.predict", ["Viewing version 1", "Use only the context"], "true"),
+        ("roc", ARTIFACT + "roc.png", ["roc.png"], "[...document.images].some((i) => i.naturalWidth > 300)"),
+        (
+            "compare",
+            "compare-runs?runs={variants}&experiments=[%22{experiment}%22]",
+            ["Parallel Coordinates Plot"],
+            "document.querySelector('.js-plotly-plot svg, .parcoords, canvas') !== null",
+        ),
     ],
 )
-def test_page(pages, name, page, wanted):
-    """The study with its variants folded below it; every test answer; its traces, judge and people side by side; the
-    registered judge with its alias; its prompt."""
-    pages.show(page, *wanted, gone="Loading...")
+def test_page(pages, name, page, wanted, condition):
+    """The study with its variants folded below it; every test answer; the registered judge with its alias; its prompt;
+    figures as pictures; variants side by side in a plot."""
+    pages.show(page, *wanted)
+    pages.wait(condition)
     pages.picture(name)
 
 
@@ -149,21 +153,12 @@ def test_study_page(pages):
     assert pages.browser.js(links.format(**pages.names))
 
 
-def test_compare_page(pages):
-    """Variants side by side, with a plot of parallel coordinates."""
-    pages.show("compare-runs?runs={variants}&experiments=[%22{experiment}%22]", "Parallel Coordinates Plot")
-    pages.wait("document.querySelector('.js-plotly-plot svg, .parcoords, canvas') !== null")
-    pages.picture("compare")
-
-
 def test_learned_opens_in_place(pages):
     """The page of what was learned is shown among the artifacts, as a page."""
     pages.show(ARTIFACT + "learned.html", "learned.html")
     pages.wait("document.querySelector('iframe') !== null")
-    box = pages.browser.js(
-        "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
-    )
-    end = time.monotonic() + 60
+    box = "(({x, y, right, bottom}) => [x, y, right, bottom])(document.querySelector('iframe').getBoundingClientRect())"
+    box, end = pages.browser.js(box), time.monotonic() + 60
     # It is another origin's, so that only its looks tell whether it is there.
     while len(Image.open(io.BytesIO(pages.browser.picture())).crop(box).getcolors(1 << 24)) < 50:
         assert time.monotonic() < end, "learned.html is blank"
@@ -171,18 +166,11 @@ def test_learned_opens_in_place(pages):
     pages.picture("learned")
 
 
-@pytest.mark.parametrize("name", ["roc.png", "test/champion/plots/calibration.png"])
-def test_plots_open_in_place(pages, name):
-    """Pictures are shown as pictures."""
-    pages.show(ARTIFACT + name, Path(name).name)
-    pages.wait("[...document.images].some((i) => i.naturalWidth > 300)")
-    pages.picture(Path(name).stem)
-
-
-def test_one_trace(pages):
-    """A click on a trace shows its tokens and assessments."""
-    pages.show(RUN + "/traces", "agrees", gone="Loading...")
-    pages.wait("document.querySelectorAll('[data-testid=\"evaluation-id-cell\"], td a, [role=cell] a').length > 0")
+def test_traces(pages):
+    """Judge and people stand side by side; a click on a trace shows its tokens and assessments."""
+    pages.show(RUN + "/traces", "agrees", "faithful")
+    pages.wait("document.querySelectorAll('td a, [role=cell] a').length > 0")
+    pages.picture("traces")
     pages.browser.point("[role=cell] a, td a", click=True)
     pages.wait(f"{TEXT}.includes('judge')")
     pages.click("Assess")

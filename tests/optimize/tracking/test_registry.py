@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,7 @@ def test_a_champion_that_is_worse_than_what_costs_less_is_none(cheaper):
     """Not even the first: the default judge needs no labels, the lexical baseline no LM."""
     result = study(OFTEN, WRONG, test=[judge("champion", OFTEN), judge("untuned", WRONG), judge(cheaper, RIGHT)])
     found = decide_promotion(result, None, first=True)
-    assert not found.promoted
-    assert found.reason.startswith("it is worse than the ")
+    assert (found.promoted, found.reason.startswith("it is worse than the ")) == (False, True)
 
 
 @pytest.mark.parametrize(("present", "promoted"), [(False, False), (None, False), (True, True)])
@@ -73,9 +73,10 @@ def registered(own_store):
         Judge("openai/tiny", granularity="sentence").save("judge")
         Path("judge/CARD.md").write_text(card, encoding="utf-8")
         told = register(store, run, result.model_copy(update={"judge_dir": "judge"}), "faithfulness")
-        return told, {k: str(v) for k, v in store.client.get_registered_model("faithfulness").aliases.items()}
+        aliases = store.client.get_registered_model("faithfulness").aliases
+        return told.removeprefix("Registered as faithfulness version "), {k: str(v) for k, v in aliases.items()}
 
-    make.uri, make.client = uri, store.client
+    make.rollback, make.client = partial(rollback, tracking_uri=uri), store.client
     return make
 
 
@@ -84,36 +85,29 @@ def test_the_alias_moves_when_it_is_earned_and_back(registered):
 
     Nobody who is no better than chance, or was held back under stress, is champion, whoever is there.
     """
-    assert registered(study(WRONG, study_id="none")) == (
-        "Registered as faithfulness version 1, but @champion is given to none: it is not shown better than chance.",
-        {},
-    )
-    assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (
-        "Registered as faithfulness version 2, but @champion is given to none: it was held back under stress.",
-        {},
-    )
+    nobody = "but @champion is given to none: it"
+    assert registered(study(WRONG, study_id="none")) == (f"1, {nobody} is not shown better than chance.", {})
+    assert registered(study(RIGHT, WRONG, study_id="held", **HELD)) == (f"2, {nobody} was held back under stress.", {})
     with pytest.raises(InputError, match="no version @champion and none @previous"):
-        rollback(tracking_uri=registered.uri)
+        registered.rollback()
 
-    told, aliases = registered(study(MOSTLY, study_id="a"))
-    assert told == "Registered as faithfulness version 3 and @champion: there was no champion."
-    assert aliases == {"champion": "3"}
+    first = registered(study(MOSTLY, study_id="a"))
+    assert first == ("3 and @champion: there was no champion.", {"champion": "3"})
     for told in ("no version is @champion; version 3 is @previous", "version 3 is @champion; no version is @previous"):
-        assert rollback(tracking_uri=registered.uri) == f"faithfulness: {told}. Repeat to undo."
+        assert registered.rollback() == f"faithfulness: {told}. Repeat to undo."
 
     told, aliases = registered(study(OFTEN, RIGHT, study_id="b"), "x" * 8000)
-    assert told.startswith("Registered as faithfulness version 4, but @champion stays version 3: it is worse than the")
+    assert told.startswith("4, but @champion stays version 3: it is worse than the")
     assert aliases == {"champion": "3"}
 
     better = study(RIGHT, WRONG, study_id="c")
     told, aliases = registered(better)
-    assert told.startswith("Registered as faithfulness version 5 and @champion: it is better than ")
+    assert told.startswith("5 and @champion: it is better than ")
     assert aliases == {"champion": "5", "previous": "3"}
 
-    assert rollback(tracking_uri=registered.uri).startswith("faithfulness: version 3 is @champion; version 5 is")
-    told, aliases = registered(better)
-    assert told == "Registered before as faithfulness version 5 (@previous)."
-    assert aliases == {"champion": "3", "previous": "5"}
+    assert registered.rollback().startswith("faithfulness: version 3 is @champion; version 5 is")
+    again = registered(better)
+    assert again == ("Registered before as faithfulness version 5 (@previous).", {"champion": "3", "previous": "5"})
 
     third, fourth = (registered.client.get_model_version("faithfulness", v) for v in "34")
     assert (third.description, fourth.description) == ("The card.", "x" * 5000)

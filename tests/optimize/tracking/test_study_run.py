@@ -40,9 +40,6 @@ class Logged(NamedTuple):
         found = self.client.list_artifacts(self.run.info.run_id, folder)
         return {f.path for f in found if not f.is_dir}.union(*(self.files(f.path) for f in found if f.is_dir))
 
-    def answer(self, trace):
-        return next(r for r in self.result.tested("champion").answers if r.id == trace.info.client_request_id)
-
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory, recorded):
@@ -134,9 +131,12 @@ def test_the_registered_judge_loads_without_pickle_or_lm(logged, recorded, monke
     monkeypatch.setenv("OPENAI_API_BASE", recorded.server.base)
     assert load_judge("models:/faithfulness/1").config == load_judge(logged.result.judge_dir).config
     model = mlflow.pyfunc.load_model("models:/faithfulness/1")
-    signature = model.metadata.signature
-    assert [p.name for p in signature.inputs.inputs[0].type.properties] == ["answer", "context", "question"]
-    assert "unscored" in [p.name for p in signature.outputs.inputs[0].type.properties]
+    given, found = (
+        [p.name for p in side.inputs[0].type.properties]
+        for side in (model.metadata.signature.inputs, model.metadata.signature.outputs)
+    )
+    assert given == ["answer", "context", "question"]
+    assert "unscored" in found
     (row,) = model.predict([{"context": [], "answer": "It opened in 1932."}])
     assert (row["unscored"], row["score"]) == ("no_context", None)
     written = {f.suffix for f in logged.folder.rglob("*") if f.is_file()}
@@ -149,9 +149,9 @@ def test_an_answer_is_a_trace(logged):
 
     The first in MLflow, its newest, is the worst disagreement.
     """
-    found = logged.traces()
+    found, answers = logged.traces(), {r.id: r for r in logged.result.tested("champion").answers}
     for trace in found:
-        row = logged.answer(trace)
+        row = answers[trace.info.client_request_id]
         (span,), e = trace.data.spans, row.example
         assert span.inputs == {"question": e.question, "answer": e.answer, "context": [c.text for c in e.context]}
         assert [s["text"] for s in span.outputs["statements"]] == [s.text for s in row.judgment.statements]
@@ -160,8 +160,8 @@ def test_an_answer_is_a_trace(logged):
         assert told["faithful", "HUMAN"] == YES[row.label]
         assert told["faithful", "LLM_JUDGE"] == YES[row.predicted]
         assert told["agrees", "CODE"] == YES[row.label == row.predicted]
-    asked = [r.id for r in worst_first(logged.result.tested("champion").answers)]
-    assert [t.info.client_request_id for t in found] == asked
+    worst = [r.id for r in worst_first(logged.result.tested("champion").answers)]
+    assert [t.info.client_request_id for t in found] == worst
 
 
 def test_an_unscored_answer_has_a_reason_and_no_value(logged):
@@ -215,26 +215,23 @@ def test_a_store_that_stays_away_does_not_end_the_study(own_store, recorded, no_
     assert "record of this study is incomplete" in incomplete
 
 
-@pytest.mark.parametrize(("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+@pytest.mark.parametrize(
+    ("fault", "status"), [(InputError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (None, "KILLED")]
+)
 def test_a_study_that_is_not_finished_does_not_stay_running(own_store, recorded, no_pictures, fault, status):
-    """Its run ends with the process that made it; the variants that were finished stay."""
+    """Its run ends with the process that made it; SIGKILL (None) ends no run: the same study, begun again, does. The
+    variants that were finished stay."""
     tracker = MlflowTracker(connect(), recorded.result)
     tracker.variant(recorded.result.variant("sentence"))
-    tracker.__exit__(type(fault), fault, None)
+    if fault is None:
+        half = tracker._create({"mlflow.parentRunId": tracker.run_id, "faith_dspy.variant": "half"}, "half", "")
+        again = MlflowTracker(connect(), recorded.result)
+        assert [again.client.get_run(i).info.status for i in (half, again.run_id)] == ["KILLED", "RUNNING"]
+    else:
+        tracker.__exit__(type(fault), fault, None)
     run = tracker.client.get_run(tracker.run_id)
     assert (run.info.status, run.data.tags["status"]) == (status, status.lower())
-    assert list(children(tracker.client, tracker.run_id)) == ["sentence"]
-
-
-def test_what_a_kill_left_running_is_ended_by_the_next_run(own_store, recorded, no_pictures):
-    """SIGKILL ends no run: the same study, begun again, does, and the variants that were finished stay so."""
-    killed = MlflowTracker(connect(), recorded.result)
-    killed.variant(recorded.result.variant("sentence"))
-    half = killed._create({"mlflow.parentRunId": killed.run_id, "faith_dspy.variant": "half"}, "half", "")
-    again = MlflowTracker(connect(), recorded.result)
-    runs = map(again.client.get_run, (killed.run_id, half, again.run_id))
-    assert [run.info.status for run in runs] == ["KILLED", "KILLED", "RUNNING"]
-    assert children(again.client, killed.run_id)["sentence"].info.status == "FINISHED"
+    assert children(tracker.client, tracker.run_id)["sentence"].info.status == "FINISHED"
 
 
 def test_a_deleted_experiment_is_named(own_store):
