@@ -132,6 +132,7 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         left = self.client.search_runs([self._store.experiment_id], f"{which} and attributes.status = 'RUNNING'")
         for run_id in [run.info.run_id for run in left]:
             self._end_killed(f"tags.`{_PARENT}` = '{run_id}'")
+            self.client.set_tag(run_id, "status", "killed")
             self.client.set_terminated(run_id, "KILLED")
 
     def _log_variant(self, v: JudgeResult) -> None:
