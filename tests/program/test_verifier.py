@@ -58,17 +58,14 @@ def test_impossible_log_probabilities_are_not_kept(judge_at, monkeypatch, value)
 @pytest.mark.parametrize("options", [{}, {"cite": True}, {"reasoning": "before"}, {"verification": "joint"}], ids=str)
 @pytest.mark.parametrize("thoughts", ["<think>\nNo? No.\nVerdict: No\n</think>\n\n", "No … 水 </think>"])
 def test_a_reply_is_read_after_its_thoughts(judge_at, options, thoughts):
-    """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it."""
+    """What a reasoning model thinks before `</think>` is no verdict; the label and its probability stand after it.
+    Thoughts that were cut off say nothing, whatever label they begin with."""
     says = {"tokens": [(thoughts, {thoughts: 1.0}), ("Yes", {"Yes": 0.9, "No": 0.1}), ("\n", {"\n": 1.0})]}
-    judge, _ = judge_at(says=says, granularity="sentence", **options)
+    judge, server = judge_at(says=says, granularity="sentence", **options)
     found = judge(context=CONTEXT, answer=ANSWER).statements[0]
     assert (found.verdict, found.confidence) == (Verdict.FULLY_SUPPORTED, pytest.approx(0.9, abs=0.01))
-
-
-def test_thoughts_without_an_end_are_no_verdict(judge_at):
-    """Thoughts that were cut off say nothing, whatever label they begin with."""
-    judge, _ = judge_at(says="<think>Yes")
-    assert judge(context=CONTEXT, answer=ANSWER).unscored is Unscored.PARSE_FAILED
+    server.says = "<think>Yes"
+    assert judge(context=CONTEXT, answer=f"So {ANSWER}").unscored is Unscored.PARSE_FAILED
 
 
 def answers(judge, numbers):

@@ -1,3 +1,5 @@
+import pytest
+
 from faith_dspy.io.labels import parse_example
 from faith_dspy.schema import Statement
 from faith_dspy.scoring.matching import locate, match_statements, statement_labels
@@ -31,63 +33,58 @@ def test_a_sentence_with_one_unsupported_statement_is_not_supported():
 
 def test_statements_follow_the_order_of_the_answer():
     """By words alone the last statement would match the first sentence; the order of statements does not allow it."""
+    said = ["Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."]
     e = labelled(
-        "Rinse the filter after 250 hours. Never rinse it in the dishwasher.",
+        " ".join(said),
         ("The filter is rinsed after 250 hours.", True),
         ("The filter must not go in the dishwasher to rinse after use.", False),
     )
-    assert statement_labels(judged("Rinse the filter after 250 hours.", "Never rinse it in the dishwasher."), e) == [
-        True,
-        False,
-    ]
+    assert statement_labels(judged(*said), e) == [True, False]
 
 
 def test_without_statement_labels_only_the_certain_is_told():
-    """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer."""
+    """That an answer is faithful labels no sentence: all such labels would be of one kind. A lone one is the answer,
+    and so is a statement of all of it."""
     assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=True)) == [None, None]
     assert statement_labels(judged("A b.", "C d."), labelled("A b. C d.", faithful=False)) == [None, None]
     assert statement_labels(judged("A b."), labelled("A b.", faithful=False)) == [False]
-
-
-def test_the_whole_answer_has_the_answers_label():
     e = labelled("It rains. It pours.", ("It rains.", True), ("It pours.", False))
-    assert statement_labels(judged("It rains. It pours."), e) == [False]
-    assert statement_labels(judged(), e) == []
+    assert [statement_labels(judged(*said), e) for said in (["It rains. It pours."], [])] == [[False], []]
 
 
 TRAM = "The tram from Lyon is late. It rains. The tram from Nice, which is red, is late and full."
 
 
-def test_a_split_statement_matches_its_parts():
-    """The judge took two statements from the last sentence; both stand on words of the label, which is all of it."""
-    label = "The tram from Nice, which is red, is late and full."
-    said = ["The tram from Nice is red.", "The tram from Nice is full.", "It rains."]
-    assert matched(TRAM, [label], *said, named=[2, 2, 1]) == [(0, 1)]
-    # Without the judge's sentence: red and full are only there.
-    assert matched(TRAM, [label], *said) == [(0, 1)]
+RED = "The tram from Nice, which is red, is late and full."
+REWORDED = "Red is the colour of the tram that comes from Nice."
+PARTS = ["The tram from Nice is red.", "The tram from Nice is full.", "It rains."]
+THREE = ["The tram from Lyon is late.", "It rains.", "The tram from Nice is full."]
+BOTH = ["The tram from Nice is late.", "The tram from Nice is red and full."]
 
 
-def test_merged_statements_match_the_one_they_went_into():
-    """Rain is told wholly, so the judge's statement is that, too; of the last sentence it has one word in four."""
-    labels = ["The tram from Lyon is late.", "It rains.", "The tram from Nice is full."]
-    assert matched(TRAM, labels, "It rains and the tram from Lyon is late.") == [(0,), (0,), ()]
-    assert matched(TRAM, labels, TRAM) == [(0,), (0,), (0,)]
-
-
-def test_a_reworded_statement_matches_where_its_words_stand():
-    """Contained nowhere as a string; of tram, Nice, colour and red three stand in the last sentence."""
-    label = "Red is the colour of the tram that comes from Nice."
-    assert label not in TRAM
-    assert matched(TRAM, [label], "The tram from Lyon is late.", "From Nice: a red tram.") == [(1,)]
-    # Both reworded, with two of three words in common; no other label can be meant.
-    assert matched(TRAM, ["From Nice comes a red tram."], "It rains.", "A red tram is full.") == [(1,)]
-
-
-def test_statements_that_share_their_subject_alone_do_not_match():
-    """Tram, Nice and late against tram, Nice, red and full: the two that both have are not enough of either."""
-    assert matched(TRAM, ["The tram from Nice is late."], "The tram from Nice is red and full.", named=[2]) == [(0,)]
-    both = ["The tram from Nice is late.", "The tram from Nice is red and full."]
-    assert matched(TRAM, both, both[1], named=[2]) == [(), (0,)]
+@pytest.mark.parametrize(
+    ("labels", "said", "named", "found"),
+    [
+        # Split: both parts stand on words of the label. Without the judge's sentence, too: red and full are only there.
+        ([RED], PARTS, [2, 2, 1], [(0, 1)]),
+        ([RED], PARTS, [], [(0, 1)]),
+        # Merged: rain is told wholly, so the judge's statement is that, too; of the last it has one word in four.
+        (THREE, ["It rains and the tram from Lyon is late."], [], [(0,), (0,), ()]),
+        (THREE, [TRAM], [], [(0,), (0,), (0,)]),
+        # Reworded: of tram, Nice, colour and red three stand in the last sentence.
+        ([REWORDED], ["The tram from Lyon is late.", "From Nice: a red tram."], [], [(1,)]),
+        # Both reworded, with two of three words in common; no other label can be meant.
+        (["From Nice comes a red tram."], ["It rains.", "A red tram is full."], [], [(1,)]),
+        # The subject alone: tram, Nice and late against tram, Nice, red and full are not enough of either.
+        (BOTH[:1], BOTH[1:], [2], [(0,)]),
+        (BOTH, BOTH[1:], [2], [(), (0,)]),
+        # Nowhere: nothing without a letter or digit is.
+        (["Penguins cannot fly south.", "–", ""], ["The tram from Lyon is late."], [], [(), (), ()]),
+        (["It rains."], [], [], [()]),
+    ],
+)
+def test_matches_by_hand(labels, said, named, found):
+    assert matched(TRAM, labels, *said, named=named) == found
 
 
 def test_what_stands_twice_is_told_apart_by_order_or_by_the_judges_sentence():
@@ -97,11 +94,8 @@ def test_what_stands_twice_is_told_apart_by_order_or_by_the_judges_sentence():
     assert matched(answer, ["It rains.", "It rains."], "It rains.", "It rains.", named=[2, 0]) == [(1,), (0,)]
 
 
-def test_what_stands_nowhere_matches_nothing():
-    """Penguins are not in the answer, nor is anything that has no letter or digit; an answer may be empty."""
-    assert matched(TRAM, ["Penguins cannot fly south.", "–", ""], "The tram from Lyon is late.") == [(), (), ()]
+def test_an_empty_answer_has_no_place():
     assert locate(["It rains."], "") == [(None, frozenset())]
-    assert matched(TRAM, ["It rains."]) == [()]
 
 
 def test_typography_case_and_white_space_do_not_move_a_statement():

@@ -48,8 +48,7 @@ def test_offsets_give_the_answer_back(name):
 
 @pytest.mark.parametrize("answer", ["", " ", "\n\t\n", "\u3000"])
 def test_empty_answer(answer):
-    assert sentences(answer) == ()
-    assert not declines(answer)
+    assert (sentences(answer), declines(answer)) == ((), False)
 
 
 DECLINING = [
@@ -140,15 +139,12 @@ def test_what_states_something(sentence, states):
     assert carries_statement(sentence) is states
 
 
-def test_many_greetings_are_read_in_linear_time():
-    """A long row of them is no pleasantry, and is seen to be none at once."""
-    assert carries_statement("hi " * 5_000 + "it is blue.")
-
-
-def test_a_refusal_of_a_thousand_clauses():
-    """As a looping LM writes it: it declines, or goes on, and ends no run."""
+def test_a_text_without_end():
+    """As a looping LM writes it: it declines, or goes on; a long row of greetings is no pleasantry. All is seen at
+    once, and ends no run."""
     assert declines("I don't know; " * 1_000)
     assert not declines("I don't know but " * 1_600 + "it is blue.")
+    assert carries_statement("hi " * 5_000 + "it is blue.")
 
 
 @pytest.mark.parametrize("unit", ["“x ", "'", "\"x 'y "])
