@@ -117,6 +117,7 @@ def test_a_judgment_shows_its_own_sentences(written, tmp_path):
     bare, other = data_of(page)["items"]
     for item in (bare, other):
         assert "".join(p[0] for p in item["parts"]) == APOLLO["answer"]
+        assert [p[2] for p in item["parts"] if len(p) > 1] == [[0], [1, 2]]
     assert (bare["bare"], bare["question"], bare["chunks"]) == (True, None, [])
     assert "not the one that was judged" in other["notes"][0]
     APOLLO_JUDGED.to_html(tmp_path / "bare.html")
