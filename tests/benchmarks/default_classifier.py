@@ -23,8 +23,15 @@ from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.evaluate import usable, without_lm
 from faith_dspy.report.tables import estimate, number
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
-from faith_dspy.text.features import CLASSIFIER_FEATURES
+from faith_dspy.scoring.classifier import (
+    AGGREGATES,
+    DEFAULT_FILE,
+    AnswerClassifier,
+    Classifier,
+    StatementClassifier,
+    direction,
+)
+from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
 
 from .public_labels import read, read_replies, table, write
 
@@ -34,6 +41,9 @@ ENOUGH = 20
 METRICS = {"balanced accuracy": "balanced_accuracy", "AUROC": "auroc"}
 WIDTH = 0.1
 """Standard deviation of the prior on each weight (`optimize/LOG.md`)."""
+LM_PRIOR = 8
+"""Prior weight of the LM, in lexical features. With that of a user's own labels, 3, words outvoted the LM where they
+have nothing to say: in families with single words swapped (`optimize/LOG.md`)."""
 
 
 class Default:
@@ -44,6 +54,7 @@ class Default:
         self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
         self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
         self.data.source = "answers"  # which all sets have
+        self.data.directions = [direction(n) * (1 if n in DIRECTIONS else LM_PRIOR) for n in names]
 
     def fit(self, left_out: str | None = None) -> Classifier:
         """Families weigh alike, and in each of them both labels. Learns from the answers' labels, which all sets have.
