@@ -57,8 +57,8 @@ def test_none_is_chosen_where_a_cheaper_one_is_better(monkeypatch):
 
 
 def test_what_costs_the_same_is_fitted_rather_than_not():
-    """The untuned judge and the variant of the same replies."""
-    found = [candidate("untuned", 38, 10), candidate("answer", 38, 10)]
+    """The untuned judge and the variant of the same replies; of two variants the better one."""
+    found = [candidate(*n) for n in (("untuned", 38, 10), ("sentence", 37, 10), ("answer", 38, 10))]
     assert choose(found, "agreement")[0].result.name == "answer"
 
 
