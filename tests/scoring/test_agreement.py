@@ -5,7 +5,7 @@ import pytest
 
 from faith_dspy.errors import InputError
 from faith_dspy.io.labels import parse_example
-from faith_dspy.schema import Judgment, StatementVerdict, Unscored
+from faith_dspy.schema import Judgment, LabelledStatement, StatementVerdict, Unscored
 from faith_dspy.scoring.agreement import Agreement, measure, measure_agreement
 from faith_dspy.scoring.statistics import Estimate
 
@@ -50,11 +50,12 @@ def test_scores_that_are_missing_or_no_probabilities():
     undefined."""
     a = measure(LABELS, PREDICTIONS, [None] * 10)
     assert a.balanced_accuracy.value == pytest.approx((5 / 6 + 3 / 4) / 2)
+    assert a.cohen_kappa.low < 0 < a.balanced_accuracy.low  # κ is 0 by chance
     assert {a.auroc, a.ece, a.brier} == {Estimate(why="no scored answer has a score")}
     # Without the third .8: 4 of 5 faithful left are the same pairs minus one won by .8 against each of four.
     some = measure(LABELS, PREDICTIONS, [*SCORES[:2], None, *SCORES[3:]])
     assert some.auroc.value == pytest.approx((21.5 - 4) / 20)
-    raw = measure(LABELS, PREDICTIONS, [10 * s for s in SCORES])
+    raw = measure(LABELS, PREDICTIONS, [2 * s for s in SCORES])
     assert (raw.auroc.value, raw.brier.value) == (pytest.approx(21.5 / 24), None)
     assert "not probabilities" in raw.ece.why
 
@@ -200,6 +201,8 @@ def test_graded_labels_have_a_weighted_kappa():
     recalls = {verdict: e.value for verdict, e in found.statements.recall_by_verdict.items()}
     assert recalls == {"fully_supported": 1.0, "partially_supported": 0.0, "contradictory": 1.0}
     assert found.evidence is None
+    unlabelled = people.model_copy(update={"statements": (people.statements[0], LabelledStatement(text=texts[1]))})
+    assert measure_agreement([unlabelled], [judged((texts[1], "no_evidence", ()))]).statements.scored == 0
 
 
 def test_what_could_be_measured_is_said():
