@@ -97,8 +97,8 @@ def best_rating(labels: Iterable[Any]) -> float | None:
     None where words stand among the ratings: then they are no scale, and only 1 and 0 mean anything.
     """
     ratings = [rating(label) for label in labels if label is not None and not isinstance(label, bool)]
-    best = max([1.0, *(r for r in ratings if r is not None)])
-    return None if best > 1 and None in ratings else best
+    scale = any(r not in (None, 0, 1) for r in ratings)
+    return None if scale and None in ratings else max([1.0, *(r for r in ratings if r is not None)])
 
 
 def by_annotator(annotators: Any) -> dict[str, Any]:

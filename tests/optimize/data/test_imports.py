@@ -142,6 +142,7 @@ def labelled(*words):
             r"labels of unknown meaning: 'neutral' \(1\), 'meh' \(1\)\. Say it with --value WORD=true or WORD=false\.$",
         ),
         (labelled("yes", "no", "2", 1), (), r"unknown meaning: '2' \(1\)\."),
+        (labelled("yes", "no", 0.8, 0), (), r"unknown meaning: '0.8' \(1\)\."),
         (BENCH, ["answer=reply"], "got id, .*, but no 'reply' for --map answer=reply"),
         (BENCH, ["faithful=zzz"], "got id, .*, but no 'zzz' for --map faithful=zzz"),
         (BENCH, ["reply"], "'reply' maps no column; expected FIELD=COLUMN"),
