@@ -23,15 +23,8 @@ from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.evaluate import usable, without_lm
 from faith_dspy.report.tables import estimate, number
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.classifier import (
-    AGGREGATES,
-    DEFAULT_FILE,
-    AnswerClassifier,
-    Classifier,
-    StatementClassifier,
-    direction,
-)
-from faith_dspy.text.features import CLASSIFIER_FEATURES, DIRECTIONS
+from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
+from faith_dspy.text.features import CLASSIFIER_FEATURES
 
 from .public_labels import read, read_replies, table, write
 
@@ -54,7 +47,7 @@ class Default:
         self.families = np.array([family for family, rows in self.judged.items() for _ in rows])
         self.data = ClassifierData([a for rows in self.judged.values() for a in rows], names)
         self.data.source = "answers"  # which all sets have
-        self.data.directions = [direction(n) * (1 if n in DIRECTIONS else LM_PRIOR) for n in names]
+        self.data.directions = [LM_PRIOR if n == "lm" else d for n, d in zip(names, self.data.directions, strict=True)]
 
     def fit(self, left_out: str | None = None) -> Classifier:
         """Families weigh alike, and in each of them both labels. Learns from the answers' labels, which all sets have.
