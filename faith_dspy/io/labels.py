@@ -29,8 +29,8 @@ from faith_dspy.schema import Chunk, LabelledExample, LabelledStatement, Verdict
 _FORMAT = (
     'One JSON object a line, or a row of a table: {"context": ["…"], "answer": "…"} and at least one of '
     '"faithful": true|false, "score": 0…1, "statements": [{"text": "…", "verdict": "fully_supported"}]; '
-    '"question", "id", "annotators", "group" and "split" are optional. Of other columns: '
-    "faith-dspy labels import FILE --map answer=COLUMN."
+    '"question", "id", "annotators", "group" and "split" are optional. With other '
+    "column names: faith-dspy labels import FILE --map answer=COLUMN."
 )
 _TAGS = ("source", "domain", "language", "kind", "level", "form", "model", "drawn")
 _MOST = 10

@@ -36,7 +36,7 @@ WIDTH = 0.1
 """Standard deviation of the prior on each weight (`optimize/LOG.md`)."""
 LM_PRIOR = 8
 """Prior weight of the LM, in lexical features. With that of a user's own labels, 3, words outvoted the LM where they
-have nothing to say: in families with single words swapped (`optimize/LOG.md`)."""
+have nothing to say: where single words were changed (`optimize/LOG.md`)."""
 
 
 class Default:
