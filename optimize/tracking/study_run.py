@@ -47,6 +47,7 @@ MOST = 100
 """Traces of a study at most, those where judge and people disagree first; all answers are in ``predictions.csv``."""
 _STUDY, _KIND, _VARIANT, _CHAMPION = "faith_dspy.study_id", "faith_dspy.kind", "faith_dspy.variant", "champion"
 _PARENT = "mlflow.parentRunId"
+_OPENED = "faith_dspy.test_hash"
 _STATUS = {"done": "FINISHED", "dropped": "FINISHED", "skipped": "KILLED"}
 Metrics = dict[str, float | None]
 log = logging.getLogger(__name__)
@@ -90,6 +91,20 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def page(self) -> str:
         """The address of the study's run on MLflow's pages."""
         return page_of(self._store, self.run_id)
+
+    def count_openings(self, test_hash: str) -> int | None:
+        """Record that this study opens a testset; returns how often it has been opened, this time included.
+
+        Args:
+            test_hash: `label_set_hash` of the test answers.
+
+        Returns:
+            The number of studies in this store that opened it, deleted ones among them. The same study run again is the
+            same opening: it shows nothing new. None where the store fails.
+        """
+        opened: list[int] = []
+        self._try(lambda: opened.append(record_opening(self._store, self.run_id, test_hash)))
+        return opened[0] if opened else None
 
     def variant(self, result: JudgeResult) -> None:
         """Record a finished or skipped variant."""
@@ -183,6 +198,18 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         if found.kind != "baseline":
             for name, figure in judge_figures(found.rows, found.agreement, title).items():
                 self.client.log_figure(run_id, figure, f"{to}plots/{name}")
+
+
+def record_opening(store: Store, run_id: str, test_hash: str) -> int:
+    """Tag a study's run with the testset it opens; returns the number of studies in the store that opened it."""
+    from mlflow.entities import ViewType
+
+    store.client.set_tag(run_id, _OPENED, test_hash)
+    experiments = [e.experiment_id for e in store.client.search_experiments(view_type=ViewType.ALL)]
+    query = f"tags.`{_OPENED}` = '{test_hash}'"
+    runs = store.client.search_runs(experiments, query, run_view_type=ViewType.ALL, max_results=10_000)
+    studies = {run.data.tags.get(_STUDY, run.info.run_id) for run in runs}
+    return len(studies)
 
 
 def _datasets(setup: StudySetup) -> list[DatasetInput]:

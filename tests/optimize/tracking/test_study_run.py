@@ -178,6 +178,19 @@ def test_an_unscored_answer_has_a_reason_and_no_value(logged):
     assert "agrees" not in {a.name for a in trace.info.assessments}
 
 
+def test_how_often_a_testset_was_opened(own_store, recorded):
+    """Each study counts once, however often it runs, in any experiment, and its deletion does not close the test."""
+    store, elsewhere = connect(), connect(None, "other")
+
+    def opened(where, study_id, test_hash="7e57"):
+        return MlflowTracker(where, recorded.result.model_copy(update={"study_id": study_id})).count_openings(test_hash)
+
+    assert [opened(store, "a"), opened(store, "a"), opened(elsewhere, "b")] == [1, 1, 2]
+    for run in store.client.search_runs([store.experiment_id]):
+        store.client.delete_run(run.info.run_id)
+    assert [opened(store, "c"), opened(store, "c", "0ther")] == [3, 1]
+
+
 def test_costs_are_of_an_answer():
     """Dollars of a thousand of them; what nobody knows is no number."""
     assert cost_metrics(Usage(prompt_tokens=80, cached_tokens=40, dollars=0.008), 8) == {
