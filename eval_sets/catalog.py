@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from faith_dspy.errors import InputError
 from faith_dspy.eval_sets.public import PUBLIC
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.records import rows_of
+from faith_dspy.io.readers import rows_of
 
 if TYPE_CHECKING:
     from faith_dspy.schema import LabelledExample

@@ -16,7 +16,7 @@ from typing import Any
 
 from faith_dspy.errors import InputError, LabelsError, in_short, need
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.records import open_records
+from faith_dspy.io.readers import open_records
 from faith_dspy.text.sentences import carries_statement, sentences
 
 PUBLIC = (

@@ -24,7 +24,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError, field_validator
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ArtifactError, ConfigError, faults, need, without_secrets
 from faith_dspy.io.files import check_folder, owned, write_files
-from faith_dspy.io.records import as_chunks, read_json
+from faith_dspy.io.inputs import as_chunks
+from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import EMBEDDED_SHA256
 from faith_dspy.lm.make import base_from_environment, identity

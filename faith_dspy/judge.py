@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, in_short, need
+from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.records import AnswerInput, is_table, read_inputs, with_judgments
+from faith_dspy.io.readers import is_table, read_inputs, with_judgments
 from faith_dspy.lm.make import decision_model
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit

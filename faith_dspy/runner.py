@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from faith_dspy.errors import InputError, counted, faults
 from faith_dspy.io.files import cannot_write, owned, sync
-from faith_dspy.io.records import AnswerInput, Record, open_records, read_json
+from faith_dspy.io.inputs import AnswerInput, Record
+from faith_dspy.io.readers import open_records, read_json
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment, Unscored, Usage
 

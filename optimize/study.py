@@ -16,7 +16,7 @@ from faith_dspy.eval_sets.catalog import source_of
 from faith_dspy.export import save_judge
 from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash
-from faith_dspy.io.records import name_of
+from faith_dspy.io.readers import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
 from faith_dspy.lm.metered import MAX_FAILURES, metered
 from faith_dspy.optimize.classifier.operating_point import operating_point_sentence

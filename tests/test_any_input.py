@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from faith_dspy import Judge, JudgeConfig
 from faith_dspy.errors import ConfigError, LabelsError
+from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import parse_example
-from faith_dspy.io.records import as_chunks, read_records
+from faith_dspy.io.readers import read_records
 from faith_dspy.program.adapter import CompactAdapter, Tokens, read_verdict
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest

@@ -9,7 +9,7 @@ import pytest
 from faith_dspy import Judge, JudgeConfig, load_judge
 from faith_dspy.errors import ArtifactError, ConfigError, FaithDspyError
 from faith_dspy.export import FORMAT_VERSION, _sha256, save_judge
-from faith_dspy.io.records import AnswerInput, as_chunks
+from faith_dspy.io.inputs import AnswerInput, as_chunks
 from faith_dspy.lm.make import make_lm
 from faith_dspy.scoring.classifier import AnswerClassifier, Classifier, StatementClassifier
 

@@ -83,7 +83,7 @@ def _judge_one(chosen: ChosenJudge, record: dict[str, Any], html: Path | None, a
 
 
 def _judge_file(chosen: ChosenJudge, records: str, file: Path | None, html: Path | None, threads: int | None) -> None:
-    from faith_dspy.io.records import check_records, count_lines
+    from faith_dspy.io.readers import check_records, count_lines
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.progress import TerminalView
     from faith_dspy.runner import limit_replies_in_memory, run
@@ -119,7 +119,7 @@ def demo(
     """See a judge at work on three clear answers, with recorded replies of its LM: no model, no key, no network."""
     from faith_dspy.export import load_judge
     from faith_dspy.io.files import check_writable, write_file
-    from faith_dspy.io.records import as_chunks
+    from faith_dspy.io.inputs import as_chunks
     from faith_dspy.report.judgment import described, print_judgment, write_html
     from faith_dspy.schema import RawJudgment
 

@@ -22,7 +22,7 @@ from faith_dspy.errors import InputError, needs
 from faith_dspy.export import load_judge
 from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, text_of
-from faith_dspy.io.records import NAMES
+from faith_dspy.io.inputs import NAMES
 from faith_dspy.judge import Judge
 from faith_dspy.schema import Judgment
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from faith_dspy.errors import InputError, needs
 from faith_dspy.export import load_judge
-from faith_dspy.io.records import NAMES
+from faith_dspy.io.inputs import NAMES
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY
 

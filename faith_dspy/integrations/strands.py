@@ -16,7 +16,7 @@ from dspy.lm15 import Message, Request, Response, Usage
 from faith_dspy.errors import ConfigError, needs
 from faith_dspy.integrations.adapters import explain, judge_of, value
 from faith_dspy.io.conversation import from_conversation
-from faith_dspy.io.records import AnswerInput
+from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.schema import Judgment, Unscored
 from faith_dspy.scoring.score import LEVELS
 from faith_dspy.text.sentences import carries_statement, sentences

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from faith_dspy.errors import InputError, in_short
 from faith_dspy.io.conversation import as_text, from_conversation
-from faith_dspy.io.records import document_of
+from faith_dspy.io.inputs import document_of
 
 FINDERS = ("RETRIEVER", "RERANKER")
 """Kinds of spans whose documents are context; the output of a TOOL span is context too."""

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from faith_dspy.errors import counted
 from faith_dspy.io.files import write_file
-from faith_dspy.io.records import AnswerInput
+from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import shown, signed
 from faith_dspy.schema import Chunk, Judgment, StatementVerdict

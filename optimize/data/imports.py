@@ -19,12 +19,17 @@ from pydantic import BaseModel
 from faith_dspy.errors import InputError, LabelsError, counted, in_short, need
 from faith_dspy.eval_sets.public import of_spans
 from faith_dspy.io.files import write_file
-from faith_dspy.io.labels import parse_example, rating, vote
-from faith_dspy.io.records import COLUMNS, FIRST, LABELS, clean, log_columns, missing, open_records, parsed, rows_of
-from faith_dspy.io.records import columns as columns_of
+from faith_dspy.io.inputs import COLUMNS, log_columns, missing
+from faith_dspy.io.inputs import columns as columns_of
+from faith_dspy.io.labels import LABELS, parse_example, rating, vote
+from faith_dspy.io.readers import FIRST, clean, open_records, parsed, rows_of
 from faith_dspy.schema import LabelledExample, Verdict
 
-FIELDS = {**{k: v for k, v in COLUMNS.items() if k != "conversation"}, **LABELS}
+FIELDS = {
+    **{k: v for k, v in COLUMNS.items() if k != "conversation"},
+    **LABELS,
+    "faithful": (*LABELS["faithful"], "is_faithful", "hallucination_labels"),
+}
 """Fields of a labels file, and the columns they are read from by default; the first that exists counts."""
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from faith_dspy.errors import InputError, counted, need
 from faith_dspy.io.labels import label_set_hash, read_labels
-from faith_dspy.io.records import name_of
+from faith_dspy.io.readers import name_of
 from faith_dspy.schema import LabelledExample
 
 SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}

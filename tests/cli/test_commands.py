@@ -10,8 +10,8 @@ from typer.main import get_command
 from faith_dspy.cli import app
 from faith_dspy.cli.tune import pages
 from faith_dspy.eval_sets.catalog import SETS, load
+from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, read_labels
-from faith_dspy.io.records import as_chunks
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 YES = {"It is blue.": 0.9, "It holds much.": 0.4, "It is red.": 0.2, "It is new.": 0.3}

@@ -6,7 +6,7 @@ import sys
 from faith_dspy import load_judge
 from faith_dspy.cli.judge import KINDS, RECORDED
 from faith_dspy.export import Reference
-from faith_dspy.io.records import as_chunks
+from faith_dspy.io.inputs import as_chunks
 from faith_dspy.report.judgment import IN_DOUBT, told_verdicts
 
 WITHOUT_NETWORK = """

@@ -26,7 +26,7 @@ def statement(**fields):
 
 
 FAULTS = [
-    ('{"context": [', r"is no JSON in UTF-8 \(Expecting value: line 1 column 14"),
+    ('{"context": [', r"is not JSON in UTF-8 \(EOF while parsing a list at line 1 column 13"),
     ("[1, 2]", "got list, expected an object"),
     ('"text"', "got str, expected an object"),
     ("null", "got NoneType, expected an object"),
@@ -41,23 +41,26 @@ FAULTS = [
     ({**GOOD, "context": ["", " "]}, "context is empty"),
     ({"answer": "x", "faithful": True}, "it has no context: got answer, faithful, expected retrieved_contexts"),
     ({**GOOD, "context": [3]}, r"context\[0\] is '3', expected text or an object with 'text'"),
-    ({**GOOD, "context": {"text": "x"}}, "context is dict, expected a list of texts or chunks"),
+    ({**GOOD, "context": {"body": "x"}}, "context is dict, expected a list of texts or chunks"),
     ({**GOOD, "faithful": "maybe"}, "faithful is 'maybe', expected true or false"),
     ({**GOOD, "faithful": 3}, "faithful is 3, expected true or false"),
     ({**GOOD, "score": 1.5}, r"score: .*less than or equal to 1.* \(got 1.5\)"),
-    ('{"context": ["a"], "answer": "x", "score": NaN}', r"is no JSON in UTF-8 \(Out of range float"),
+    ('{"context": ["a"], "answer": "x", "score": NaN}', r"is not JSON in UTF-8 \(expected value at line 1 column 44"),
     ({**GOOD, "answer": "x" * 10_000_000}, "characters of question, context and answer, expected at most 10,000,000"),
     ({**GOOD, "answer": "  "}, "answer is '  ', expected text"),
     ({**GOOD, "answer": None}, r"it has no answer: got context, answer \(empty\), faithful, expected answer, "),
     ({**GOOD, "question": 5}, r"question: .*string.* \(got 5\)"),
-    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is no JSON in UTF-8 .*surrogates not allowed"),
+    ('{"context": ["a \\ud83d"], "answer": "x", "faithful": true}', "is not JSON in UTF-8 .*hex escape"),
 ]
 
 
 DEEP = ["[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, "9" * 5000, "9" * 4000]
 """What Python reads and cannot use, wherever it stands."""
 FAULTS += [
-    (json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep), r"is no JSON .* \((more than 100 bra|Out of ra)")
+    (
+        json.dumps({**GOOD, key: "PLACE"}).replace('"PLACE"', deep),
+        r"is not JSON .* \((recursion limit|number out of|a number is)",
+    )
     for key in ("id", "score", "meta", "unknown")
     for deep in DEEP
 ]
@@ -92,7 +95,7 @@ def test_missing_file_folder_and_other_encodings(tmp_path):
         read_labels(tmp_path)
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(json.dumps(GOOD).encode() + b"\n" + '{"answer": "é"}'.encode("latin-1"))
-    with pytest.raises(LabelsError, match=r"latin\.jsonl, line 2: is no JSON in UTF-8 .*can't decode byte 0xe9"):
+    with pytest.raises(LabelsError, match=r"latin\.jsonl, line 2: is not JSON in UTF-8 .*invalid unicode"):
         read_labels(latin)
 
 
@@ -123,7 +126,7 @@ def test_what_makes_an_example():
     assert label_set_hash([plain, red]) == label_set_hash([red, plain]) != label_set_hash([other, red])
 
 
-def test_the_first_ten_faults_are_named_together(labels):
+def test_each_kind_of_fault_is_named_once(labels):
     """A line each, whatever is wrong with it – an example or an id that was there before, too –, and then the format
     once; good lines between them do not matter."""
     path = labels(GOOD, "no", {**GOOD, "id": "b", "answer": "B."}, {**GOOD, "id": "b", "answer": "C."}, GOOD)
@@ -131,9 +134,105 @@ def test_the_first_ten_faults_are_named_together(labels):
         read_labels(path)
     *told, form = str(caught.value).splitlines()
     again = f"is the answer at {path}, line {{}} again, or has its id"
-    for line, said in zip(told, ("2: is no JSON", f"4: {again.format(3)}", f"5: {again.format(1)}"), strict=True):
+    for line, said in zip(told, ("2: is not JSON", f"4: {again.format(3)}"), strict=True):
         assert line.startswith(f"{path}, line {said}")
+    assert told[1].endswith("(1 row more like it.)")
     assert form.startswith("One JSON object a line")
+    with pytest.raises(
+        LabelsError, match=r"line 2: is not JSON .* \(10 rows more like it\.\) One JSON object"
+    ) as caught:
+        read_labels(labels(GOOD, *["no"] * 11))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def rows_of(column, *values):
+    """An answer for each value of a column."""
+    return [{"context": ["a"], "answer": f"x {i}", column: value} for i, value in enumerate(values)]
+
+
+NEGATED = (
+    "hallucination", "is_hallucination", "hallucinated", "hallucination_labels", "has_hallucination", "unfaithful",
+    "contains_error", "Is Hallucinated", "containsHallucination", "hallucination_flag", "not_faithful", "unsupported",
+    "is_ungrounded", "inconsistent", "has_factual_errors", "human_label_hallucination", "fabricated", "non_factual",
+)  # fmt: skip
+PLAIN = (
+    "faithful", "is_faithful", "faithfulness", "supported", "grounded", "groundedness", "isGrounded", "factual",
+    "factually_consistent", "attributable", "no_hallucination", "hallucination_free", "not_unfaithful", "entailed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "yes"), [(NEGATED, False), (PLAIN, True)])
+@pytest.mark.parametrize("pair", [("yes", "no"), (1, 0), (1.0, 0.0), (True, False), ("True", "False"), ("Y", "N")])
+def test_a_name_tells_what_a_yes_means(names, yes, pair):
+    for name in names:
+        assert [e.faithful for e in read_labels(rows_of(name, *pair))] == [yes, not yes], name
+
+
+def test_words_that_tell_mean_the_same_under_every_name():
+    words = {"PASS": True, "Fail": False, "faithful": True, "not grounded": False, "Hallucinated": False}
+    for name in ("label", "verdict", "hallucination", "is_faithful", "human_label"):
+        assert [e.faithful for e in read_labels(rows_of(name, *words))] == [*words.values()], name
+
+
+@pytest.mark.parametrize("name", ["label", "labels", "target", "verdict", "class", "gold", "Human Label", "annotation"])
+def test_a_column_that_does_not_tell_is_not_guessed(name):
+    """One sentence has the counts and the flag; one value that is said tells the other; a graded score is ours."""
+    rows = rows_of(name, 1, 0, 1)
     with pytest.raises(LabelsError) as caught:
-        read_labels(labels(*["no"] * 11))
-    assert len(str(caught.value).splitlines()) == 11
+        read_labels(rows)
+    asked = "does not tell which of its values means faithful: '1' (2), '0' (1). Say it with `faith-dspy labels import"
+    assert f"labels: {name!r} {asked}" in str(caught.value)
+    assert "--value 1=unfaithful" in str(caught.value)
+    assert [e.faithful for e in read_labels(rows, values={"1": False})] == [False, True, False]
+    assert [e.faithful for e in read_labels(rows, values={"0": False})] == [True, False, True]
+    assert [e.label for e in read_labels(rows, require_label=False)] == [None] * 3
+
+
+def test_a_score_under_foreign_names_is_not_guessed():
+    foreign = [{"passage": "a", "response": f"x {i}", "score": i} for i in (0, 1)]
+    with pytest.raises(LabelsError, match="'score' does not tell"):
+        read_labels(foreign)
+    assert [e.label for e in read_labels(rows_of("score", 0, 1, 0.5))] == [False, True, False]
+
+
+def test_a_column_that_the_user_names():
+    """By another name, negated by its own name, by hand, or inside an object; a value of any kind by its word."""
+    rows = rows_of("made_up", "yes", "no", "partly")
+    said = {"columns": {"faithful": "!made_up"}, "values": {"Partly": False}}
+    assert [e.faithful for e in read_labels(rows, **said)] == [False, True, False]
+    rows = rows_of("hallucination", 1, 0)
+    for column in ("hallucination", "!hallucination"):
+        assert [e.faithful for e in read_labels(rows, columns={"faithful": column})] == [False, True]
+    inside = [{"a": {"ctx": "a", "text": f"x {i}", "hallucinated": i}} for i in (1, 0)]
+    columns = {"context": "a.ctx", "answer": "a.text", "faithful": "a.hallucinated"}
+    assert [e.faithful for e in read_labels(inside, columns=columns)] == [False, True]
+    with pytest.raises(LabelsError, match=r"no 'halucination' for --map faithful=halucination \(halucination → hallu"):
+        read_labels(rows, columns={"faithful": "halucination"})
+
+
+def test_spans_of_unsupported_text_are_a_label():
+    """An empty list is faithful, as are counts of nothing; a list whose name does not tell is none."""
+    span = {"start": 0, "end": 1, "label_type": "Evident Conflict"}
+    for name in ("hallucination_labels", "labels", "hallucination_spans"):
+        assert [e.faithful for e in read_labels(rows_of(name, [span], []))] == [False, True], name
+    counts = rows_of("hallucination_labels", {"evident_conflict": 0, "baseless_info": 1}, {"evident_conflict": 0})
+    assert [e.faithful for e in read_labels(counts)] == [False, True]
+    with pytest.raises(LabelsError, match="'labels' has other words"):
+        read_labels(rows_of("labels", ["Supported"], ["Refuted"]))
+
+
+def test_what_was_understood_is_said(caplog):
+    read_labels(rows_of("hallucination", *[1] * 3, *[0] * 7))
+    assert caplog.messages[-1] == "labels: faithful: 7 yes, 3 no, from 'hallucination', negated"
+
+
+def test_a_fault_in_every_row_is_one_sentence():
+    with pytest.raises(LabelsError, match=r"row 1: context is int, expected .*\(99 rows more like it\.\)") as caught:
+        read_labels([{"context": i, "answer": f"x {i}", "faithful": True} for i in range(100)])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_key_that_is_there_twice_is_refused(labels):
+    line = '{"context": ["a"], "answer": "x", "faithful": true, "faithful": false}'
+    with pytest.raises(LabelsError, match="'faithful' is there twice"):
+        read_labels(labels(line))

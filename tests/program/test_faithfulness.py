@@ -4,7 +4,7 @@ import dspy
 import pytest
 
 from faith_dspy import Chunk, Judge, Unscored, Verdict
-from faith_dspy.io.records import AnswerInput
+from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.lm.make import make_lm
 from faith_dspy.program.program import bytes_of_context, windows
 

@@ -6,8 +6,9 @@ import pytest
 
 from faith_dspy import Judge
 from faith_dspy.errors import InputError, LabelsError
+from faith_dspy.io.inputs import _log_once, columns, fields_of, log_columns
 from faith_dspy.io.labels import read_labels, vote
-from faith_dspy.io.records import _log_once, check_records, columns, fields_of, log_columns, open_records
+from faith_dspy.io.readers import check_records, open_records
 
 ROWS = [
     {"Query": "Which?", "Contexts": ["A cup.", "It is red."], "Response": "A red cup.", "label": "PASS", "cost": 0.1},
@@ -82,11 +83,13 @@ def test_a_column_that_is_missing(tmp_path):
     row = {"context": "A cup.", "answer": "A cup.", "faithful": True}
     for wrong, field in (("faithfull", "faithful"), ("contxt", "context"), ("anwser", "answer")):
         path = put(tmp_path / "l.csv", [{wrong if name == field else name: v for name, v in row.items()}])
-        with pytest.raises(LabelsError, match=rf"it has no {field}: got .*{wrong}.*, expected .*{field}"):
+        with pytest.raises(LabelsError, match=rf"it has no {field}: got .*{wrong}.* \({wrong} → {field}\?\)"):
             read_labels(path)
     wrong = pandas.DataFrame([{"contxt": "A cup.", "answer": "A cup.", "id": None}])
     for judged in (put(tmp_path / "a.csv", wrong), wrong):
-        with pytest.raises(InputError, match=re.escape("it has no context: got contxt, answer, id (empty), expected")):
+        with pytest.raises(
+            InputError, match=re.escape("it has no context: got contxt, answer, id (empty) (contxt → context?)")
+        ):
             Judge("openai/none").batch(judged)
     with pytest.raises(InputError, match="cannot be read \\(no such file"):
         check_records(tmp_path / "none.jsonl")
@@ -95,14 +98,16 @@ def test_a_column_that_is_missing(tmp_path):
 def test_cells_that_hold_nothing(tmp_path):
     """What pandas and spreadsheets write for nothing is nothing; in a list of chunks an empty one keeps its place."""
     path = tmp_path / "t.csv"
-    path.write_text("answer,context,question,label\nA.,c,nan,  \nB.,c,#N/A,NaN\nNone,c,q,yes\n")
+    path.write_text("answer,context,question,faithful\nA.,c,nan,  \nB.,c,#N/A,NaN\nNone,c,q,yes\n")
     with open_records(path) as records:
         rows = [r.row for r in records]
-    assert [(r["answer"], r["question"], r["label"]) for r in rows] == [
+    assert [(r["answer"], r["question"], r["faithful"]) for r in rows] == [
         ("A.", None, None), ("B.", None, None), ("None", "q", "yes"),
     ]  # fmt: skip
     assert [e.answer for e in read_labels(path)] == ["None"]
-    pandas.DataFrame({"answer": ["A."], "context": [["", None, "c"]], "label": [1]}).to_parquet(tmp_path / "t.parquet")
+    pandas.DataFrame({"answer": ["A."], "context": [["", None, "c"]], "faithful": [1]}).to_parquet(
+        tmp_path / "t.parquet"
+    )
     (example,) = read_labels(tmp_path / "t.parquet")
     assert [c.text for c in example.context] == ["", "", "c"]
 
@@ -114,7 +119,10 @@ def test_label_words(tmp_path):
     assert {word: vote(word) for word in (*means, "0.5")} == means | {"0.5": None}
     assert (vote(0.0), vote([])) == (False, None)
     path = put(tmp_path / "l.csv", [{"context": "A cup.", "answer": "A cup.", "label": "neutral"}])
-    with pytest.raises(LabelsError, match=r"l\.csv, row 1: label is 'neutral', expected true or false, 1 or 0"):
+    with pytest.raises(
+        LabelsError,
+        match=r"l\.csv: 'label' has other words: 'neutral' \(1\)\. Say it with .* --value neutral=unfaithful",
+    ):
         read_labels(path)
     assert [e.label for e in read_labels(path, require_label=False)] == [None]
 
@@ -139,12 +147,13 @@ def test_csv_as_people_write_it(tmp_path):
     ("name", "content", "told"),
     [
         ("a.parquet", b"no", "cannot be read"),
-        ("a.csv", b"\xff\xfe\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
+        ("a.csv", b"\xff\xff\x00a", "can't decode byte 0xff .*; expected CSV, .* in UTF-8"),
+        ("a.csv", b"\xff\xfe\x00a\x00", "cannot be read .*utf-16"),
         ("a.csv", b'answer,context\n"open,b\n', "row that begins in line 2: is a quotation mark not closed"),
-        ("a.jsonl", b"PK\x03\x04 no lines\n", "line 1: is no JSON"),
-        ("a.docx", b"It is blue.\n", "expected CSV, TSV, Parquet, JSON or JSON lines"),
+        ("a.jsonl", b"PK\x03\x04 no lines\n", "it is a zip archive, or a spreadsheet"),
+        ("a.docx", b"It is blue.\n", "expected CSV, TSV, Excel, Parquet, JSON or JSON lines"),
         ("a.csv", b"context,answer,answer\nx,y,z\n", "two of its columns have the same name"),
-        ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context, expected answer"),
+        ("a.csv", b"anser,context\nx,y\n", "it has no answer: got anser, context .anser → answer"),
         ("a.json", b'[{"reply_text": "x"}]', "it has no answer: got reply_text"),
     ],
 )
@@ -153,3 +162,54 @@ def test_what_is_no_table(tmp_path, name, content, told):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=told):
         check_records(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "encode"),
+    [
+        ("array.jsonl", lambda rows: json.dumps(rows)),
+        ("array.txt", lambda rows: json.dumps(rows, indent=1)),
+        ("data.jsonl", lambda rows: json.dumps({"version": 1, "data": rows})),
+        ("data.json", lambda rows: json.dumps({"anything": rows}, indent=2)),
+        ("lines.json", lambda rows: "\n".join(map(json.dumps, rows))),
+        ("none", lambda rows: "\n".join(map(json.dumps, rows))),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_json_in_whatever_file_is_the_same_labels(tmp_path, name, encode, encoding):
+    (tmp_path / name).write_bytes(encode(ROWS).encode(encoding))
+    assert read_labels(tmp_path / name) == read_labels(ROWS)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", "\t"), ("t.txt", "\t")])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_tables_with_separators_as_spreadsheets_save_them(tmp_path, name, separator, encoding):
+    rows = [("context", "answer", "hallucination"), ("A cup.", "A cup.", "no"), ("A cup.", "A mug.", "yes")]
+    (tmp_path / name).write_bytes("\n".join(map(separator.join, rows)).encode(encoding))
+    assert [e.faithful for e in read_labels(tmp_path / name)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("t.html", b"<html><table>", "web page: save its table as CSV"),
+        ("t.csv", b"\n <!DOCTYPE html>", "web page"),
+        ("t.pdf", b"%PDF-1.7", "PDF"),
+        ("t.xls", b"\xd0\xcf\x11\xe0\xa1", "old spreadsheet"),
+        ("t.jsonl.gz", b"\x1f\x8b\x08", "unpack it first"),
+        ("t.db", b"SQLite format 3", "export the table as CSV"),
+        ("t.xlsx", b"PK\x03\x04", "Excel file"),
+    ],
+)
+def test_files_of_other_kinds_say_what_to_do(tmp_path, name, content, advice):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=advice) as caught:
+        read_labels(tmp_path / name)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_excel_file_is_read_where_pandas_can(tmp_path, monkeypatch):
+    frame = pandas.DataFrame([{"context": "A cup.", "answer": "A cup.", "hallucination": 0}])
+    monkeypatch.setattr(pandas, "read_excel", lambda path, dtype: frame)
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    assert [e.faithful for e in read_labels(tmp_path / "t.xlsx")] == [True]

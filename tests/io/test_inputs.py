@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from faith_dspy import Chunk
-from faith_dspy.io.records import STANDARD, AnswerInput, as_chunks, count_lines, fields_of, read_records
+from faith_dspy.io.inputs import AnswerInput, as_chunks, fields_of
+from faith_dspy.io.readers import STANDARD, count_lines, read_records
 
 ROWS = {
     "continuous-eval": {"question": "Q?", "retrieved_contexts": ["C."], "answer": "A.", "ground_truths": ["G."]},

@@ -1,0 +1,394 @@
+"""Records out of files and tables: JSON lines, JSON, CSV, TSV, Parquet and Excel files, pandas and Hugging Face tables.
+
+What a file is, its content says; its ending decides only between a table with separators and lines of JSON.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import io
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic_core import from_json
+
+from faith_dspy.errors import InputError, in_short, need
+from faith_dspy.io.inputs import (
+    AnswerInput,
+    Record,
+    columns,
+    columns_named,
+    document_of,
+    log_columns,
+    missing,
+)
+from faith_dspy.schema import Judgment
+
+_EMPTY = {"", "nan", "NaN", "NAN", "<NA>", "NaT", "#N/A", "null", "NULL"}
+"""What pandas and spreadsheets have in a cell that holds nothing."""
+_PARTS = {"validation": "dev", "valid": "dev", "val": "dev"}
+_TABLES = (".csv", ".tsv", ".txt")
+_WRAPPERS = ("data", "rows", "records", "examples", "items", "results")
+STANDARD = Path("-")
+"""Standard input or output."""
+FIRST = 20
+"""Records by which the columns of a file or table are known."""
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_OTHERS = {
+    b"<": "it is a web page: save its table as CSV",
+    b"PK\x03\x04": "it is a zip archive, or a spreadsheet that is not named .xlsx: save its table as “CSV UTF-8”",
+    b"%PDF": "it is a PDF document: save its table as CSV",
+    b"\xd0\xcf\x11\xe0": "it is a file of an old spreadsheet program: save it as “CSV UTF-8”",
+    b"SQLite format": "it is a database: export the table as CSV",
+    b"\x1f\x8b": "it is compressed: unpack it first",
+}
+"""How files begin that are not read, and what to do."""
+_EXCEL = "it is an Excel file: save it as “CSV UTF-8”, or install pandas and openpyxl"
+
+
+@contextmanager
+def open_records(source: Any) -> Iterator[Iterator[Record]]:
+    """Open the records of a file, of standard input (`STANDARD`), or of what is in memory: a table, or an iterable.
+
+    Raises:
+        InputError: it cannot be opened, or is of a kind that is not read.
+    """
+    if not isinstance(source, str | PathLike):
+        yield (Record(number, row, kind="row") for number, row in enumerate(rows_of(source), 1))
+        return
+    path = Path(source)
+    if path == STANDARD:
+        yield read_records(sys.stdin.buffer)
+        return
+    try:
+        handle = path.open("rb")
+    except OSError as exc:
+        raise _unreadable(path, (exc.strerror or str(exc)).lower()) from exc
+    with handle:
+        yield _records_in(path, handle)
+
+
+def _records_in(path: Path, handle: IO[bytes]) -> Iterator[Record]:
+    if not handle.seekable():  # a pipe holds lines of JSON
+        return read_records(handle)
+    start = handle.read(64)
+    handle.seek(0)
+    suffix = path.suffix.lower()
+    if start.startswith(b"PAR1") or suffix == ".parquet":
+        return _rows(path, _read_parquet(handle))
+    if suffix == ".xlsx":
+        return _rows(path, _read_excel(path))
+    for beginning, advice in _OTHERS.items():
+        if start.removeprefix(_BOM).lstrip().startswith(beginning):
+            raise _unreadable(path, advice)
+    if start.startswith(_UTF16):
+        handle = io.BytesIO(_from_utf16(path, handle.read()))
+        start = handle.getvalue()[:64]
+    is_json = start.removeprefix(_BOM).lstrip().startswith((b"{", b"["))
+    if suffix in _TABLES and not (is_json and suffix == ".txt"):
+        return _rows(path, _read_csv(handle, tab=suffix == ".tsv"), numbered=True)
+    rows = _list_in(handle, wrapped=suffix == ".json") if is_json else None
+    return read_records(handle) if rows is None else _rows(path, rows)
+
+
+def _from_utf16(path: Path, content: bytes) -> bytes:
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeError as exc:
+        raise _unreadable(path, exc) from exc
+
+
+def name_of(source: Any, otherwise: str = "labels") -> str:
+    """Return the path of a file; ``otherwise`` for what is in memory."""
+    return str(source) if isinstance(source, str | PathLike) else otherwise
+
+
+def read_inputs(records: Any) -> list[AnswerInput]:
+    """Read the inputs in a file, a table in memory, or an iterable of records. A mapping is one record."""
+    if isinstance(records, str | PathLike) or is_table(records):
+        check_records(records)
+    with open_records(records) as opened:
+        return [AnswerInput.of(record) for record in opened]
+
+
+def check_records(source: Any) -> None:
+    """Look at the first records before an LM is started, and log their columns. A pipe can be read only once.
+
+    Raises:
+        InputError: none is an object, or they have no column for the answer or none for the context.
+    """
+    path = Path(source) if isinstance(source, str | PathLike) else None
+    if path == STANDARD or (path is not None and path.exists() and not path.is_file()):
+        return
+    with open_records(source) as records:
+        first = list(islice(records, FIRST))
+    rows = [record.row for record in first if record.problem is None]
+    where = name_of(source, "records")
+    if first and not rows:
+        raise _unreadable(where, first[0].problem)
+    log_columns(rows, where)
+    present = {field for row in rows for field, named in columns_named(tuple(row)).items() if named}
+    if not rows or "conversation" in present or any(row.get("error") for row in rows):
+        return
+    for needed in ("answer", "context"):
+        if needed not in present:
+            raise InputError(f"{where}: {missing(rows[0], needed)}.")
+
+
+def count_lines(source: Path) -> int | None:
+    """Count the lines of a file of JSON lines; None for others, and for a pipe, which can be read only once."""
+    if not source.is_file() or source.suffix.lower() not in (".jsonl", ".ndjson", ""):
+        return None
+    with source.open("rb") as handle:
+        return sum(1 for _ in handle)
+
+
+def read_records(handle: IO[bytes]) -> Iterator[Record]:
+    """Yield each non-empty line, read as it is needed."""
+    for number, line in enumerate(handle, 1):
+        text = (line.removeprefix(_BOM) if number == 1 else line).strip()
+        if not text:
+            continue
+        try:
+            value = read_json(text)
+        except ValueError as exc:
+            value = exc
+        yield Record(number, value, _key(text))
+
+
+def _rows(source: Path, rows: Iterable[Any], *, numbered: bool = False) -> Iterator[Record]:
+    """Yield rows, or what is wrong with them; ``numbered``: each with its line.
+
+    Raises:
+        InputError: the file turns out not to be a table.
+    """
+    try:
+        for number, item in enumerate(rows, 1):
+            file_line, row = item if numbered else (None, item)
+            text = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
+            yield Record(number, row, _key(text.encode(errors="replace")), "row", file_line)
+    except ValueError as exc:
+        raise _unreadable(source, exc) from exc
+
+
+def _key(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _list_in(handle: IO[bytes], *, wrapped: bool) -> list[Any] | None:
+    """Return the list in a JSON file, by itself or in an object; None for JSON lines, which are still to be read.
+
+    ``wrapped``: whether any list in an object counts, or only one of a usual name.
+    """
+    first = handle.readline()
+    lines = any(line.strip() for line in islice(handle, 1))
+    handle.seek(0)
+    try:
+        is_line = isinstance(read_json(first.removeprefix(_BOM).strip()), dict)
+    except ValueError:
+        is_line = False
+    if is_line and lines:
+        return None
+    try:
+        value = read_json(handle.read().removeprefix(_BOM))
+    except ValueError:
+        value = None
+    handle.seek(0)
+    if isinstance(value, dict) and not {"answer", "conversation"} & columns(value).keys():
+        lists = (v for k, v in value.items() if isinstance(v, list) and (wrapped or k in _WRAPPERS))
+        value = next(lists, None)
+    return value if isinstance(value, list) else None
+
+
+def read_json(text: bytes) -> Any:
+    """Read JSON that everything after can hold.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, or has NaN, a number beyond a float's range, brackets nested without end,
+            half a character, or a key twice in one object.
+    """
+    try:
+        from_json(text, allow_inf_nan=False)
+        return json.loads(text, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite)
+    except ValueError as exc:
+        raise ValueError(f"is not JSON in UTF-8 ({exc}): {text[:60].decode(errors='replace')!r}") from exc
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return values
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _integer(digits: str) -> int:
+    _finite(digits)
+    return int(digits)
+
+
+def _read_csv(handle: IO[bytes], *, tab: bool) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
+    """Yield line and content of the rows of a table with a header, or what is wrong with a row.
+
+    The separator of a CSV file is what its header has most of: comma, semicolon or tab.
+    """
+    text = io.TextIOWrapper(handle, "utf-8-sig", newline="")
+    line = 0
+    csv.field_size_limit(2**31 - 1)  # a context may be longer than the 131,072 characters that csv takes
+    try:
+        first = text.readline()
+        separator = "\t" if tab else max(",;\t", key=first.count)
+        reader = csv.DictReader(chain([first], text), delimiter=separator, strict=True)
+        names = [name for name in reader.fieldnames or () if name]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its columns have the same name")
+        line = reader.line_num
+        for row in reader:
+            line = reader.line_num
+            if None in row:
+                yield line, ValueError("has more cells than the header")
+            elif any(row.values()):
+                yield line, clean(row)
+    except csv.Error as exc:
+        raise ValueError(f"{exc}, in the row that begins in line {line + 1}: is a quotation mark not closed?") from exc
+
+
+def _read_parquet(handle: IO[bytes]) -> Iterator[dict[str, Any]]:
+    parquet = need("pyarrow.parquet", "Reading Parquet")
+    try:
+        for batch in parquet.ParquetFile(handle).iter_batches(batch_size=256):
+            yield from map(clean, batch.to_pylist())
+    except OSError as exc:
+        raise ValueError(in_short(exc)) from exc
+
+
+def _read_excel(path: Path) -> Iterator[Any]:
+    """Yield the rows of the first sheet of an Excel file, if pandas and openpyxl are installed."""
+    try:
+        import pandas
+
+        frame = pandas.read_excel(path, dtype=object)
+    except ImportError as exc:
+        raise ValueError(_EXCEL) from exc
+    except Exception as exc:  # whatever a zip archive holds
+        raise ValueError(f"it is not an Excel file with a table ({in_short(exc)})") from exc
+    yield from rows_of(frame)
+
+
+def _unreadable(source: object, why: object) -> InputError:
+    kinds = "CSV, TSV, Excel, Parquet, JSON or JSON lines in UTF-8 (spreadsheets save it as “CSV UTF-8”)"
+    return InputError(f"{source}: cannot be read ({why}); expected {kinds}.")
+
+
+# Tables in memory
+
+
+def is_table(data: Any) -> bool:
+    """Tell whether it is a pandas frame or a Hugging Face `Dataset`."""
+    return hasattr(data, "iloc") or all(hasattr(data, name) for name in ("column_names", "features", "__len__"))
+
+
+def rows_of(data: Any) -> Iterable[Any]:
+    """Return the rows of a table in memory as mappings, those of a `DatasetDict` with its parts as ``split``.
+
+    A mapping is the only row; anything else is returned as it is.
+    """
+    if isinstance(data, Mapping):
+        if not data or not all(map(is_table, data.values())):
+            return [data]
+        return [{**row, "split": _PARTS.get(part, part)} for part, rows in data.items() for row in rows_of(rows)]
+    if not is_table(data):
+        if not isinstance(data, Iterable):
+            raise InputError(f"got {type(data).__name__}, expected a file, a table, or records with context and answer")
+        return data
+    if not hasattr(data, "iloc"):
+        return map(clean, data)
+    rows = data.itertuples(index=False, name=None)
+    return (clean(dict(zip(data.columns, cells, strict=True))) for cells in rows)
+
+
+def clean(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Turn a table's row into plain Python.
+
+    Empty cells hold nothing; arrays become lists, as do lists and a document written as text, but not in the question
+    and the answer.
+    """
+    plain = {str(name): _plain(value) for name, value in row.items()}
+    named = columns(plain)
+    texts = (named.get("question"), named.get("answer"))
+    return {name: value if name in texts else parsed(value) for name, value in plain.items()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [v if v == "" else _plain(v) for v in value]  # an empty chunk keeps its place
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if value is None or str(value).strip() in _EMPTY:
+        return None
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def parsed(value: Any) -> Any:
+    """Read a list written as text in a cell, in JSON or as a Python literal; a single document becomes a list.
+
+    Anything else is returned as it is.
+    """
+    if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            content = read(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(content, list):
+            return content
+        if isinstance(content, Mapping) and document_of(content):
+            return [content]
+    return value
+
+
+_ADDED = {
+    **dict.fromkeys(("score", "probability", "threshold"), "Float64"),
+    **dict.fromkeys(("faithful", "needs_review"), "boolean"),
+    **dict.fromkeys(("level", "unscored", "detail", "statements"), "string"),
+}
+"""What a table gets of each judgment, and its type in pandas, each of which has a missing value."""
+
+
+def with_judgments(table: Any, judgments: Sequence[Judgment]) -> Any:
+    """Add the columns ``judge_score`` … to a table; what was not scored is missing there, never NaN."""
+    import pandas
+
+    rows = [judgment.to_dict() for judgment in judgments]
+    for row in rows:
+        row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
+    added = {}
+    for name, kind in _ADDED.items():
+        added[f"judge_{name}"] = pandas.array([row[name] for row in rows], dtype=kind)
+    if hasattr(table, "iloc"):
+        return table.assign(**added)
+    import datasets
+
+    others = table.remove_columns([c for c in table.column_names if c in added])
+    return datasets.concatenate_datasets([others, datasets.Dataset.from_pandas(pandas.DataFrame(added))], axis=1)
