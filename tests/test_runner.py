@@ -46,7 +46,7 @@ def test_a_bad_line_never_ends_a_run(judge_at, tmp_path):
     first, second, third, _ = rows(out)
     assert (first["score"], third["score"], third["id"]) == (1.0, 1.0, "last")
     assert (second["unscored"], second["score"], second["line"]) == ("parse_failed", None, 3)
-    assert "line 3: is no JSON in UTF-8 (Expecting value: line 1 column 14" in second["detail"]
+    assert "line 3: is not JSON in UTF-8 (EOF while parsing a list at line 1 column 13" in second["detail"]
     said = "4 judged: 2 scored, 2 unscored (1 parse_failed, 1 no_context) · 1 of them by an earlier run"
     assert str(tally).startswith(f"{said} · 0 calls, 0 prompt tokens (0 cached), 0 completion tokens · ")
     server.close()

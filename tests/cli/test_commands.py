@@ -112,7 +112,7 @@ def test_a_run_that_scored_nothing_fails_and_says_why(cli, at):
     assert (code, "no answer could be scored; the first: there is no context" in err) == (1, True)
     source.write_text("It is blue.\n")
     code, _, err = cli("judge", source, *at)
-    assert (code, "line 1: is no JSON" in err) == (2, True)
+    assert (code, "line 1: is not JSON" in err) == (2, True)
 
 
 def test_judge_one_answer(cli, at, tmp_path):
@@ -283,7 +283,7 @@ def test_tune_finds_bad_input_before_anything_is_made(cli, tmp_path):
     before = {*tmp_path.iterdir()}
     for more in ((), ("--out", "a/b/c"), ("--out", "mine")):
         code, _, err = cli("tune", "oops.jsonl", *more)
-        assert (code, "oops.jsonl, line 1: is no JSON" in err) == (2, True)
+        assert (code, "oops.jsonl, line 1: is not JSON" in err) == (2, True)
     assert {*tmp_path.iterdir()} == before
 
 
@@ -313,7 +313,7 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
     fails_on("empty.jsonl", "empty.jsonl", "no records" if command == "judge" else "One JSON object a line")
     if command != "judge":
         (tmp_path / "broken.jsonl").write_text((tmp_path / "labels.jsonl").read_text() + '{"context": [\n')
-        fails_on("broken.jsonl", "broken.jsonl, line 5: is no JSON")
+        fails_on("broken.jsonl", "broken.jsonl, line 5: is not JSON")
     assert server.requests == []
 
 

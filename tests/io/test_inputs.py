@@ -104,3 +104,10 @@ def test_lines_are_read_as_they_are(tmp_path):
     (tmp_path / "in").write_bytes(raw)
     os.mkfifo(tmp_path / "pipe")  # can be read only once: not for its length
     assert [count_lines(path) for path in (tmp_path / "in", tmp_path / "pipe", STANDARD)] == [5, None, None]
+
+
+def test_half_a_character_is_replaced():
+    """Question, chunks and answer can be sent and written; two halves of a character become it."""
+    half = AnswerInput.make("q \ud83d", [{"text": "c \udc00", "source": "s \ud800"}, "\ud83d\ude00"], "a \ud83d b")
+    assert (half.question, half.answer) == ("q \ufffd", "a \ufffd b")
+    assert [(c.text, c.source) for c in half.chunks] == [("c \ufffd", "s \ufffd"), ("😀", None)]
