@@ -9,6 +9,7 @@ import time
 import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import FaithDspyError, InputError, need
@@ -37,6 +38,8 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 """Set before MLflow is imported, unless it is set already."""
+_DAMAGED = re.compile(r"\(sqlite3\..*(already exists|duplicate column|no such (table|column)|not a database|malformed)")
+"""What SQLite says of a store whose tables were made by half, or that is none."""
 
 
 class Store(NamedTuple):
@@ -71,19 +74,45 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     """An `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT if create else nearest_store(uri)
+    if create:
+        uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    else:
+        uri = nearest_store(uri)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = need("mlflow", "A tracking store")  # it sets up its logging when it is imported
     with mlflow_errors(uri), _alone(uri):
+        file = _database(uri)
+        if file is not None and not file.exists():
+            _make_database(file)
         return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _database(uri: str) -> Path | None:
+    """The file of a SQLite store."""
+    match = re.fullmatch(r"sqlite:///([^?]+).*", uri)
+    return Path(match[1]) if match else None
+
+
+def _make_database(file: Path) -> None:
+    """Make a SQLite store in a folder beside its place, and put it there when it is whole.
+
+    MLflow makes its tables in some fifty steps, and cannot go on where it was interrupted between two of them.
+    """
+    import mlflow
+
+    with TemporaryDirectory(prefix=f".{file.name}.", dir=file.absolute().parent) as folder:
+        database = Path(folder, file.name)
+        mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
+        database.rename(file)
 
 
 def _alone(uri: str) -> AbstractContextManager[None]:
     """Own the file of a SQLite store: two processes that make its tables or an experiment at once would both fail."""
-    file = re.fullmatch(r"sqlite:///([^?]+).*", uri)
-    writable = file and os.access(Path(file[1]).absolute().parent, os.W_OK)
-    return owned(Path(file[1]), seconds=120) if file and writable else nullcontext()
+    file = _database(uri)
+    if file is None or not os.access(file.absolute().parent, os.W_OK):
+        return nullcontext()
+    return owned(file, seconds=120)
 
 
 def nearest_store(uri: str | None = None) -> str:
@@ -149,6 +178,12 @@ def mlflow_errors(uri: str, what: str = "be used") -> Iterator[None]:
     except FaithDspyError:
         raise
     except Exception as exc:
+        file = _database(uri)
+        if file is not None and _DAMAGED.search(str(exc)):
+            raise FaithDspyError(
+                f"{file} is a damaged MLflow store ({reason(exc)}); perhaps its making was interrupted. Move it away, "
+                f"and a new one is made: mv {file} {file}.damaged"
+            ) from exc
         raise FaithDspyError(
             f"MLflow at {redacted(uri)} cannot {what}: {reason(exc)}. Start its server, or name another store with "
             f"--tracking-uri; {DEFAULT} needs no server."

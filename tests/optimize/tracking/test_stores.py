@@ -1,9 +1,11 @@
 import os
 import pwd
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from needs import POSTGRESQL
 from recorded import free_port, log_study, serving
 
 from faith_dspy import load_judge
+from faith_dspy.errors import FaithDspyError
 from faith_dspy.optimize.tracking.archive import read_study
 from faith_dspy.optimize.tracking.store import connect
 
@@ -121,3 +124,32 @@ def test_a_new_store_by_three_processes_at_once(tmp_path):
     found = connect(f"sqlite:///{tmp_path}/mlflow.db", create=False)
     assert len(found.client.search_runs([found.experiment_id])) == 3
     assert [p.name for p in tmp_path.iterdir() if "mlflow.db" in p.name] == ["mlflow.db"]
+
+
+MAKING = "import mlflow, sys; from faith_dspy.optimize.tracking.store import connect; connect(sys.argv[1])"
+
+
+def test_a_new_store_that_is_interrupted(tmp_path):
+    """Killed while MLflow makes its tables, it leaves no store, so that the next command makes one."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    process = subprocess.Popen([sys.executable, "-c", MAKING, uri], cwd=tmp_path)
+    while not list(tmp_path.glob("*/mlflow.db")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "mlflow.db").exists()
+    assert connect(uri).client.search_experiments()
+
+
+@pytest.mark.parametrize("tables", ["CREATE TABLE datasets (id INTEGER)", None])
+def test_a_damaged_store_is_named(tmp_path, tables):
+    """Tables that an interrupted MLflow left, or another kind of file: which file to move away, and how."""
+    path = tmp_path / "mlflow.db"
+    if tables is None:
+        path.write_text("no database " * 100)
+    else:
+        with sqlite3.connect(path) as database:
+            database.execute(tables)
+    with pytest.raises(FaithDspyError, match=rf"{path} is a damaged MLflow store .*: mv {path} {path}\.damaged"):
+        connect(f"sqlite:///{path}")
