@@ -1,4 +1,4 @@
-"""Whether a judge in use still agrees with people, on labels that it is measured on again and again.
+"""A judge in use: whether it still agrees with people, and what share of its traffic is faithful.
 
 from faith_dspy.optimize.drift import drift_report, ignore_cache
 ignore_cache(judge)
@@ -6,22 +6,22 @@ first = drift_report(labelled, judge.batch(records), judge.fingerprint)
 later = drift_report(labelled, judge.batch(records), judge.fingerprint, earlier=[first], minimum=0.75)
 later.alarms, later.changes, later.flips, later.agreement.answers.balanced_accuracy
 
-`DriftRun` keeps the reports in MLflow: one run for each judge and label set. Each report is a step of the run's
-metrics, and a file ``history/000012.json`` among its artifacts, which the next report is compared with.
+`DriftRun` keeps one run in MLflow for each judge and label set. Each report is a step of its metrics; the first report
+and the last one are among its artifacts, and the next is compared with both.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import NormalDist
+from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faith_dspy.errors import FaithDspyError, InputError, counted, need
-from faith_dspy.io.labels import label_set_hash
+from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.optimize.report.tables import OUTCOME
 from faith_dspy.optimize.results import Comparison, Row
 from faith_dspy.optimize.select.comparison import compare
@@ -30,41 +30,42 @@ from faith_dspy.optimize.tracking.study_run import agreement_metrics, cost_metri
 from faith_dspy.report.tables import Table, csv_text, estimate, markdown, points, table_of
 from faith_dspy.schema import Usage, digest
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.scoring.statistics import Estimate, wilson
+from faith_dspy.scoring.statistics import Estimate, Floats, Ints, wilson
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from faith_dspy.judge import Judge
     from faith_dspy.schema import Judgment, LabelledExample
 
 MAX_SHIFT = 0.2
 """The largest change of coverage that raises no alarm."""
-SIGNIFICANT = 0.01
-"""p-value below which labelled and unlabelled answers are taken to have different scores."""
 _CHARACTERS = 200  # of an answer, kept to recognise it by
 _MOST = 20  # flips that are shown
-_KEY = "faith_dspy.drift"
+_KEY, _REPORTS = "faith_dspy.drift", "faith_dspy.reports"
+_FIRST, _LAST = "first.json", "last.json"
 
 
-class _Found(BaseModel):
+class _Report(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FaithfulShare(_Found):
+class FaithfulShare(_Report):
     """The share of faithful answers in traffic that is labelled only in part."""
 
     powered: Estimate
     """From the labels and the judge's scores together (prediction-powered)."""
     labels_only: Estimate
-    """From the labels alone, with a Wilson interval: the scores help if `powered` is narrower."""
+    """From the labels alone: the scores help if `powered` is narrower."""
     weight: float = Field(ge=0, le=1)
     """Weight of the scores (λ of PPI++): 0 ignores them, 1 uses them fully."""
     labelled: int
     unlabelled: int
+    sources: int
+    """Over which the labelled answers were given: what intervals are made from."""
 
 
-class Flip(_Found):
+class Flip(_Report):
     """An answer whose verdict is not the last report's."""
 
     id: str
@@ -75,7 +76,7 @@ class Flip(_Found):
     answer: str
 
 
-class Change(_Found):
+class Change(_Report):
     """The judge now against an earlier report, on the same answers."""
 
     since: Literal["last", "first"]
@@ -96,17 +97,7 @@ class Change(_Found):
         )
 
 
-class Prevalence(_Found):
-    """The share of faithful answers among those that nobody labelled, and whether the labels still fit them."""
-
-    share: FaithfulShare
-    drift_p_value: float | None
-    """Two-sample Kolmogorov–Smirnov test of the scores of labelled and of unlabelled answers."""
-    labels_fit: bool
-    sentence: str
-
-
-class DriftReport(_Found):
+class DriftReport(_Report):
     """A judge measured on labels, and compared with earlier reports on the same labels."""
 
     at: str
@@ -121,8 +112,8 @@ class DriftReport(_Found):
     """Replies taken from the cache, not in `usage`."""
     verdicts: tuple[Row, ...]
     """Ordered by id."""
-    prevalence: Prevalence | None = None
-    """Share of faithful answers among the unlabelled ones."""
+    share: FaithfulShare | None = None
+    """Of faithful answers in the traffic."""
     changes: tuple[Change, ...] = ()
     """Since the last report, then since the first; empty without earlier reports."""
     new_version: bool = False
@@ -140,48 +131,52 @@ def ignore_cache(judge: Judge) -> None:
         lm.cache = lm.cache and bool(lm.endpoint.sha256)
 
 
+def count_tuned_on(judge: Judge, examples: Sequence[LabelledExample]) -> int:
+    """Count the answers that had a part in the study that tuned the judge."""
+    keys = set(judge.manifest.get("answer_keys", ()))
+    return sum(answer_key(e.question, e.context, e.answer) in keys for e in examples)
+
+
 def drift_report(
     labelled: Sequence[LabelledExample],
     judgments: Sequence[Judgment],
     judge: str,
     *,
-    unlabelled: Sequence[Judgment] = (),
+    share: FaithfulShare | None = None,
     earlier: Sequence[DriftReport] = (),
     minimum: float | None = None,
     max_shift: float = MAX_SHIFT,
 ) -> DriftReport:
-    """Agreement on the same labels, never tuned on, compared with earlier reports.
+    """Measure agreement on the same labels, never tuned on, and compare it with earlier reports.
 
-    ``judgments``: of ``labelled``, by the judge of the fingerprint ``judge``; ``unlabelled``: of other answers of the
-    same traffic, for the share of faithful ones (`faithful_share`). ``earlier``: reports on the same labels,
-    the oldest first; the first and the last count. There is an alarm where balanced accuracy is below ``minimum``,
-    where the coverage has changed by more than ``max_shift``, and where the judge is shown worse than the first or the
-    last report says (95 %, paired). `InputError` when an earlier report is about other labels.
+    Args:
+        labelled: the answers, each with a label.
+        judgments: of ``labelled``, by the judge of the fingerprint ``judge``.
+        judge: `Judge.fingerprint`.
+        share: the share of faithful answers in the traffic (`estimate_share`), to be kept with the report.
+        earlier: reports on the same labels, the oldest first; the first and the last count.
+        minimum: the balanced accuracy below which there is an alarm; an unscored answer counts as wrong.
+        max_shift: the change of coverage beyond which there is an alarm.
+
+    Returns:
+        The report. It has an alarm, too, where the judge is significantly worse than in the first or the last report
+        (95 %, paired).
+
+    Raises:
+        InputError: An earlier report is about other labels, or these hold none.
     """
     agreement = measure_agreement(labelled, judgments)
     labels_hash = label_set_hash(labelled)
     if agreement.answers is None or any(report.label_set_hash != labels_hash for report in earlier):
         raise InputError("an earlier report is about other labels, or these hold none; give the same ones each time.")
-    found = (
-        Row(id=e.id, source=e.group_key, label=e.label, predicted=j.faithful, probability=j.ranking)
-        for e, j in zip(labelled, judgments, strict=True)
-        if e.label is not None
-    )
-    verdicts = sorted(found, key=lambda v: (v.id, v.source))
-    last = earlier[-1] if earlier else None
-    changes = [_change(verdicts, last, "last")] if last else []
-    changes += [_change(verdicts, earlier[0], "first")] if len(earlier) > 1 else []
-    accuracy, alarms = agreement.answers.balanced_accuracy, []
-    if minimum is not None and (accuracy.value is None or accuracy.value < minimum):
-        known = f"unknown ({accuracy.why})" if accuracy.value is None else f"{accuracy.value:.3f}"
-        alarms.append(f"balanced accuracy is {known}, below the minimum of {minimum:g}.")
-    for c in changes:
-        since = f"the {c.since} report ({c.at})"
-        if c.comparison.verdict == "worse":
-            alarms.append(f"worse than {since}: balanced accuracy {points(c.comparison.balanced_accuracy)} points.")
-        if abs(c.coverage) > max_shift:
-            alarms.append(f"the coverage has changed by {c.coverage:+.2f} since {since}, more than {max_shift:g}.")
-    scores = [j.ranking for j in unlabelled]
+    verdicts = judged_rows(labelled, judgments)
+    changes: list[Change] = []
+    flips: tuple[Flip, ...] = ()
+    if earlier:
+        changes.append(_change(verdicts, earlier[-1], "last"))
+        flips = _flips(verdicts, earlier[-1].verdicts, labelled)
+    if len(earlier) > 1:
+        changes.append(_change(verdicts, earlier[0], "first"))
     return DriftReport(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         judge=judge,
@@ -190,86 +185,154 @@ def drift_report(
         usage=sum((j.usage for j in judgments), Usage()),
         replayed=sum((j.replayed for j in judgments), Usage()),
         verdicts=tuple(verdicts),
-        prevalence=faithful_share(verdicts, scores) if scores else None,
+        share=share,
         changes=tuple(changes),
-        new_version=last is not None and last.judge != judge,
-        flips=_flips(verdicts, last.verdicts, {(e.id, e.group_key): e.answer for e in labelled}) if last else (),
-        alarms=tuple(alarms),
+        new_version=bool(earlier) and earlier[-1].judge != judge,
+        flips=flips,
+        alarms=(*_below(verdicts, minimum), *_worse(changes, max_shift)),
     )
 
 
+def judged_rows(labelled: Sequence[LabelledExample], judgments: Sequence[Judgment]) -> list[Row]:
+    """Return label and verdict of each labelled answer, ordered by id."""
+    rows = []
+    for e, j in zip(labelled, judgments, strict=True):
+        if e.label is not None:
+            rows.append(Row(id=e.id, source=e.group_key, label=e.label, predicted=j.faithful, probability=j.ranking))
+    return sorted(rows, key=lambda row: (row.id, row.source))
+
+
+def rarer_sources(rows: Sequence[Row]) -> int:
+    """Count the sources of the label that has fewer of them."""
+    return min(len({row.source for row in rows if row.label is label}) for label in (True, False))
+
+
+def _below(rows: Sequence[Row], minimum: float | None) -> list[str]:
+    """An alarm where balanced accuracy, unscored answers counted as wrong, is below a minimum."""
+    if minimum is None:
+        return []
+    if not rarer_sources(rows):
+        return [f"balanced accuracy is unknown: all labels are the same; the minimum of {minimum:g} is not shown."]
+    recalls = [mean(row.predicted is label for row in rows if row.label is label) for label in (True, False)]
+    accuracy = mean(recalls)
+    if accuracy >= minimum:
+        return []
+    unscored = sum(row.predicted is None for row in rows)
+    note = f" ({counted(unscored, 'unscored answer')} counted as wrong)" if unscored else ""
+    return [f"balanced accuracy is {accuracy:.3f}{note}, below the minimum of {minimum:g}."]
+
+
+def _worse(changes: Sequence[Change], max_shift: float) -> list[str]:
+    """Alarms about what changed since earlier reports."""
+    alarms = []
+    for change in changes:
+        since = f"the {change.since} report ({change.at})"
+        if change.comparison.verdict == "worse":
+            alarms.append(
+                f"worse than {since}: balanced accuracy {points(change.comparison.balanced_accuracy)} points."
+            )
+        if abs(change.coverage) > max_shift:
+            alarms.append(f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}.")
+    return alarms
+
+
 def _change(verdicts: Sequence[Row], old: DriftReport, since: Literal["last", "first"]) -> Change:
-    scored = [sum(v.probability is not None for v in side) for side in (verdicts, old.verdicts)]
+    scored_now, scored_then = (sum(row.probability is not None for row in rows) for rows in (verdicts, old.verdicts))
     return Change(
         since=since,
         at=old.at,
         comparison=compare(verdicts, old.verdicts, ("the judge now", f"the {since} report")),
-        coverage=(scored[0] - scored[1]) / len(verdicts),
+        coverage=(scored_now - scored_then) / len(verdicts),
     )
 
 
-def _flips(now: Sequence[Row], before: Sequence[Row], answers: Mapping[tuple[str, str], str]) -> tuple[Flip, ...]:
-    flips = (
-        Flip(id=n.id, label=n.label, before=b.predicted, now=n.predicted, answer=answers[n.id, n.source][:_CHARACTERS])
-        for n, b in zip(now, before, strict=True)
-        if n.predicted != b.predicted
-    )
-    return tuple(sorted(flips, key=lambda f: (f.now == f.label, f.id)))
+def _flips(now: Sequence[Row], before: Sequence[Row], labelled: Sequence[LabelledExample]) -> tuple[Flip, ...]:
+    answers = {(e.id, e.group_key): e.answer[:_CHARACTERS] for e in labelled}
+    flips = []
+    for new, old in zip(now, before, strict=True):
+        if new.predicted != old.predicted:
+            answer = answers[new.id, new.source]
+            flips.append(Flip(id=new.id, label=new.label, before=old.predicted, now=new.predicted, answer=answer))
+    return tuple(sorted(flips, key=lambda flip: (flip.now == flip.label, flip.id)))
 
 
-def faithful_share(labelled: Sequence[Row], unlabelled: Sequence[float | None]) -> Prevalence:
-    """Estimate the share by prediction-powered inference (`ppi_mean`), and check that the labels fit the traffic.
-
-    ``unlabelled``: scores of the others. None: unscored.
-    """
-    labels, scores = [v.label for v in labelled], [v.probability for v in labelled]
-    known = [[s for s in side if s is not None] for side in (scores, unlabelled)]
-    stats = need("scipy.stats", "The share of faithful answers")
-    p = float(stats.ks_2samp(*known).pvalue) if all(known) else None
-    fit = p is None or p >= SIGNIFICANT
-    return Prevalence(
-        share=ppi_mean(scores, labels, unlabelled),
-        drift_p_value=p,
-        labels_fit=fit,
-        sentence="The judge's scores do not suggest that the labels are unlike the traffic."
-        if fit
-        else f"The judge scores traffic unlike the labelled answers (p = {p:.2g}): the labels no longer fit it, and "
-        "the estimate may be off. Label a random sample of the new traffic.",
-    )
+# The share of faithful answers
 
 
-def ppi_mean(
-    labelled_scores: Sequence[float | None],
-    labels: Sequence[bool],
-    unlabelled_scores: Sequence[float | None],
+def estimate_share(
+    labelled: Sequence[Row], scores: Sequence[float | None], sources: Sequence[str] | None = None
 ) -> FaithfulShare:
-    """The share of faithful answers in the traffic that the unlabelled answers are a sample of.
+    """Estimate the share of faithful answers in the traffic that labelled and unlabelled answers are a sample of.
 
-    Scores are the judge's, in [0, 1], of n ≥ 2 labelled answers and N ≥ 2 others. Valid when the labelled answers are a
-    *random* sample of the same traffic and were not used to tune the judge; the scores need no calibration, since the
-    labels correct their bias. Unscored answers (None) enter with 0.5, which only widens the interval. The 95 % interval
-    is normal: doubt it below 30 labels.
+    Valid when the labelled answers are a *random* sample of the same traffic and were not used to tune the judge. The
+    scores need no calibration, since the labels correct their bias. An unscored answer enters with .5, which only
+    widens the interval. Doubt the interval below ten labelled sources.
 
-    With Y labels, F scores: ``mean(Y) + λ (mean_N(F) - mean_n(F))``, variance ``λ² var_N(F)/N + var_n(Y - λF)/n``,
-    ``λ = cov_n(Y, F) / ((1 + n/N) var(F))`` cut to [0, 1]: prediction-powered inference (Angelopoulos et al. 2023,
-    *Science* 382) with power tuning (PPI++: Angelopoulos, Duchi, Zrnic 2023, arXiv:2311.01453).
+    With Y the labels, F the scores in [0, 1], n labelled and N other answers: ``mean(Y) + λ (mean_N(F) - mean_n(F))``,
+    prediction-powered inference (Angelopoulos et al. 2023, *Science* 382) with power tuning (PPI++: Angelopoulos,
+    Duchi, Zrnic 2023, arXiv:2311.01453). λ, cut to [0, 1], minimises the variance ``λ² V(F_N) + V(Y - λF)``, where V is
+    the variance of a mean over G sources, ``G/(G-1) Σ_g (Σ_{i in g} r_i)² / n²`` of residuals r (Liang & Zeger 1986,
+    *Biometrika* 73). The 95 % interval takes t with one degree of freedom less than there are labelled sources.
+
+    Args:
+        labelled: answers with their label, source and score; at least two sources.
+        scores: of the other answers; None: unscored.
+        sources: of the other answers; without them each is its own.
+
+    Raises:
+        InputError: There are fewer than two sources on a side.
     """
-    n, n_more = len(labels), len(unlabelled_scores)
-    if n < 2 or n_more < 2:
-        raise InputError(f"got {n} labelled and {n_more} unlabelled answers, expected at least 2 of each")
-    f, f_more = (np.array([0.5 if s is None else s for s in scores]) for scores in (labelled_scores, unlabelled_scores))
-    y = np.asarray(labels, dtype=np.float64)
-    spread = float(np.var(np.concatenate([f, f_more]), ddof=1))
-    weight = float(np.clip(np.cov(y, f)[0, 1] / ((1 + n / n_more) * spread), 0, 1)) if spread > 0 else 0.0
-    powered = Estimate(value=float(y.mean()), why="no interval: all labels are the same; see `labels_only`")
-    if y.min() < y.max():
-        value = y.mean() + weight * (f_more.mean() - f.mean())
-        error = (weight**2 * f_more.var(ddof=1) / n_more + (y - weight * f).var(ddof=1) / n) ** 0.5
-        half = NormalDist().inv_cdf(0.975) * error
-        low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
-        powered = Estimate(value=value, low=low, high=high)
-    labels_only = wilson(int(y.sum()), n)
-    return FaithfulShare(powered=powered, labels_only=labels_only, weight=weight, labelled=n, unlabelled=n_more)
+    y = np.array([row.label for row in labelled], dtype=np.float64)
+    f = _filled([row.probability for row in labelled])
+    f_more = _filled(scores)
+    cluster = _clusters([row.source for row in labelled])
+    cluster_more = _clusters(range(len(scores)) if sources is None else sources)
+    count, count_more = (len(set(c.tolist())) for c in (cluster, cluster_more))
+    if count < 2 or count_more < 2:
+        raise InputError(
+            f"got labelled answers over {counted(count, 'source')} and unlabelled ones over {count_more}, expected at "
+            "least 2 of each."
+        )
+    spread = _covariance(f, f, cluster) + _covariance(f_more, f_more, cluster_more)
+    weight = float(np.clip(_covariance(y, f, cluster) / spread, 0, 1)) if spread > 0 else 0.0
+    rest = y - weight * f
+    variance = weight**2 * _covariance(f_more, f_more, cluster_more) + _covariance(rest, rest, cluster)
+    mixed = 0 < y.mean() < 1
+    alone = wilson(int(y[0]) * count, count)  # of labels that are all the same: one draw a source
+    value = float(y.mean() + weight * (f_more.mean() - f.mean()))
+    return FaithfulShare(
+        powered=_interval(value, variance, count) if mixed else alone,
+        labels_only=_interval(float(y.mean()), _covariance(y, y, cluster), count) if mixed else alone,
+        weight=weight,
+        labelled=len(labelled),
+        unlabelled=len(scores),
+        sources=count,
+    )
+
+
+def _filled(scores: Sequence[float | None]) -> Floats:
+    return np.array([0.5 if score is None else score for score in scores], dtype=np.float64)
+
+
+def _clusters(sources: Sequence[object]) -> Ints:
+    """A number for each source."""
+    return np.unique(np.array([str(source) for source in sources]), return_inverse=True)[1]
+
+
+def _covariance(a: Floats, b: Floats, cluster: Ints) -> float:
+    """Covariance of the means of two columns whose rows are drawn in clusters."""
+    sums_a, sums_b = (np.bincount(cluster, column - column.mean()) for column in (a, b))
+    count = len(sums_a)
+    return float(count / (count - 1) * (sums_a @ sums_b) / len(a) ** 2)
+
+
+def _interval(value: float, variance: float, sources: int) -> Estimate:
+    half = need("scipy.stats", "The interval of a share").t.ppf(0.975, sources - 1) * variance**0.5
+    low, value, high = np.clip([value - half, value, value + half], 0, 1).tolist()
+    return Estimate(value=value, low=low, high=high)
+
+
+# MLflow
 
 
 class DriftRun:
@@ -291,22 +354,22 @@ class DriftRun:
             "mlflow.source.name": "faith-dspy agree --track",
         }
         with mlflow_errors(store.uri, "give the run"):
-            found = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
-            if not found:
+            runs = self._client.search_runs([store.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+            if not runs:
                 name = f"drift · {judge} · {labels_file}"
-                found = [self._client.create_run(store.experiment_id, None, tags, name)]
-            self.run_id = str(found[0].info.run_id)
-            files = sorted(f.path for f in self._client.list_artifacts(self.run_id, "history"))
-            self.steps = len(files)
-            self.earlier = tuple(self._read(f) for f in dict.fromkeys([*files[:1], *files[-1:]]))
+                runs = [self._client.create_run(store.experiment_id, None, tags, name)]
+            self.run_id = str(runs[0].info.run_id)
+            self.steps = int(runs[0].data.tags.get(_REPORTS, 0))
+            files = (_FIRST, _LAST)[: self.steps]
+            self.earlier = tuple(self._read(file) for file in files)
             """The first report and the last; one, or none, where there are no more."""
 
     def log(self, report: DriftReport) -> None:
         """Record a report; `FaithDspyError` when the store does not take it."""
         a = report.agreement.answers
         assert a is not None  # else there is no report
-        found = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
-        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(found,))
+        summary = f"Balanced accuracy {estimate(a.balanced_accuracy)}, {a.coverage:.0%} of {a.n} answers scored."
+        latest = Table(f"Report {self.steps + 1}, {report.at}", notes=(summary,))
         tables = [Table("Alarms", notes=report.alarms or ("None.",)), latest, *drift_tables(report)]
         alarms = "; ".join(report.alarms)[:MAX_TAG] or "none"
         tags = {DESCRIPTION: markdown(tables, level=3)[:MAX_TAG], "alarms": alarms}
@@ -314,14 +377,16 @@ class DriftRun:
             **agreement_metrics("labelled", report.agreement),
             "alarms": len(report.alarms),
             "flips": len(report.flips) if report.changes else None,
-            "unlabelled/faithful_share": report.prevalence.share.powered.value if report.prevalence else None,
+            "unlabelled/faithful_share": report.share.powered.value if report.share else None,
             **cost_metrics(report.usage + report.replayed, len(report.verdicts)),
         }
         with mlflow_errors(self._store.uri, "take this report"):
             self._client.log_text(self.run_id, csv_text(_flips_table(report.flips)), "flips.csv")
             log_batch(self._client, self.run_id, metrics, tags=tags, step=self.steps)
+            for file in (_LAST,) if self.steps else (_FIRST, _LAST):
+                self._client.log_text(self.run_id, report.model_dump_json(), file)
             # Last: a report that is recorded by half is no step.
-            self._client.log_text(self.run_id, report.model_dump_json(), f"history/{self.steps:06d}.json")
+            self._client.set_tag(self.run_id, _REPORTS, str(self.steps + 1))
             self._client.set_terminated(self.run_id, "FINISHED")
 
     def _read(self, path: str) -> DriftReport:
@@ -335,14 +400,17 @@ class DriftRun:
             ) from exc
 
 
+# Tables
+
+
 def drift_tables(report: DriftReport) -> list[Table]:
     """What changed, and the flips, those to wrong first."""
     if not report.changes:
         return [Table("Drift", notes=("This is the first report: there is nothing to compare it with.",))]
-    wrong = sum(f.now != f.label for f in report.flips)
+    wrong = sum(flip.now != flip.label for flip in report.flips)
     version = "another version of the judge" if report.new_version else "the same judge"
     flipped = f"{counted(len(report.flips), 'verdict')} flipped, {wrong} of them to wrong or unscored; {version}."
-    tables = [Table("Drift", notes=(*(c.sentence for c in report.changes), flipped))]
+    tables = [Table("Drift", notes=(*(change.sentence for change in report.changes), flipped))]
     if report.flips:
         more = len(report.flips) - _MOST
         notes = (f"MLflow's flips.csv and --json have {more} more.",) if more > 0 else ()
@@ -352,20 +420,20 @@ def drift_tables(report: DriftReport) -> list[Table]:
 
 def _flips_table(flips: Sequence[Flip], notes: tuple[str, ...] = ()) -> Table:
     columns = {
-        "answer": lambda f: f.answer,
-        "people": lambda f: OUTCOME[f.label],
-        "before": lambda f: OUTCOME[f.before],
-        "now": lambda f: OUTCOME[f.now],
-        "id": lambda f: f.id,
+        "answer": lambda flip: flip.answer,
+        "people": lambda flip: OUTCOME[flip.label],
+        "before": lambda flip: OUTCOME[flip.before],
+        "now": lambda flip: OUTCOME[flip.now],
+        "id": lambda flip: flip.id,
     }
     return table_of("Flips", columns, flips, notes=notes)
 
 
-def traffic_table(share: Prevalence) -> Table:
+def traffic_table(share: FaithfulShare) -> Table:
     """The share of faithful answers in the traffic."""
-    s = share.share
     sentence = (
-        f"{estimate(s.powered)} of the traffic is faithful ({estimate(s.labels_only)} from the labels alone), "
-        f"estimated from {counted(s.labelled, 'label')} and {counted(s.unlabelled, 'unlabelled answer')}."
+        f"{estimate(share.powered)} of the traffic is faithful ({estimate(share.labels_only)} from the labels alone), "
+        f"estimated from {counted(share.labelled, 'label')} over {counted(share.sources, 'source')} and "
+        f"{counted(share.unlabelled, 'unlabelled answer')}."
     )
-    return Table("Traffic", notes=(sentence, share.sentence))
+    return Table("Traffic", notes=(sentence,))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from faith_dspy.cli import options as cli
-from faith_dspy.errors import counted, need
+from faith_dspy.errors import InputError, counted, need
 
 if TYPE_CHECKING:
     from faith_dspy.judge import Judge
@@ -37,83 +37,101 @@ def agree(
 ) -> None:
     """Measure how far a judge agrees with human labels it was not tuned on; list the disagreements, worst first.
 
+    With --min, it exits 1 when balanced accuracy is below it; an unscored answer counts as wrong.
+
     With --unlabelled, also estimate the share of faithful answers in that traffic, by prediction-powered inference from
     the few labels and the judge's scores; LABELS must then be a random sample of the same traffic.
 
+    Both refuse labels that the judge was tuned on.
+
     With --track (implied by --tracking-uri and --experiment), monitor a judge in use: run it on a schedule with the
     same LABELS. Agreement, coverage and drift are lines of one MLflow run, and verdicts that flipped since the last
-    time are listed. It exits 1 and says why when balanced accuracy is below --min, when the judge has become worse than
-    the last or the first time (paired, 95 %), or when coverage has changed by more than --max-drift. A hosted LM is
-    asked again each time; its cached replies are not used.
+    time are listed. It also exits 1 when the judge has become worse than the last or the first time (paired, 95 %), or
+    when coverage has changed by more than --max-drift. A hosted LM is asked again each time; its cached replies are not
+    used.
 
     Example: faith-dspy agree new-labels.jsonl --judge models:/faithfulness@champion --track --min 0.75
     """
     need("numpy", "Measuring agreement")  # before anything is asked
     from faith_dspy.io.files import check_writable
-    from faith_dspy.io.labels import answer_key, label_set_hash, read_labels
-    from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, ignore_cache, traffic_table
+    from faith_dspy.io.labels import label_set_hash, read_labels
+    from faith_dspy.optimize import drift
     from faith_dspy.optimize.report.headline import of_judge
     from faith_dspy.report.judgment import described, write_html
     from faith_dspy.report.tables import Table, agreement_tables, disagreements, disagreements_table
+    from faith_dspy.scoring.statistics import SHOWN_FROM
 
     if html is not None:
         check_writable(html)
     examples = sorted(read_labels(labels), key=lambda e: (e.context_key, e.id))  # so that the prefix cache stays warm
-    others = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
+    traffic = read_labels(unlabelled, require_label=False) if unlabelled is not None else []
     judge = chosen.load()
+    seen = drift.count_tuned_on(judge, examples)
+    if seen and (minimum is not None or traffic):
+        raise InputError(
+            f"{labels.name}: {counted(seen, 'answer')} of {len(examples)} had a part in the study that tuned this "
+            f"judge, so that {'--unlabelled' if traffic else '--min'} would say nothing about new answers. Give labels "
+            "of other answers (faith-dspy labels push has some labelled), or leave the option out."
+        )
     judge.preflight()
     run = None
     if track or tracking_uri or experiment:
         from faith_dspy.optimize.tracking.store import EXPERIMENT, connect
 
         store = connect(tracking_uri, experiment or EXPERIMENT)
-        run = DriftRun(store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples))
-        ignore_cache(judge)
+        run = drift.DriftRun(store, chosen.source or judge.lm_name, labels.name, label_set_hash(examples))
+        drift.ignore_cache(judge)
     judged = _judged(judge, examples, "judging")
-    unscored = dict(Counter(j.unscored.value for j in judged if j.unscored is not None).most_common())
-    tuned_on = set(judge.manifest.get("answer_keys", ()))
-    seen = sum(answer_key(e.question, e.context, e.answer) in tuned_on for e in examples)
-    report = drift_report(
+    rows = drift.judged_rows(examples, judged)
+    share = None
+    if traffic:
+        scores = [judgment.ranking for judgment in _judged(judge, traffic, "judging the unlabelled")]
+        share = drift.estimate_share(rows, scores, [e.group_key for e in traffic])
+    report = drift.drift_report(
         examples,
         judged,
         judge.fingerprint,
+        share=share,
         earlier=run.earlier if run else (),
-        unlabelled=_judged(judge, others, "judging the unlabelled") if others else (),
         minimum=minimum,
         max_shift=max_drift,
     )
-    wrong, who = disagreements(examples, judged), described(judge)
+    unscored = dict(Counter(j.unscored.value for j in judged if j.unscored is not None).most_common())
+    wrong = disagreements(examples, judged)
+    judge_name = described(judge)
     assert report.agreement.answers is not None  # else there is no report
-    three = of_judge(judge, chosen.source, report.agreement.answers, seen=seen)
+    three_lines = of_judge(judge, chosen.source, report.agreement.answers, seen=seen)
     document = report.agreement.to_json() | {
-        "in_three_lines": three.notes,
+        "in_three_lines": three_lines.notes,
         "disagreements": [{"id": e.id, "faithful": e.label, "probability": j.ranking} for e, j in wrong],
         **report.model_dump(mode="json", include={"at", "label_set_hash", "usage", "replayed", "alarms"}),
-        "judge": who,
+        "judge": judge_name,
         "version": metadata.version("faith_dspy"),
         "unscored": unscored,
         "tuned_on_these_labels": seen > 0,
         "answers_of_its_study": seen,
     }
-    tables = [three, disagreements_table(wrong)]
+    tables = [three_lines, disagreements_table(wrong)]
     if unscored:
         reasons = (f"{n} {reason.replace('_', ' ')}" for reason, n in unscored.items())
         tables.append(Table("Unscored", notes=tuple(reasons)))
     if details:
-        tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), who)
-    if report.prevalence is not None:
-        document["traffic"] = report.prevalence.model_dump(mode="json")
-        tables.append(traffic_table(report.prevalence))
+        tables += agreement_tables(report.agreement, report.usage, report.replayed, len(examples), judge_name)
+    if share is not None:
+        document["traffic"] = share.model_dump(mode="json")
+        tables.append(drift.traffic_table(share))
     if run is not None:
         fields = {"at", "changes", "new_version", "flips"}
         document["drift"] = {"run_id": run.run_id, "step": run.steps, **report.model_dump(mode="json", include=fields)}
-        tables += drift_tables(report)
+        tables += drift.drift_tables(report)
     cli.print_result(as_json, document, tables)
     if html is not None:
         title = f"{counted(len(wrong), 'disagreement')} with {labels.name}, worst first"
-        write_html((({**dict(e), "faithful": e.label}, j) for e, j in wrong), html, title=title, judge=who)
+        write_html((({**dict(e), "faithful": e.label}, j) for e, j in wrong), html, title=title, judge=judge_name)
     if run is not None:
         run.log(report)
+    if minimum is not None and (sources := drift.rarer_sources(rows)) < SHOWN_FROM:
+        cli.say(f"--min rests on {counted(sources, 'source')} of the rarer label; from {SHOWN_FROM} on it is reliable.")
     cli.fail(report.alarms)
 
 

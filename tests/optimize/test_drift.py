@@ -1,13 +1,16 @@
 import json
 import math
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from made import rows
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, faithful_share, ppi_mean
+from faith_dspy.io.labels import answer_key, parse_example
+from faith_dspy.io.records import as_chunks
+from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, estimate_share
+from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.tracking.store import connect
 from faith_dspy.schema import Judgment, Unscored
 
@@ -28,8 +31,8 @@ def judgments(scores):
     ]
 
 
-def report(scores, judge="v1", unlabelled=(), **more):
-    return drift_report(LABELLED, judgments(scores), judge, unlabelled=judgments(unlabelled), **more)
+def report(scores, judge="v1", **more):
+    return drift_report(LABELLED, judgments(scores), judge, **more)
 
 
 def test_worse_than_the_last_report():
@@ -59,17 +62,16 @@ def test_a_slow_decline_is_found():
 
 
 def test_lost_coverage():
-    """It raises an alarm; the share of faithful answers in the traffic is estimated all the same.
-
-    Where nothing was scored no number is made up: the minimum is missed because nothing is known.
-    """
-    now = report([*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], unlabelled=[0.9] * 5, max_shift=0.29)
+    """It raises an alarm, and an unscored answer counts as wrong against the minimum: twenty of twenty faithful answers
+    passed and eight of twenty unfaithful ones failed are .7, and no answer scored is 0."""
+    now = report([*GOOD[:28], *[None] * 12], earlier=[report(GOOD)], minimum=0.71, max_shift=0.29)
     assert now.changes[0].coverage == pytest.approx(-0.3)
-    assert now.prevalence is not None
     assert len(now.flips) == 12
+    below = "balanced accuracy is 0.700 (12 unscored answers counted as wrong), below the minimum of 0.71."
+    assert now.alarms[0] == below
     assert now.alarms[-1].startswith("the coverage has changed by -0.30 since the last report (")
     nothing = report([None] * 40, earlier=[report(GOOD)], minimum=0.5)
-    assert nothing.alarms[0].startswith("balanced accuracy is unknown (no answer was scored)")
+    assert nothing.alarms[0].startswith("balanced accuracy is 0.000 (40 unscored answers counted as wrong)")
     assert "coverage -1.00" in nothing.changes[0].sentence
 
 
@@ -99,7 +101,8 @@ def test_reports_are_kept_in_one_run(own_store):
     assert "Alarms\n\n- worse than the last report" in kept.data.tags["mlflow.note.content"]
     other = run("0ther")
     assert other.earlier == ()
-    store.client.log_text(other.run_id, '{"at": "today"}', "history/000000.json")
+    store.client.log_text(other.run_id, '{"at": "today"}', "first.json")
+    store.client.set_tag(other.run_id, "faith_dspy.reports", "1")
     with pytest.raises(FaithDspyError, match=rf"MLflow run {other.run_id} is not a drift report .* Delete the run"):
         run("0ther")
 
@@ -128,46 +131,115 @@ def test_on_the_command_line(own_store, chat_server, cli):
     assert "worse than the last report" in err
 
 
-def labelled_scores(scores, labels):
-    return [r.row for r in rows(scores, labels)]
+def test_a_minimum_on_too_little(own_store, judge_at, chat_server, cli):
+    """36 of 40 answers without a verdict fail a bar that the other four pass; on answers of the judge's own study the
+    bar and the share of the traffic are refused before anything is asked, and the way out is said."""
+    rows = [
+        {"context": [f"The kettle is blue, {i}."], "answer": f"It is {word} {i}.", "faithful": word == "blue"}
+        for word in ("blue", "red")
+        for i in range(20)
+    ]
+    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def says(asked):
+        statement = server.statement(asked)
+        if re.search(r" ([2-9]|1\d)\.", statement):
+            return "Perhaps."
+        return "Yes" if "blue" in statement else "No"
+
+    judge, server = judge_at(says=says)
+    at = ("--api-base", server.base)
+    code, _, err = cli("agree", "labels.jsonl", "--lm", "openai/tiny", *at, "--min", "0.75")
+    assert code == 1
+    assert "balanced accuracy is 0.100 (36 unscored answers counted as wrong), below the minimum of 0.75." in err
+    assert "--min rests on" not in err
+
+    known = answer_key(None, as_chunks(rows[0]["context"]), rows[0]["answer"])
+    judge.copy(manifest={"answer_keys": [known]}).save("judge")
+    server.requests.clear()
+    for option in (("--min", "0.75"), ("--unlabelled", "labels.jsonl")):
+        code, out, err = cli("agree", "labels.jsonl", "--judge", "judge", *at, *option)
+        assert (code, out) == (2, "")
+        assert f"1 answer of 40 had a part in the study that tuned this judge, so that {option[0]} would say" in err
+        assert "labels push" in err
+    assert server.requests == []
 
 
-def test_traffic_is_held_against_the_labels():
-    """The same scores on both sides: the share is that of the labels. Scores that the labelled answers never had: the
-    labels no longer fit, and the sentence says what to do."""
-    labels = [i % 4 != 0 for i in range(80)]
-    scores = [0.8 if ok else 0.3 for ok in labels]
-    alike = faithful_share(labelled_scores(scores, labels), scores * 5)
-    assert alike.labels_fit
-    assert abs(alike.share.powered.value - 0.75) < 0.01
-    other = faithful_share(labelled_scores([0.8 if ok else 0.6 for ok in labels], labels), [0.1] * 200)
-    assert not other.labels_fit
-    assert "Label a random sample" in other.sentence
+def labelled_scores(scores, labels, sources=None):
+    sources = sources or [f"s{i}" for i in range(len(labels))]
+    return [
+        Row(id=f"a{i}", source=source, label=bool(label), predicted=None, probability=score)
+        for i, (score, label, source) in enumerate(zip(scores, labels, sources, strict=True))
+    ]
 
 
 def test_prediction_powered_share_worked_by_hand():
     """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
-    # Labels 1 0 1 0, scores .8 .2 .4 .6 | unlabelled .8 .8 .6 .6. cov(Y, F): .5 (.3 + .3 - .1 - .1) / 3 = .2 / 3.
-    # var of all eight scores (mean .6): squares .04 .16 .04 0 .04 .04 0 0 -> .32 / 7. n/N = 1.
-    # λ = (.2 / 3) / (2 * .32 / 7) = .729. Share = .5 + λ (.7 - .5).
-    share = ppi_mean([0.8, 0.2, 0.4, 0.6], [True, False, True, False], [0.8, 0.8, 0.6, 0.6])
-    weight = (0.2 / 3) / (2 * 0.32 / 7)
-    assert (share.weight, share.powered.value) == (pytest.approx(weight), pytest.approx(0.5 + 0.2 * weight))
-    # Variance: λ² var(F_u) / 4 + var(Y - λF) / 4; Y - λF is .5 ± (.5 - .3 λ) and .5 ± (.5 + .1 λ), less λ/2.
-    variance = (weight**2 * 0.04 + 2 * (0.5 - 0.3 * weight) ** 2 + 2 * (0.5 + 0.1 * weight) ** 2) / 12
-    z = 1.959964
-    assert share.powered.low == pytest.approx(share.powered.value - z * math.sqrt(variance))
-    # Wilson for 2 of 4: .5 ± 1.96 sqrt(.25/4 + 1.96²/64) / (1 + 1.96²/4)
-    assert share.labels_only.high == pytest.approx(0.5 + z * math.sqrt(0.0625 + z**2 / 64) / (1 + z**2 / 4), abs=1e-6)
-    # Scores that follow the labels more steeply than one to one count once: λ = 1.458 is cut.
-    assert ppi_mean([0.8, 0.2, 0.6, 0.4], [True, False, True, False], [0.8, 0.8, 0.6, 0.6]).weight == 1.0
+    # Labels 1 0 1 0, scores .8 .2 .4 .6 | unlabelled .8 .8 .6 .6, each a source of its own.
+    # cov(Y, F) = .5 (.3 + .3 - .1 - .1) / 3 = .2 / 3; var(F) = (.09 + .09 + .01 + .01) / 3 = .2 / 3; var(F_N) = .04 / 3.
+    # λ = (.2 / 12) / (.2 / 12 + .04 / 12) = 5/6. Share = .5 + 5/6 (.7 - .5).
+    labelled = labelled_scores([0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0])
+    share = estimate_share(labelled, [0.8, 0.8, 0.6, 0.6])
+    assert (share.weight, share.powered.value) == (pytest.approx(5 / 6), pytest.approx(0.5 + 1 / 6))
+    # Variance: λ² .04 / 12 + Σ r² / 12; r is ± (.5 - .3 λ) = ± .25 twice and ± (.5 + .1 λ) = ± .58333 twice.
+    variance = (25 / 36 * 0.04 + 2 * 0.25**2 + 2 * 0.583333**2) / 12
+    t = 3.182446  # 97.5 % with 3 degrees of freedom
+    assert share.powered.low == pytest.approx(max(0, 2 / 3 - t * math.sqrt(variance)), abs=1e-5)
+    # From the labels alone: variance (4 · .25) / 12.
+    assert share.labels_only.high == pytest.approx(min(1, 0.5 + t * math.sqrt(1 / 12)))
+    # Scores that follow the labels more steeply than one to one count once: λ is cut.
+    steep = labelled_scores([0.55, 0.45, 0.55, 0.45], [1, 0, 1, 0])
+    assert estimate_share(steep, [0.5, 0.55, 0.5, 0.55]).weight == 1.0
 
 
 def test_useless_scores_are_not_used():
-    """Constant scores get weight 0 and leave the labels' mean; labels all alike give no normal interval."""
-    share = ppi_mean([0.5] * 4, [True, False, True, True], [0.5, None, 0.5])
+    """Constant scores get weight 0 and leave the labels' mean; labels all alike get the interval of a share (Wilson),
+    each source counted once: two of two."""
+    share = estimate_share(labelled_scores([0.5] * 4, [1, 0, 1, 1]), [0.5, None, 0.5])
     assert (share.weight, share.powered.value) == (0.0, 0.75)
-    same = ppi_mean([0.9, 0.8], [True, True], [0.9, 0.1])
-    assert (same.powered.low, same.labels_only.low is None) == (None, False)
-    with pytest.raises(InputError, match="expected at least 2 of each"):
-        ppi_mean([0.5], [True], [0.5])
+    same = estimate_share(labelled_scores([0.9, 0.8, 0.9], [1, 1, 1], ["a", "a", "b"]), [0.9, 0.1])
+    # Wilson's lower end of 2 of 2: n / (n + z²) = 2 / 5.8415.
+    assert (same.powered.value, same.powered.low) == (1.0, pytest.approx(0.3424, abs=1e-4))
+    with pytest.raises(InputError, match="over 1 source and unlabelled ones over 1, expected at least 2 of each"):
+        estimate_share(labelled_scores([0.5, 0.6], [1, 0], ["a", "a"]), [0.5])
+
+
+def test_five_copies_of_an_answer_tell_no_more_than_one():
+    """Rows of one source are one draw: the interval is that of the sources alone, not √5 narrower."""
+    scores, labels = [0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0]
+    more, sources = [0.8, 0.8, 0.6, 0.6], ["w", "x", "y", "z"]
+    once = estimate_share(labelled_scores(scores, labels), more)
+    copied = estimate_share(labelled_scores(scores * 5, labels * 5, sources * 5), more * 5, sources * 5)
+    assert copied.powered.low == pytest.approx(once.powered.low)
+    assert (copied.labelled, copied.sources) == (20, 4)
+
+
+def test_the_share_of_clustered_traffic_is_covered():
+    """Of 400 samples of 30 sources, whose answers resemble each other, about 95 % of the intervals hold the true share;
+    taken for independent answers, as 150 sources, far fewer do. The judge's scores make the interval narrower."""
+    rng = np.random.default_rng(0)
+
+    def draw(count):
+        source = np.repeat(np.arange(count), 5)
+        chance = np.repeat(rng.beta(1.2, 0.8, count), 5)  # share .6, intraclass correlation 1/3
+        label = rng.random(5 * count) < chance
+        score = np.clip(np.where(label, 0.7, 0.4) + rng.normal(0, 0.15, 5 * count), 0, 1)
+        return score.tolist(), label.tolist(), [f"s{i}" for i in source]
+
+    held = {"by source": 0, "by answer": 0}
+    widths = {"powered": [], "labels_only": []}
+    for _ in range(400):
+        scores, labels, sources = draw(30)
+        more, _, more_sources = draw(120)
+        shares = {
+            "by source": estimate_share(labelled_scores(scores, labels, sources), more, more_sources),
+            "by answer": estimate_share(labelled_scores(scores, labels), more),
+        }
+        for name, share in shares.items():
+            held[name] += share.powered.low <= 0.6 <= share.powered.high
+        for name, found in widths.items():
+            estimate = getattr(shares["by source"], name)
+            found.append(estimate.high - estimate.low)
+    assert 0.93 <= held["by source"] / 400 <= 0.975
+    assert held["by answer"] / 400 < 0.9
+    assert np.mean(widths["powered"]) < 0.9 * np.mean(widths["labels_only"])
