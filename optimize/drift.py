@@ -228,9 +228,8 @@ def _worse(changes: Sequence[Change], max_shift: float) -> list[str]:
     for change in changes:
         since = f"the {change.since} report ({change.at})"
         if change.comparison.verdict == "worse":
-            alarms.append(
-                f"worse than {since}: balanced accuracy {points(change.comparison.balanced_accuracy)} points."
-            )
+            gain = points(change.comparison.balanced_accuracy)
+            alarms.append(f"worse than {since}: balanced accuracy {gain} points.")
         if abs(change.coverage) > max_shift:
             alarms.append(f"the coverage has changed by {change.coverage:+.2f} since {since}, more than {max_shift:g}.")
     return alarms

@@ -74,10 +74,8 @@ def connect(uri: str | None = None, experiment: str = EXPERIMENT, *, create: boo
 
 def client_of(uri: str | None = None, *, create: bool = True) -> Any:
     """An `mlflow.MlflowClient` of a tracking store, as `connect` finds it."""
-    if create:
-        uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
-    else:
-        uri = nearest_store(uri)
+    named = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    uri = named or DEFAULT if create else nearest_store(named)
     for name, value in ENVIRONMENT.items():  # some are read when MLflow is imported
         os.environ.setdefault(name, value)
     mlflow = need("mlflow", "A tracking store")  # it sets up its logging when it is imported

@@ -176,8 +176,8 @@ def labelled_scores(scores, labels, sources=None):
 def test_prediction_powered_share_worked_by_hand():
     """The powered share is the labels' mean, moved by λ times how far the scores differ on the unlabelled answers."""
     # Labels 1 0 1 0, scores .8 .2 .4 .6 | unlabelled .8 .8 .6 .6, each a source of its own.
-    # cov(Y, F) = .5 (.3 + .3 - .1 - .1) / 3 = .2 / 3; var(F) = (.09 + .09 + .01 + .01) / 3 = .2 / 3; var(F_N) = .04 / 3.
-    # λ = (.2 / 12) / (.2 / 12 + .04 / 12) = 5/6. Share = .5 + 5/6 (.7 - .5).
+    # cov(Y, F) = .5 (.3 + .3 - .1 - .1) / 3 = .2 / 3; var(F) = (.09 + .09 + .01 + .01) / 3 = .2 / 3.
+    # var(F_N) = .04 / 3. λ = (.2 / 12) / (.2 / 12 + .04 / 12) = 5/6. Share = .5 + 5/6 (.7 - .5).
     labelled = labelled_scores([0.8, 0.2, 0.4, 0.6], [1, 0, 1, 0])
     share = estimate_share(labelled, [0.8, 0.8, 0.6, 0.6])
     assert (share.weight, share.powered.value) == (pytest.approx(5 / 6), pytest.approx(0.5 + 1 / 6))
