@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from faith_dspy.errors import FaithDspyError, InputError
+from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import answer_key, parse_example
-from faith_dspy.io.records import as_chunks
 from faith_dspy.optimize.drift import DriftRun, drift_report, drift_tables, estimate_share
 from faith_dspy.optimize.results import Row
 from faith_dspy.optimize.tracking.store import connect
