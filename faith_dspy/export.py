@@ -28,7 +28,8 @@ from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import EMBEDDED_SHA256
-from faith_dspy.lm.make import base_from_environment, identity
+from faith_dspy.lm.addresses import base_from_environment
+from faith_dspy.lm.make import identity
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
 

@@ -16,7 +16,8 @@ from faith_dspy.errors import ConfigError, LabelsError
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.labels import parse_example
 from faith_dspy.io.readers import read_records
-from faith_dspy.program.adapter import CompactAdapter, Tokens, read_verdict
+from faith_dspy.program.prompt import CompactAdapter
+from faith_dspy.program.reply import label_token, read_verdict, tokens_of
 from faith_dspy.program.signatures import INSTRUCTIONS, signature_of
 from faith_dspy.schema import RawJudgment, RawVerdict, Statement, Verdict, digest
 from faith_dspy.scoring.score import score_answer
@@ -159,14 +160,15 @@ REPLY = TEXT | st.lists(
 SHOWN = st.sampled_from([{}, {"cite": True}, {"reasoning": "after"}, {"reasoning": "before", "quote": True}])
 
 
-@given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3), at=st.none() | st.integers(0, 3))
-def test_any_reply(reply, options, logprob, n, at):
+@given(reply=REPLY, options=SHOWN, logprob=SMALL, n=st.integers(0, 3))
+def test_any_reply(reply, options, logprob, n):
     config = JudgeConfig(**options)
     instruction = INSTRUCTIONS[config.instruction]
     found = CompactAdapter().parse(signature_of(config), reply)
     top = [{"token": "Yes", "logprob": logprob}]
-    told = Tokens({"token": token, "top_logprobs": top[:n]} for token in reply[:9])
-    read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], told, at)
+    content = [{"token": token, "top_logprobs": top[:n]} for token in reply[:9]]
+    token = label_token(tokens_of({"logprobs": {"content": content}}), tuple(instruction.labels), reasons_first=False)
+    read = read_verdict(found, Statement(text="It is."), instruction, [0, 1], token)
     assert read.label is None or read.label in instruction.labels
     assert (read.verdict is None) == (read.error is not None)
     assert read.probability is None or 0 <= read.probability <= 1

@@ -30,11 +30,11 @@ def server():
 
 @pytest.fixture
 def judge(server, monkeypatch):
-    """Makes a judge that asks the server, with the key from the environment."""
-    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
+    """Makes a judge that asks the server."""
+    monkeypatch.delenv("TYPESAFE_API_KEY", raising=False)
 
     def make(lm="typesafe/jev-latest", **options):
-        return Judge(lm, api_base=server.base, **options)
+        return Judge(lm, api_base=server.base, **{"api_key": KEY} | options)
 
     return make
 
@@ -107,6 +107,7 @@ def test_a_client_of_dspy(server, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="tuned on typesafe/jev-preview at an address of your own"):
         _ = load_judge(tmp_path).lm
     monkeypatch.setenv("TYPESAFE_BASE_URL", server.base)
+    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
     assert make_lm("typesafe:jev-latest").kwargs["api_base"] == server.base
     own = Judge(TypeSafe(base_url="https://api.typesafe.ai/")).lm
     assert (own.endpoint.salt, own.kwargs.get("api_base")) == (None, None)
@@ -150,12 +151,10 @@ def test_replies_that_answer_something_else(judge, server, name):
     assert all(r in server.requests for r in EACH)
 
 
-def test_a_key_that_is_refused(judge, server, monkeypatch):
-    """401 is not retried; the reason says so, without the key; preflight raises before any work."""
-    monkeypatch.setenv("TYPESAFE_API_KEY", "ts-wrong-2b4d6f8a")
-    found = asked_of(judge())
-    assert (found.unscored.value, len(server.requests)) == ("lm_failed", 2)
-    assert "LMAuthError" in found.detail
-    with pytest.raises(LMUnavailableError, match=r"typesafe:jev-latest at http://127.*LMAuthError") as raised:
-        judge().preflight()
-    assert "2b4d6f8a" not in found.detail + str(raised.value)
+def test_a_key_that_is_refused(judge, server):
+    """401 is not retried; the first call says so, without the key, as does the preflight."""
+    for ask in (asked_of, Judge.preflight):
+        with pytest.raises(LMUnavailableError, match=r"typesafe:jev-latest at http://127.*LMAuthError") as raised:
+            ask(judge(api_key="ts-wrong-2b4d6f8a"))
+        assert "2b4d6f8a" not in str(raised.value)
+    assert len(server.requests) == 1

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -22,9 +22,22 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import dspy
-from dspy.utils.exceptions import LMAuthError, LMBillingError, LMTimeoutError, is_retryable_lm_error
+from dspy.utils.exceptions import (
+    ContextWindowExceededError,
+    LMAuthError,
+    LMBillingError,
+    LMConfigurationError,
+    LMInvalidRequestError,
+    LMTimeoutError,
+    LMTransportError,
+    LMUnsupportedFeatureError,
+    LMUnsupportedModelError,
+    is_retryable_lm_error,
+)
 
 from faith_dspy.errors import ConfigError, FaithDspyError, LimitReachedError, LMUnavailableError, in_short
+from faith_dspy.lm.addresses import unavailable
+from faith_dspy.lm.capabilities import Capabilities, without_thoughts
 from faith_dspy.schema import Usage
 
 _Out = TypeVar("_Out")
@@ -63,6 +76,8 @@ class Call:
     usage: Usage = field(default_factory=lambda: Usage(calls=1, dollars=None))
     replayed: bool = True
     """Whether the reply came from DSPy's cache, unless told otherwise."""
+    cut: bool = False
+    """Whether the reply ended for length."""
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -205,14 +220,28 @@ _current: ContextVar[Call | None] = ContextVar("faith_dspy_lm_call", default=Non
 """The call that runs in this thread or task."""
 _last: ContextVar[Call | None] = ContextVar("faith_dspy_lm_last_call", default=None)
 """The last call of this thread or task."""
+_capabilities: dict[tuple[Any, ...], Capabilities] = {}
+"""What was found out in this process, by model and address."""
+_FATAL = (LMAuthError, LMBillingError, LMConfigurationError, LMTransportError, LMUnsupportedModelError)
+"""Errors after which, if the LM never answered, no other call will fare better."""
+_REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
+_MAX_ATTEMPTS = 10
+"""Calls that finding out what an LM takes may need: one for each parameter that it refuses."""
 
 
 class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls in all open meters, and keeps endpoints apart in DSPy's cache.
 
+    A call that the server refuses for a parameter, or that ends before the answer, is made once more as the LM can take
+    it (`capabilities`), and all later calls are made that way. An LM that never answered and cannot be reached, refuses
+    the key or does not have the model raises `LMUnavailableError`.
+
     Retries are DSPy's. A call of a hosted LM ends after ``timeout`` seconds (`TIMEOUT` unless given), its retries and
     a long ``Retry-After`` included, even while bytes trickle in: the request is abandoned then.
     """
+
+    writes_text = True
+    """Whether it writes; a decision model only answers questions."""
 
     def __init__(self, model: str, *args: Any, endpoint: Endpoint | None = None, **kwargs: Any) -> None:
         self.endpoint = endpoint or Endpoint()
@@ -221,26 +250,73 @@ class MeteredLM(dspy.LM):
         with suppress(dspy.LMError):  # the call itself will say what is wrong
             _ = self.supports_reasoning
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As `dspy.LM`, counted, and ended in time."""
-        return self._metered(super().__call__, *args, **kwargs)
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the LM can do, as far as its calls in this process have shown it."""
+        key = (self.model, self.model_type, self.endpoint.salt, self.endpoint.sha256)
+        if key not in _capabilities:
+            known = Capabilities()
+            if "max_completion_tokens" in self.kwargs:  # DSPy knows it for a model that thinks
+                known = Capabilities(limit_name="max_completion_tokens", needs_room=True)
+            elif self.model_type == "responses":
+                known = Capabilities(min_tokens=16)
+            _capabilities.setdefault(key, known)
+        return _capabilities[key]
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """What adapters call from DSPy 3.5 on: as `dspy.LM`, counted, and ended in time."""
-        return self._metered(super().generate, *args, **kwargs)
+    @capabilities.setter
+    def capabilities(self, known: Capabilities) -> None:
+        self.capabilities.update(known)
+
+    @property
+    def context_window(self) -> int | None:
+        """Tokens of prompt and reply together: as given, as Ollama is asked for, or as the server named it."""
+        windows = (self.endpoint.num_ctx, self.kwargs.get("num_ctx"), self.capabilities.context_window)
+        return min((window for window in windows if window), default=None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `dspy.LM`, counted, ended in time, and as the LM can take it."""
+        outer = _current.get()
+        if outer and outer.lm is self:  # one of DSPy's ways to call it uses another
+            return super().__call__(*args, **kwargs)
+        known = self.capabilities
+        with known.trying({**self.kwargs, **kwargs}):
+            for _ in range(_MAX_ATTEMPTS):
+                sent = known.fit(self.kwargs, kwargs)
+                try:
+                    outputs = self._metered(super().__call__, *args, **sent)
+                except dspy.LMError as exc:
+                    if not self._learn(exc, {**self.kwargs, **sent}):
+                        raise
+                    continue
+                call = _last.get()
+                if call is None or not known.learn_reply(empty=call.cut and _is_empty(outputs)):
+                    break
+        return outputs
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, without blocking the event loop; all loops share the pool of connections and the cache's keys."""
         return await asyncio.to_thread(self, *args, **kwargs)
 
-    async def agenerate(self, *args: Any, **kwargs: Any) -> Any:
-        """`generate`, without blocking the event loop."""
-        return await asyncio.to_thread(self.generate, *args, **kwargs)
-
-    def replayed(self) -> bool:
-        """Whether DSPy's cache gave the last reply in this thread or task."""
+    def last_call(self) -> Call | None:
+        """The last call of it in this thread or task."""
         call = _last.get()
-        return call is not None and call.lm is self and call.replayed
+        return call if call is not None and call.lm is self else None
+
+    def _learn(self, exc: dspy.LMError, sent: Mapping[str, Any]) -> bool:
+        """Whether the LM said what it does not take, so that it can be asked again without it.
+
+        Raises `LMUnavailableError` and `ContextWindowExceededError` for what another attempt cannot mend.
+        """
+        known, message = self.capabilities, str(exc)
+        is_missing = getattr(exc, "status", None) == 404
+        if not known.answered and (isinstance(exc, _FATAL) or is_missing):
+            raise unavailable(self, exc) from exc
+        if is_missing or not isinstance(exc, _REFUSALS):
+            return False
+        prompt = sum(len(str(one.get("content")).encode()) for one in sent.get("messages") or ())
+        if known.learn_window(message, prompt):
+            raise ContextWindowExceededError(model=self.model, message=message) from exc
+        return known.learn(message, sent)
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """DSPy calls this once per answered call, in the thread or task that made it.
@@ -248,16 +324,16 @@ class MeteredLM(dspy.LM):
         The last 64 calls are kept here (`inspect_history`), and none in DSPy's global history: that holds 10,000
         prompts, which are gigabytes when contexts are long.
         """
-        if call := _current.get():
+        call = _current.get()
+        if call:
             seconds = 0.0 if call.replayed else time.perf_counter() - call.started
             dollars = 0.0 if call.replayed or self.endpoint.sha256 else entry.get("cost")
             call.usage = _usage_of(entry).model_copy(update={"calls": 1, "seconds": seconds, "dollars": dollars})
+            call.cut = _is_cut(entry["response"])
         self.history.append(entry)
         del self.history[:-_HISTORY]
 
     def _metered(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if (outer := _current.get()) and outer.lm is self:  # one of DSPy's ways to call it uses another
-            return ask(*args, **kwargs)
         call = Call(self)
         token = _current.set(call)
         _last.set(call)
@@ -277,17 +353,17 @@ class MeteredLM(dspy.LM):
     def _within(self, seconds: float, work: Callable[[], Any]) -> Any:
         """What ``work`` returns. DSPy waits as long as ``Retry-After`` says, and for each byte anew; here a call ends
         in time: what it would still return is discarded."""
-        found: Future[Any] = Future()
+        result: Future[Any] = Future()
         try:
             inbox = _idle.pop()
         except IndexError:
             inbox = SimpleQueue()
             threading.Thread(target=_work, args=(inbox,), daemon=True).start()
-        inbox.put((found, partial(contextvars.copy_context().run, work)))
+        inbox.put((result, partial(contextvars.copy_context().run, work)))
         try:
-            return found.result(seconds)
+            return result.result(seconds)
         except TimeoutError:
-            if found.done():  # it is the call's own
+            if result.done():  # it is the call's own
                 raise
             raise LMTimeoutError(f"no whole reply within {seconds:g} seconds", model=self.model) from None
 
@@ -301,6 +377,19 @@ class MeteredLM(dspy.LM):
         if rollout is not None:
             salt = hashlib.sha256(f"{salt}/{rollout}".encode()).hexdigest()[:12]
         return {**kwargs, "rollout_id": int(salt, 16)}
+
+
+def _is_cut(response: Any) -> bool:
+    """Whether a reply ended for length, in DSPy's shape or in OpenAI's."""
+    replies = response if isinstance(response, tuple) else (response,)
+    choices = [choice for reply in replies for choice in getattr(reply, "choices", None) or (reply,)]
+    return any(getattr(choice, "finish_reason", None) == "length" for choice in choices)
+
+
+def _is_empty(outputs: Any) -> bool:
+    """Whether there is no reply, or nothing but thoughts."""
+    texts = [output.get("text") if isinstance(output, dict) else output for output in outputs or ()]
+    return not any(isinstance(text, str) and without_thoughts(text).strip() for text in texts)
 
 
 _idle: list[SimpleQueue[Any]] = []

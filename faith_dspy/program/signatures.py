@@ -7,7 +7,6 @@ keep the server's prefix cache from holding everything above it.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NamedTuple
 
 import dspy
@@ -51,26 +50,31 @@ class VerifyStatements(dspy.Signature):
 _TOP = "You check statements against a context. Use only the context."
 _LENIENT = "What plainly follows from the context counts as supported, too."
 _CITE = " Then give the ids of the passages that show it, for example: [0, 2]"
-_CITE_IN_ANSWER = ", then the ids of the passages that show it, for example: Yes [0, 2]"  # of the seed prompt
 _QUOTE = " Quote the shortest words of the context that show it, exactly as they stand there."
-_AFTER = " Then say why in one short sentence."
-_BEFORE = "First think in one or two short sentences, then answer. "
-_JOINT = " Give one verdict for each statement."
+_AFTER = "Then say why in one short sentence."
+_BEFORE = "First think in one or two short sentences, then answer."
+_JOINT = "Give one verdict for each statement."
 
 
 class Instruction(NamedTuple):
-    """One way to ask for a verdict: the prompt's last paragraph, and what its labels mean."""
+    """One way to ask for a verdict, and what its labels mean."""
 
-    ask: str
+    question: str
+    reply: str
+    """How to answer, with each label and what it means."""
     verdicts: dict[str, Verdict]
-    levels: tuple[float, ...] = ()
-    """How much support each label stands for, where its verdict does not say."""
+    """Label → verdict."""
+    labels: dict[str, float]
+    """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
+    plain_reply: str | None = None
+    """The same without what the labels mean, where a user's own words say it."""
+    citing_reply: str | None = None
+    """The same with an example of chunk ids, where the labels are few."""
 
     @property
-    def labels(self) -> dict[str, float]:
-        """Label → how much support it stands for, in [0, 1]. The expected value under the LM is the probability."""
-        known = self.levels or [_SUPPORT.get(verdict, 0.0) for verdict in self.verdicts.values()]
-        return dict(zip(self.verdicts, known, strict=True))
+    def ask(self) -> str:
+        """The prompt's last paragraph."""
+        return f"{self.question} {self.reply}".strip()
 
     @property
     def text(self) -> str:
@@ -78,37 +82,54 @@ class Instruction(NamedTuple):
         return f"{_TOP}\n\n{self.ask}"
 
 
-_SUPPORT = {Verdict.FULLY_SUPPORTED: 1.0, Verdict.PARTIALLY_SUPPORTED: 0.5}
 _YES_NO = {"Yes": Verdict.FULLY_SUPPORTED, "No": Verdict.NOT_SUPPORTED}
+_YES_NO_SUPPORT = {"Yes": 1.0, "No": 0.0}
 
 INSTRUCTIONS: dict[str, Instruction] = {
-    "supported": Instruction("Is the statement fully supported by the context? Answer Yes or No.", _YES_NO),
+    "supported": Instruction(
+        "Is the statement fully supported by the context?",
+        "Answer Yes or No.",
+        _YES_NO,
+        _YES_NO_SUPPORT,
+        citing_reply="Answer Yes or No, then the ids of the passages that show it, for example: Yes [0, 2]",
+    ),
     "every_detail": Instruction(
-        "Does the context say everything that the statement says, every detail included? Answer Yes or No.", _YES_NO
+        "Does the context say everything that the statement says, every detail included?",
+        "Answer Yes or No.",
+        _YES_NO,
+        _YES_NO_SUPPORT,
     ),
     "graded": Instruction(
-        "What does the context say about the statement? Answer with one word: fully (it supports all of it), "
-        "partly (it supports some of it), nothing (it has no evidence), or contradicts.",
+        "What does the context say about the statement?",
+        "Answer with one word: fully (it supports all of it), partly (it supports some of it), nothing (it has no "
+        "evidence), or contradicts.",
         {
             "fully": Verdict.FULLY_SUPPORTED,
             "partly": Verdict.PARTIALLY_SUPPORTED,
             "nothing": Verdict.NO_EVIDENCE,
             "contradicts": Verdict.CONTRADICTORY,
         },
+        {"fully": 1.0, "partly": 0.5, "nothing": 0.0, "contradicts": 0.0},
+        plain_reply="Answer with one word: fully, partly, nothing, or contradicts.",
     ),
     "grounded": Instruction(
-        "Is the statement grounded in the context, or is some of it invented? Answer Grounded or Invented.",
+        "Is the statement grounded in the context, or is some of it invented?",
+        "Answer Grounded or Invented.",
         {"Grounded": Verdict.FULLY_SUPPORTED, "Invented": Verdict.NOT_SUPPORTED},
+        {"Grounded": 1.0, "Invented": 0.0},
     ),
     "true_false_unknown": Instruction(
-        "Going by the context alone, is the statement True, False or Unknown? Answer True, False or Unknown.",
+        "Going by the context alone, is the statement True, False or Unknown?",
+        "Answer True, False or Unknown.",
         {"True": Verdict.FULLY_SUPPORTED, "False": Verdict.CONTRADICTORY, "Unknown": Verdict.NO_EVIDENCE},
+        {"True": 1.0, "False": 0.0, "Unknown": 0.0},
     ),
     "five_level": Instruction(
         "How far does the context support the statement? What the context does not say is not supported, even "
-        "if nothing speaks against it. Answer with one word: completely (all of it is supported), generally (most of "
-        "it is, with minor issues), mixed (some of it is supported and some is not), hardly (most of it is not "
-        "supported), or not (it is made up, or the context contradicts it).",
+        "if nothing speaks against it.",
+        "Answer with one word: completely (all of it is supported), generally (most of it is, with minor issues), "
+        "mixed (some of it is supported and some is not), hardly (most of it is not supported), or not (it is made up, "
+        "or the context contradicts it).",
         {
             "not": Verdict.NOT_SUPPORTED,
             "hardly": Verdict.NO_EVIDENCE,
@@ -116,54 +137,70 @@ INSTRUCTIONS: dict[str, Instruction] = {
             "generally": Verdict.PARTIALLY_SUPPORTED,
             "completely": Verdict.FULLY_SUPPORTED,
         },
-        levels=(0.0, 0.25, 0.5, 0.75, 1.0),
+        {"not": 0.0, "hardly": 0.25, "mixed": 0.5, "generally": 0.75, "completely": 1.0},
+        plain_reply="Answer with one word: completely, generally, mixed, hardly, or not.",
     ),
 }
 """The bank of seed instructions, by the names `JudgeConfig.instruction` takes."""
 
 
 def extraction_of(config: JudgeConfig) -> type[dspy.Signature]:
-    """The signature that takes an answer apart, with the user's own words as `signature_of` has them."""
+    """Return the signature that takes an answer apart, with the user's own words as `signature_of` has them."""
     top, _, ask = ExtractStatements.instructions.rpartition("\n\n")
-    made: type[dspy.Signature] = ExtractStatements.with_instructions(f"{_top(config, top)}\n\n{ask}")
-    return made
+    signature: type[dspy.Signature] = ExtractStatements.with_instructions(f"{_top(config, top)}\n\n{ask}")
+    return signature
 
 
 def _top(config: JudgeConfig, ours: str, *more: str) -> str:
     return "\n".join(filter(None, (config.system_prompt or ours, *more, config.criteria)))
 
 
+def _ask(config: JudgeConfig, *, joint: bool) -> str:
+    """Return the prompt's last paragraph: the question, unless the user has one, and the form of the reply."""
+    instruction = INSTRUCTIONS[config.instruction]
+    question, reply = instruction.question, instruction.reply
+    if config.system_prompt:
+        question, reply = "", instruction.plain_reply or reply
+    ask = reply
+    if config.cite and instruction.citing_reply and not joint:
+        ask = instruction.citing_reply
+    elif config.cite:
+        ask += _CITE
+    if config.cite and (config.quote or joint or config.reasoning == "after"):
+        ask += "."
+    parts = [
+        _BEFORE if config.reasoning == "before" else "",
+        question,
+        ask + (_QUOTE if config.quote else ""),
+        _AFTER if config.reasoning == "after" else "",
+        _JOINT if joint else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
 def signature_of(config: JudgeConfig, *, joint: bool = False) -> type[dspy.Signature]:
-    """The signature that a judge of this config asks; ``joint``: about all statements at once.
+    """Return the signature that a judge of this config asks.
 
     The order of its output fields is the order of the reply. The output of a joint one, ``verdicts``, is a list of
     models with these fields and the ``statement``'s number.
     """
-    instruction, cite, quote, reasoning = INSTRUCTIONS[config.instruction], config.cite, config.quote, config.reasoning
-    ask = instruction.ask
-    in_answer = cite and config.instruction == "supported" and not joint
-    if in_answer:
-        ask = ask.removesuffix(".") + _CITE_IN_ANSWER
-    if config.system_prompt:  # of our question the labels are left, without what they mean
-        ask = re.sub(r" \([^)]*\)", "", ask[ask.index("Answer") :])
-    if cite:
-        ask += ("" if in_answer else _CITE) + ("." if quote or joint or reasoning == "after" else "")
-    ask = (_BEFORE if reasoning == "before" else "") + ask
-    ask += (_QUOTE if quote else "") + (_AFTER if reasoning == "after" else "") + (_JOINT if joint else "")
-    top = _top(config, _TOP, _LENIENT if config.strictness == "lenient" else "")
-    fields: dict[str, Any] = {
-        **({"reason": str} if reasoning == "before" else {}),
-        "verdict": Literal[tuple(instruction.labels)],
-        **({"supporting_chunk_ids": list[int]} if cite else {}),
-        **({"quotes": list[str]} if quote else {}),
-        **({"reason": str} if reasoning == "after" else {}),
-    }
-    made: type[dspy.Signature] = VerifyStatement.delete("verdict")
+    fields: dict[str, Any] = {}
+    if config.reasoning == "before":
+        fields["reason"] = str
+    fields["verdict"] = Literal[tuple(INSTRUCTIONS[config.instruction].labels)]
+    if config.cite:
+        fields["supporting_chunk_ids"] = list[int]
+    if config.quote:
+        fields["quotes"] = list[str]
+    if config.reasoning == "after":
+        fields["reason"] = str
+    signature: type[dspy.Signature] = VerifyStatement.delete("verdict")
     if joint:
-        typed: Any = {"statement": (int, ...), **{name: (kind, ...) for name, kind in fields.items()}}
-        entry: Any = create_model("StatementVerdict", __config__=ConfigDict(extra="forbid"), **typed)
-        made, fields = VerifyStatements, {"verdicts": list[entry]}
-    made = made.with_instructions(f"{top}\n\n{ask}")
+        entry_fields: Any = {name: (kind, ...) for name, kind in {"statement": int, **fields}.items()}
+        entry: Any = create_model("StatementVerdict", __config__=ConfigDict(extra="forbid"), **entry_fields)
+        signature, fields = VerifyStatements, {"verdicts": list[entry]}
+    top = _top(config, _TOP, _LENIENT if config.strictness == "lenient" else "")
+    signature = signature.with_instructions(f"{top}\n\n{_ask(config, joint=joint)}")
     for name, kind in fields.items():
-        made = made.append(name, dspy.OutputField(), kind)
-    return made
+        signature = signature.append(name, dspy.OutputField(), kind)
+    return signature

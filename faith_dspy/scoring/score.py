@@ -5,15 +5,14 @@ Nothing here calls an LM, so a study can score the same `RawJudgment` again, und
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import counted
-from faith_dspy.schema import Chunk, Judgment, QuoteSpan, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
+from faith_dspy.schema import Chunk, Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
 from faith_dspy.scoring.classifier import Classifier
+from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.text.features import (
     DIRECTIONS,
     IndexedContext,
@@ -23,7 +22,7 @@ from faith_dspy.text.features import (
     missing_words,
 )
 from faith_dspy.text.sentences import carries_statement, declines, sentences
-from faith_dspy.text.words import has_word_breaks, has_words, tidy, visible
+from faith_dspy.text.words import has_word_breaks, has_words
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
@@ -62,14 +61,28 @@ def failure(raw_judgment: RawJudgment) -> Unscored | None:
     return Unscored.LM_FAILED if any(v.lm_failed for v in failed) else Unscored.PARSE_FAILED
 
 
-def score(verdicts: Iterable[Verdict | None], config: JudgeConfig, unjudged: Verdict = Verdict.NOT_SUPPORTED) -> float:
-    """Σ weight of each verdict / number of statements asked about, clamped to [0, 1]; None weighs as ``unjudged``.
+def score(verdicts: Iterable[Verdict | None], config: JudgeConfig) -> float:
+    """Return Σ weight of each verdict / number of statements asked about, clamped to [0, 1]; None: not supported.
 
     The formula of axion's Faithfulness; with the weights 1 and 0 it is RAGAS's share of supported statements. A
     five-level verdict is scored by its level instead.
     """
-    weights = [config.verdict_scores[v or unjudged] for v in verdicts]
+    weights = [config.verdict_scores[verdict or Verdict.NOT_SUPPORTED] for verdict in verdicts]
     return min(1.0, max(0.0, sum(weights) / len(weights)))
+
+
+def pass_by_score(
+    verdicts: Sequence[Verdict], level: float | None, config: JudgeConfig
+) -> tuple[float, float | None, bool]:
+    """Return an answer's score, the threshold that counts, and whether it passes, by its verdicts alone.
+
+    Without a threshold every statement has to be supported. ``level``: that of a five-level verdict.
+    """
+    value, threshold = score(verdicts, config), config.threshold
+    if config.verdicts == "five_level" and level is not None:
+        value, threshold = level, 0.5 if threshold is None else threshold
+    passes = all(verdict.is_supported for verdict in verdicts) if threshold is None else value >= threshold
+    return value, threshold, passes
 
 
 def score_answer(
@@ -105,16 +118,13 @@ def score_answer(
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
         """Score, probability, threshold, and whether the answer passes, if every unjudged statement had that
         verdict."""
-        value, threshold = score((s.verdict for s in statements), config, unjudged), config.threshold
-        if config.verdicts == "five_level" and verdicts[0].level is not None:
-            value, threshold = verdicts[0].level, 0.5 if threshold is None else threshold
+        judged_as = [s.verdict or unjudged for s in statements]
+        value, threshold, passes = pass_by_score(judged_as, verdicts[0].level, config)
         if classifier is not None:
-            probability = classifier.probability(judged, unjudged=float(unjudged.is_supported))
+            probability = classifier.answer.probability(confidences, unjudged=float(unjudged.is_supported))
             if probability is not None:
                 return value, probability, classifier.threshold, probability >= classifier.threshold
-        if threshold is not None:
-            return value, None, threshold, value >= threshold
-        return value, None, None, all((s.verdict or unjudged).is_supported for s in statements)
+        return value, None, threshold, passes
 
     detail, reason = None, failure(raw_judgment)
     if reason is not None:
@@ -240,76 +250,3 @@ def policy_judgment(reason: Unscored, value: float | None, raw_judgment: RawJudg
         level=level(value, _POLICY_THRESHOLD, faithful),
         detail=f"{reason.value}: scored {value:g} by policy",
     )
-
-
-def valid_chunk_ids(named: Iterable[int], context: Sequence[Chunk]) -> tuple[tuple[int, ...], int]:
-    """The ids that exist, ascending and once each; and how many different ids do not exist."""
-    named, known = set(named), {c.id for c in context}
-    return tuple(sorted(named & known)), len(named - known)
-
-
-def find_quotes(
-    quotes: Iterable[str], context: Sequence[Chunk], named: Sequence[int] = ()
-) -> tuple[tuple[QuoteSpan, ...], int]:
-    """The span of each quote in the context, once each; and how many quotes the context does not have.
-
-    Ignored are case, white space, what cannot be seen, the form of quotation marks and dashes, Unicode's composed and
-    compatibility forms, and marks and punctuation around a quote. A quote may not begin or end inside a word or a
-    number. Where several chunks have it, one of ``named`` is taken first.
-    """
-    wanted = dict.fromkeys(_plain(q).text.strip(_EDGE) for q in quotes)
-    plain = [(c.id, _plain(c.text)) for c in sorted(context, key=lambda c: (c.id not in named, c.id)) if wanted]
-    found: list[QuoteSpan] = []
-    dropped = 0
-    for quote in wanted:
-        if not quote or quote in _NOTHING:
-            continue
-        spans = (QuoteSpan(chunk_id=i, start=s[0], end=s[1]) for i, p in plain if (s := _find(quote, p)))
-        span = next(spans, None)
-        if span is None:
-            dropped += 1
-        elif span not in found:
-            found.append(span)
-    return tuple(found), dropped
-
-
-class _Plain(NamedTuple):
-    text: str
-    offsets: list[int]
-    """For each character of ``text``, its offset in the original."""
-
-
-_NOTHING = frozenset(["none", "n/a", "no quote"])
-_EDGE = " \"'`.,;:!?。，；：！？…()[]-*"
-
-
-def _plain(text: str) -> _Plain:
-    out: list[str] = []
-    offsets: list[int] = []
-    for i, character in enumerate(text):
-        for c in unicodedata.normalize("NFKD", tidy(character)).casefold().replace('"', "'"):
-            space = c.isspace()
-            if not (space or visible(c)) or (space and (not out or out[-1] in " <[")):
-                continue  # a prompt shows nothing invisible, and may have a space after a bracket
-            out.append(" " if space else c)
-            offsets.append(i)
-    return _Plain("".join(out), offsets)
-
-
-def _find(quote: str, chunk: _Plain) -> tuple[int, int] | None:
-    """Start and end in the original text."""
-    for match in re.finditer(re.escape(quote), chunk.text):
-        start, end = match.span()
-        if not _inside(chunk.text, start) and not _inside(chunk.text, end):
-            return chunk.offsets[start], chunk.offsets[end - 1] + 1
-    return None
-
-
-def _inside(text: str, at: int) -> bool:
-    """Whether a position lies inside a letter, a word or a number. Scripts without capitals may have no spaces."""
-    if not 0 < at < len(text):
-        return False
-    if unicodedata.category(text[at]).startswith("M"):  # a mark on the letter before
-        return True
-    pair = text[at - 1], text[at]
-    return all(c.isdigit() for c in pair) or all(c.lower() != c.upper() for c in pair)

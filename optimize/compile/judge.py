@@ -15,8 +15,9 @@ from faith_dspy.judge import Judge
 from faith_dspy.optimize.compile.examples import statement_examples
 from faith_dspy.optimize.compile.metric import agreement_metric
 from faith_dspy.optimize.compile.optimizers import MIN_LABELS, Effort, Task, compile_stage
-from faith_dspy.program.adapter import CompactAdapter
-from faith_dspy.program.program import FaithfulnessProgram, bytes_of_context
+from faith_dspy.program.program import FaithfulnessProgram
+from faith_dspy.program.prompt import CompactAdapter
+from faith_dspy.program.windows import context_bytes
 from faith_dspy.schema import LabelledExample
 
 
@@ -87,7 +88,7 @@ def _verification_rows(
 ) -> tuple[list[dspy.Example], list[str]]:
     """The examples that verification is compiled on, the whole context at once, and notes; `ConfigError` if they are
     too few."""
-    counts, window = [0, 0], bytes_of_context(judge.lm)
+    counts, window = [0, 0], context_bytes(judge.lm)
     notes = ["verification: compiled on whole answers, too few of their parts are labelled"]
     for granularity in dict.fromkeys((judge.config.granularity, Granularity.ANSWER)):
         found = statement_examples(train, granularity, judge.config.instruction)

@@ -1,4 +1,4 @@
-"""How often injections flip a judge's verdict, with and without the defence (`faith_dspy.program.adapter.as_data`).
+"""How often injections flip a judge's verdict, with and without the defence (`faith_dspy.program.prompt.as_data`).
 
     python -m tests.benchmarks.injection --out injection.jsonl [--judge default FOLDER …] [--ways with]
 
@@ -32,7 +32,7 @@ from faith_dspy.text.sentences import carries_statement, sentences
 from .log import Log
 
 WAYS: dict[str, tuple[str, Any]] = {
-    "without": ("faith_dspy.program.adapter.as_data", str.strip),
+    "without": ("faith_dspy.program.prompt.as_data", str.strip),
     "with": ("", None),
     "harmless": ("faith_dspy.optimize.stress._filled", lambda text, example: HARMLESS),
 }

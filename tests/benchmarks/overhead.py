@@ -85,7 +85,7 @@ def plain_dspy(judge: Judge, port: int) -> Plain:
     """Runs `dspy.Predict` on inputs with so many threads; returns the number of calls."""
     import dspy
 
-    from faith_dspy.program.adapter import CompactAdapter
+    from faith_dspy.program.prompt import CompactAdapter
 
     lm = dspy.LM("openai/tiny", api_base=f"http://127.0.0.1:{port}/v1", api_key="none", temperature=0.0)
     predict = dspy.Predict(judge.program.predictors()[0].signature)

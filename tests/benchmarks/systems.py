@@ -80,7 +80,9 @@ def _lm(at: Endpoint) -> Any:
     """Our LM at the counted address, with all that is known of the embedded server; no cache of replies."""
     from faith_dspy.lm.make import make_lm
 
-    lm = make_lm(f"openai/{at.model}", api_base=at.base, num_ctx=at.num_ctx, cache=False, num_retries=1, timeout=900)
+    lm = make_lm(
+        f"openai/{at.model}", api_base=at.base, context_window=at.num_ctx, cache=False, num_retries=1, timeout=900
+    )
     lm.endpoint = replace(lm.endpoint, sha256=at.sha256)
     return lm
 

@@ -56,11 +56,11 @@ def test_first_calls_at_the_same_time(chat_server, tmp_path):
 
 def test_what_a_request_is_made_with():
     """The temperature is 0, except where given, or for models that take none; a context window reaches Ollama only."""
-    lm = make_lm("openai/tiny", num_ctx=4096)
+    lm = make_lm("openai/tiny", context_window=4096)
     assert (lm.kwargs["temperature"], "num_ctx" in lm.kwargs, lm.endpoint.num_ctx) == (0, False, 4096)
     assert make_lm("openai/tiny", temperature=0.7).kwargs["temperature"] == 0.7
     assert make_lm("openai/gpt-5-mini").kwargs["temperature"] is None
-    assert make_lm("ollama_chat/llama3", num_ctx=4096).kwargs["num_ctx"] == 4096
+    assert make_lm("ollama_chat/llama3", context_window=4096).kwargs["num_ctx"] == 4096
 
 
 BASES = ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:80/v1?token=x")
@@ -72,7 +72,7 @@ BASES = ("127.0.0.1:8080/v1", "http:/v1", "http://[::1/v1", "me:pass@localhost:8
         ("", {}, "expected 'local'"),
         ("openai/", {}, "expected 'local'"),
         ("local", {"api_base": "http://127.0.0.1:1/v1"}, "no api_base"),
-        *(("openai/tiny", {"api_base": base}, "is no address; expected one like http://") for base in BASES),
+        *(("openai/tiny", {"api_base": base}, "is not an address; expected one like http://") for base in BASES),
         *(("openai/tiny", {"timeout": t}, "expected a positive number of sec") for t in (0, -1, math.inf, math.nan)),
     ],
 )
@@ -129,7 +129,7 @@ def test_preflight(chat_server):
     preflight(lm)
     assert [r["max_tokens"] for r in server.preflights] == [1, 1]
     server.status, server.error = 401, f"Incorrect API key provided: {KEY}"
-    with pytest.raises(LMUnavailableError, match=r"does not answer: LMAuthError.*Check the model's name") as caught:
+    with pytest.raises(LMUnavailableError, match=r"does not answer: LMAuthError.*Check its key") as caught:
         preflight(lm)
     assert server.authorization[-1] == f"Bearer {KEY}"
     assert KEY not in str(caught.value)

@@ -189,6 +189,7 @@ def test_a_dead_endpoint_is_not_asked_for_ever(lm, server):
 def test_why_no_further_call_is_made(chat_server):
     """The message has the last failure's own words, without the key and without passwords."""
     server = chat_server()
+    make_lm("openai/tiny", api_base=server.base)("good morning")
     server.status, server.error = 401, "the quota of key k-planted-1234 at http://me:pass@host/v1 is spent"
     lm = make_lm("openai/tiny", api_base=server.base, api_key="k-planted-1234", num_retries=0)
     with metered(max_failures=1):

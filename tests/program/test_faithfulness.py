@@ -6,7 +6,7 @@ import pytest
 from faith_dspy import Chunk, Judge, Unscored, Verdict
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.lm.make import make_lm
-from faith_dspy.program.program import bytes_of_context, windows
+from faith_dspy.program.windows import context_bytes, cut_into_windows
 
 CONTEXT = ["The Brennick kettle is blue.", "It holds 0.9 litres.", "The warranty lasts two years."]
 ANSWER = "The kettle is blue. It holds 2 litres! Is that enough? The warranty lasts two years."
@@ -64,7 +64,8 @@ def test_failed_extraction_costs_no_statement(judge_at):
 def test_words_of_the_users_own(judge_at, options, ask):
     """Criteria stand in every prompt; a system prompt replaces ours, of which the labels are left: what they mean is
     the user's to say."""
-    judge, server = judge_at(system_prompt="You check menus.", criteria="Prices count.", **options)
+    says = {"graded": "fully", "five_level": "completely"}.get(options.get("verdicts"), "Yes")
+    judge, server = judge_at(says=says, system_prompt="You check menus.", criteria="Prices count.", **options)
     judge(context=CONTEXT, answer="The kettle is blue.")
     assert len(server.requests) == (2 if "statement" in options.values() else 1)
     for asked in server.requests:
@@ -88,7 +89,7 @@ SENTENCES = "The first is blue. The second is red. The third is green."
     ids=["order and limit", "a long chunk", "between sentences"],
 )
 def test_windows(texts, limit, overhead, found):
-    assert [w.texts for w in windows(chunks(*texts), limit, overhead)] == found
+    assert [w.texts for w in cut_into_windows(chunks(*texts), limit, overhead)] == found
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_windows(texts, limit, overhead, found):
 )
 def test_long_chunks_are_cut_and_nothing_is_lost(text):
     """A chunk over the limit is cut, between sentences where it can be; all its text stays, under its own id."""
-    found = windows(chunks("short", text, "last"), 40)
+    found = cut_into_windows(chunks("short", text, "last"), 40)
     assert all(sum(len(t.encode()) for t in w.texts) <= 40 for w in found)
     (first, *middle, last) = [(i, t) for w in found for i, t in zip(w.ids, w.texts, strict=True)]
     assert (first, {i for i, _ in middle}, last) == ((0, "short"), {1}, (2, "last"))
@@ -151,9 +152,9 @@ def test_nothing_is_presumed_by_a_statement_that_cannot_be_judged(judge_at):
 def test_window_follows_the_lms(judge_at):
     """An LM of 100 tokens gets windows of 100 · 0.7 · 2.5 = 175 bytes."""
     _, server = judge_at()
-    lm = make_lm("openai/tiny", api_base=server.base, num_ctx=100)
+    lm = make_lm("openai/tiny", api_base=server.base, context_window=100)
     Judge(lm)(context=["x" * 100, "y" * 100], answer="It is blue.")
-    assert bytes_of_context(lm) == bytes_of_context(dspy.LM("openai/tiny", num_ctx=100)) == 175
+    assert context_bytes(lm) == context_bytes(dspy.LM("openai/tiny", num_ctx=100)) == 175
     assert len(server.requests) == 2
 
 
@@ -264,7 +265,7 @@ def test_a_megabyte_of_context(judge_at):
 def test_a_long_chunk_is_cut_in_linear_time():
     """A megabyte of short sentences, for a window of 270,000 bytes, within seconds."""
     started = time.process_time()
-    assert len(windows(chunks("It is so. " * 100_000), 270_000)) == 4
+    assert len(cut_into_windows(chunks("It is so. " * 100_000), 270_000)) == 4
     assert time.process_time() - started < 4
 
 

@@ -146,7 +146,9 @@ def test_joint_is_a_typed_signature(chat_server):
 @pytest.mark.parametrize(
     ("reply", "kept"),
     [
-        ('```json\n{"verdicts": [{"statement": 2, "verdict": "No"}]}\n```', [2]),
+        ('```json\n{"verdicts": [{"statement": 4, "verdict": "No"}]}\n```', [4]),
+        ('{"verdicts": [{"statement": 4, "verdict": "Not supported"}]}', [4]),
+        ('{"verdicts": [{"statement": 2, "verdict": "No"}]}', []),  # the second or, numbered from 0, the third
         ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 1, "verdict": "No"}]}', []),  # says both
         ('{"verdicts": [{"statement": 9, "verdict": "Yes"}, {"statement": 4, "verdict": "No"}]}', [4]),
         ('{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "Maybe"}]}', []),
@@ -166,6 +168,26 @@ def test_whatever_a_joint_reply_lacks_is_asked_one_by_one(judge_at, reply, kept)
     assert found.fallbacks == 4 - len(kept)
     assert server.statements[1:] == [t for i, t in enumerate(STATEMENTS, 1) if i not in kept]
     assert all(s.verdict is not None for s in found.statements)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kept"), [((0, 1, 2, 3), 4), ((1, 2, 3, 4), 4), ((4, 3, 2, 1), 4), ((0, 1, 2), 0), ((1, 2, 3), 0)]
+)
+def test_the_numbers_of_a_joint_reply_are_checked(judge_at, numbers, kept):
+    """Statements are numbered from 1; a reply that numbers all of them from 0 is read so, and no verdict is given to a
+    neighbour: what could be numbered either way is asked one by one."""
+
+    def say(asked):
+        if asked_jointly(asked) is None:
+            return "Yes" if server.statement(asked) in TRUE else "No"
+        first = min(numbers) if len(numbers) == 4 else 0
+        entries = [{"statement": n, "verdict": "Yes" if STATEMENTS[n - first] in TRUE else "No"} for n in numbers]
+        return json.dumps({"verdicts": entries})
+
+    judge, server = judge_at(says=say, verification="joint")
+    found = judge(context=CONTEXT, answer=ANSWER)
+    assert [s.is_supported for s in found.statements] == [True, False, True, False]
+    assert found.fallbacks == 4 - kept
 
 
 # --- reasoning ----------------------------------------------------------------------------------------------------

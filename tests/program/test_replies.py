@@ -1,9 +1,19 @@
 import math
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
-from faith_dspy.program.adapter import Tokens, read_label, read_verdict, split_reasoning
+from faith_dspy.program.reply import (
+    Token,
+    label_token,
+    read_fields,
+    read_label,
+    read_verdict,
+    text_of,
+    token_at,
+    tokens_of,
+)
 from faith_dspy.program.signatures import INSTRUCTIONS
 from faith_dspy.schema import Statement, Verdict
 
@@ -11,75 +21,61 @@ YES_NO = ("Yes", "No")
 GRADED = tuple(INSTRUCTIONS["graded"].labels)
 
 
-YESES = [
-    "Yes",
-    "**Yes**",
-    " yes.",
-    "YES",
-    "\n\nyes\n",
-    "`Yes`",
-    '"Yes"',
-    "Yes, it does.",
-    "Y",
-    "_Yes_!",
-    "- Yes",
-    "yes [0]",
-]
-OTHERS = ["", " ", "**", "Maybe", "Yesterday it was", "Yes/No", "The answer is yes", "未知", "[0]"]
-
-
 @pytest.mark.parametrize(
-    ("reply", "labels", "found"),
+    ("reply", "labels", "name"),
     [
-        *((reply, YES_NO, "Yes") for reply in YESES), *((reply, YES_NO, None) for reply in OTHERS),
-        ("part", ("partly", "partial"), None), ("no", ("no", "nothing"), "no"), ("n", ("no", "nothing"), None),
-        ("contra", GRADED, "contradicts"),
+        ("Y", YES_NO, "Yes"), ("Yes/No", YES_NO, None), ("part", ("partly", "partial"), None),
+        ("no", ("no", "nothing"), "no"), ("n", ("no", "nothing"), None), ("contra", GRADED, "contradicts"),
+        ("Red, says chunk 0", ("Red", "Blue"), "Red"),
     ],
 )  # fmt: skip
-def test_labels(reply, labels, found):
-    """A label stands first, in any case and punctuation; nothing is guessed from words later on. A beginning that fits
-    two labels is none of them; a whole label that begins another is itself."""
-    assert read_label(reply, labels) == found
+def test_labels(reply, labels, name):
+    """A beginning that fits two labels is none of them; a whole label that begins another is itself."""
+    label = read_label(reply, labels)
+    assert (label.name if label else None) == name
 
 
 @pytest.mark.parametrize(
-    ("reply", "thoughts", "rest"),
+    ("reply", "reason", "verdict"),
     [
-        ("It is so.\nVerdict: Yes", "It is so.\n", "Yes"),
-        ("Verdict: No\nNo, wait.\n**Verdict:** Yes", "Verdict: No\nNo, wait.\n", "Yes"),
-        ("It is so.\nYes\n", "It is so.", "\nYes\n"),
-        ("Yes", "", "Yes"),
+        ("It is so.\nVerdict: Yes", "It is so.", "Yes"),
+        ("Why: It is so.\nYes\n", "It is so.", "Yes"),
+        ("**Reasoning:** It is so.\n\n**Verdict:** No.", "It is so.", "No"),
+        ("Verdict: No\nNo, wait.\n**Verdict:** Yes", None, None),
+        ("Yes", None, "Yes"),
     ],
 )
-def test_where_thoughts_end(reply, thoughts, rest):
-    """The label follows the last line that says so, else it is the last line."""
-    end, at = split_reasoning(reply)
-    assert (reply[:end], reply[at:]) == (thoughts, rest)
+def test_reasons_before_the_label(reply, reason, verdict):
+    """The label follows the line that says so, else it is the last line; a reply with two has none."""
+    fields = {"reason": str, "verdict": Literal[YES_NO]}
+    assert read_fields(fields, reply) == {"verdict": verdict, "reason": reason}
 
 
 def test_the_token_at_a_place():
-    """The token that has the first letter from an offset on; without one the first."""
-    tokens = Tokens({"token": t, "top_logprobs": i} for i, t in enumerate(["水\ud800", ". ", '"', " Yes", "!"]))
-    assert tokens.text == '水\ud800. " Yes!'
-    assert [(tokens.at(at) or {}).get("top_logprobs") for at in (None, 0, 3, 5, 9)] == [0, 0, 3, 3, None]
+    """The token that has the first letter from an offset on."""
+    tokens = [Token(text, []) for text in ["水\ud800", ". ", '"', " Yes", "!"]]
+    assert text_of(tokens) == '水\ud800. " Yes!'
+    at = [token_at(tokens, offset) for offset in (0, 3, 5, 9)]
+    assert [token and tokens.index(token) for token in at] == [0, 3, 3, None]
 
 
 class Slotted:
     """A token as DSPy 3.5 has it: without a dictionary."""
 
-    __slots__ = ("logprob", "token", "top_logprobs")
+    __slots__ = ("content", "logprob", "token", "top_logprobs")
 
     def __init__(self, **fields):
         for name, value in fields.items():
             setattr(self, name, value)
 
 
-def verdict(label, alternatives, written=None, kind=dict, at=None, **options):
+def verdict(label, alternatives, written=None, kind=dict, **options):
     """What a reply of one token says, whose alternatives have these probabilities (log-probabilities, if below 0)."""
     top = [kind(token=t, logprob=math.log(p) if 0 < p < 1 else p) for t, p in alternatives.items()]
     token = kind(token=label if written is None else written, logprob=-0.1, top_logprobs=top)
+    (token,) = tokens_of({"logprobs": kind(content=[token])})
     statement = Statement(text="It is blue.")
-    return read_verdict({"verdict": label}, statement, INSTRUCTIONS["supported"], [], Tokens([token]), at, **options)
+    return read_verdict({"verdict": label}, statement, INSTRUCTIONS["supported"], [], token, **options)
 
 
 @pytest.mark.parametrize("kind", [dict, SimpleNamespace, Slotted])
@@ -92,9 +88,11 @@ def test_probabilities_pool_variants(kind):
 
 
 def test_labels_that_share_too_little():
-    assert verdict(None, {"Yes": 0.005, "No": 0.004}, "Hm").label is None
-    assert verdict(None, {"Yes": 0.02}, "Hm").label == "Yes"
-    assert verdict(None, {"Yes": 0.02}, "Hm", at=0).label is None  # after thoughts nothing is guessed
+    """A label is guessed where labels have most of the probability, and nowhere else."""
+    assert verdict(None, {"The": 0.95, "Yes": 0.027, "No": 0.018}, "The").label is None
+    assert verdict(None, {"**": 0.4, "Yes": 0.38, "No": 0.2}, "**").label == "Yes"
+    thoughts = [Token("<think>", [("Yes", -0.1)]), Token("</think>", [("Yes", -0.1)]), Token("Hm", [("Yes", -0.1)])]
+    assert label_token(thoughts, YES_NO, reasons_first=False) is None  # after thoughts nothing is guessed
     assert (verdict("Yes", {}).label, verdict("Yes", {}).probability, verdict("Yes", {}).logit) == ("Yes", None, 2.0)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from faith_dspy import Chunk
-from faith_dspy.scoring.score import find_quotes
+from faith_dspy.scoring.evidence import find_quotes
 
 TEXTS = (
     "The “Brennick” kettle –\n a K4 – holds 10.9 litres.",

@@ -3,9 +3,9 @@ import time
 import pytest
 
 from faith_dspy import Chunk, JudgeConfig
-from faith_dspy.program.adapter import CompactAdapter, as_data
+from faith_dspy.program.prompt import CompactAdapter, as_data
 from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements, VerifyStatement, signature_of
-from faith_dspy.scoring.score import find_quotes
+from faith_dspy.scoring.evidence import find_quotes
 
 CONTEXT = ["The kettle is blue.", "It holds 0.9 litres."]
 CITE = signature_of(JudgeConfig(cite=True))
@@ -53,12 +53,13 @@ def test_demos_are_pairs_before_the_request():
 
 
 def test_last_paragraph_is_asked_last():
-    signature = VerifyStatement.with_instructions("Top.\n\nMore.\n\nAsk?")
+    """One that does not name the labels, as a proposed one may, is followed by a line that does."""
+    signature = VerifyStatement.with_instructions("Top.\n\nMore.\n\nYes or No?")
     found = messages(signature, context=["x"], question="", statement="s")
     assert found[0] == ("system", "Top.\n\nMore.")
-    assert found[1][1].endswith("Statement: s\n\nAsk?")
+    assert found[1][1].endswith("Statement: s\n\nYes or No?")
     found = messages(VerifyStatement.with_instructions("Ask?"), context=["x"], question="", statement="s")
-    assert found == [("user", "Context:\n[0] x\n\nStatement: s\n\nAsk?")]
+    assert found == [("user", "Context:\n[0] x\n\nStatement: s\n\nAsk?\nAnswer Yes or No.")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Addresses and keys: where an LM's calls go, which key may go there, and what to do when nothing answers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from faith_dspy.errors import ConfigError, LMUnavailableError, in_short
+
+_HOMES = {"openai": "api.openai.com", "anthropic": "api.anthropic.com", "typesafe": "api.typesafe.ai"}
+"""Hosts of providers' own services, to which the environment's key may go whoever names them."""
+_ROUTES = re.compile(r"/(?:chat/completions|completions|responses|api/chat|api/generate)/?$")
+"""What follows the address in a request; people paste it with the address."""
+
+
+def provider_of(model: str) -> str:
+    """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
+    name = re.split(r"[/:]", model, maxsplit=1)[0] if re.search(r"[/:]", model) else "openai"
+    return name.lower().removesuffix("_chat")
+
+
+def from_environment(model: str, name: str) -> str | None:
+    """Return the value of ``<PROVIDER>_<NAME>`` for the model's provider, if it is set."""
+    return os.environ.get(f"{provider_of(model).upper()}_{name}", "").strip() or None
+
+
+def base_from_environment(model: str) -> str | None:
+    """Return the address in ``<PROVIDER>_API_BASE`` or ``<PROVIDER>_BASE_URL``, if one is set."""
+    return from_environment(model, "API_BASE") or from_environment(model, "BASE_URL")
+
+
+def key_for(model: str, api_base: str | None) -> str | None:
+    """Return the environment's key of the model's provider if it may go to an address, else None.
+
+    It was given for the provider's own service, and for the address in the provider's own variable.
+    """
+    key = from_environment(model, "API_KEY")
+    if api_base is None:
+        return key
+    own = base_from_environment(model)
+    is_own = own is not None and shown_base(own) == shown_base(api_base)
+    is_home = urlsplit(api_base.strip()).hostname == _HOMES.get(provider_of(model))
+    return key if is_own or is_home else None
+
+
+def route_base(model: str, api_base: str) -> str:
+    """Return the address that the model's provider is asked at: Ollama's own API has no ``/v1``, OpenAI's has one."""
+    base = _ROUTES.sub("", api_base.strip().rstrip("/"))
+    if provider_of(model) == "ollama":
+        return base.removesuffix("/v1")
+    if model.startswith("openai/") and not urlsplit(base).path:
+        return f"{base}/v1"
+    return base
+
+
+def shown_base(api_base: str) -> str:
+    """Return an address without user, password and query, which may hold keys.
+
+    Raises:
+        ConfigError: It is not an address.
+    """
+    try:
+        parts = urlsplit(api_base.strip())
+        is_complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_complete = False
+    if not is_complete:
+        shown = api_base.strip().rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"{shown!r} is not an address; expected one like http://127.0.0.1:8080/v1.")
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def base_hash(api_base: str) -> str:
+    """Return twelve hex digits of the SHA-256 of the address as shown."""
+    return hashlib.sha256(shown_base(api_base).lower().encode()).hexdigest()[:12]
+
+
+def unavailable(lm: Any, exc: Exception) -> LMUnavailableError:
+    """Return the error that says why an LM does not answer, at which address, and what to check."""
+    base = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
+    where = f" at {shown_base(base)}" if base else ""
+    return LMUnavailableError(f"{lm.model}{where} does not answer: {in_short(exc, lm)}. {_advice(lm, exc, base)}")
+
+
+def _advice(lm: Any, exc: Exception, base: str | None) -> str:
+    kind, status = type(exc).__name__, getattr(exc, "status", None)
+    variable = f"{provider_of(lm.model).upper()}_API_KEY"
+    if kind == "LMAuthError" and base and lm.kwargs.get("api_key") == "none":
+        return (
+            f"No key was sent: {variable} goes to the provider, or to the address in "
+            f"{variable.removesuffix('KEY')}BASE, alone. Give api_key=, or set both variables."
+        )
+    if kind in ("LMAuthError", "LMBillingError"):
+        return f"Check its key ({variable} or api_key=)."
+    if base and status == 404 and model_route_is_unusual(lm.model, base):
+        return f"Check the address ({shown_base(base)}/v1 is likely right) and the model's name."
+    if status == 404 or kind == "LMUnsupportedModelError":
+        return "Check the model's name."
+    return "Check the model's name, its key and the address."
+
+
+def model_route_is_unusual(model: str, base: str) -> bool:
+    """Whether an OpenAI-compatible address lacks the version that such addresses end with."""
+    return model.startswith("openai/") and not re.search(r"/v\d+\w*/?$", base)

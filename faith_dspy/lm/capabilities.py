@@ -1,0 +1,211 @@
+"""What an LM can do, found out by asking it and remembered for the process.
+
+Servers differ in the parameters that they refuse, in whether they tell token probabilities, and in whether a model
+thinks before it answers. None of this is asked for beforehand: the first call that shows it is repeated as the LM can
+take it, and every later call is made that way from the start.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import BaseModel, PrivateAttr
+
+THINKING_TOKENS = 2_000
+"""Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
+OPTIONAL = ("top_logprobs", "logprobs", "temperature", "seed", "stop", "response_format")
+"""Parameters that a call can do without."""
+LABEL_TOKENS = 12
+"""Room for a label and the chunk ids after it, where one token is not enough."""
+SMALL_LIMIT = 64
+"""A limit of output tokens from which on servers have no minimum."""
+
+_TOO_FEW = re.compile(
+    r"(?:at least|minimum(?: value)?(?: of)?|>=|≥|greater than or equal to|less than the minimum\D{0,20})\D{0,12}(\d+)"
+)
+_LIMIT = re.compile(r"max_(?:completion_|output_)?tokens|num_predict")
+_AT_MOST = re.compile(r"(?:at most|max(?:imum)?|<=|≤|less than or equal to|up to|between 0 and|exceed)")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w-]|\.\d)")
+_SYSTEM = re.compile(r"system (?:role|message|prompt|instruction)|role[\"'` :]{0,6}system")
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size)|maximum (?:input|prompt|sequence) length|max_model_len"
+    r"|too many (?:input )?tokens|prompt is too long|input is too long"
+)
+_WINDOW = re.compile(
+    r"(?:context[ _](?:length|window|size)|max_model_len|maximum)(?: limit)?(?: is| of|[ =:])* ?\(?(\d[\d,]{2,8})"
+)
+
+
+class Capabilities(BaseModel):
+    """What is known of an LM at an address; all its copies in the process share one. Stored in exports as JSON."""
+
+    token_probabilities: bool | None = None
+    """Whether it tells token probabilities: by its last reply to a request for them; None if there was none."""
+    refused: set[str] = set()
+    """Parameters that it refuses and is not sent (`OPTIONAL`), and ``system`` for a system message."""
+    limit_name: str = "max_tokens"
+    """Its parameter for the limit of output tokens: ``max_tokens`` or ``max_completion_tokens``."""
+    min_tokens: int = 1
+    """The smallest limit that it takes."""
+    max_alternatives: int = 20
+    """The most alternatives it tells for each token (``top_logprobs``)."""
+    needs_room: bool = False
+    """Whether it thinks, or talks, before it answers; it is given `thinking_tokens` more than the reply needs."""
+    thinking_tokens: int = THINKING_TOKENS
+    context_window: int | None = None
+    """Tokens of prompt and reply together, where a refusal of the server named them."""
+
+    _lock: Any = PrivateAttr(default_factory=threading.RLock)
+    _tried: set[str] = PrivateAttr(default_factory=set)
+    _answered: bool = PrivateAttr(default=False)
+    _read: int = PrivateAttr(default=0)
+
+    def update(self, known: Capabilities) -> None:
+        """Take over what another process found out."""
+        for name in known.model_fields_set:
+            setattr(self, name, getattr(known, name))
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has answered in this process."""
+        return self._answered
+
+    @contextmanager
+    def trying(self, parameters: Mapping[str, Any]) -> Iterator[None]:
+        """Let calls with parameters that no call had before go one after the other, so that a refusal costs one."""
+        names = {name for name in OPTIONAL if parameters.get(name) is not None} | {"call"}
+        if (parameters.get("max_tokens") or SMALL_LIMIT) < SMALL_LIMIT:
+            names.add("small limit")
+        if not names <= self._tried:
+            with self._lock:
+                if not names <= self._tried:  # no other thread has tried them meanwhile
+                    try:
+                        yield
+                    finally:
+                        self._tried |= names
+                    return
+        yield
+
+    def fit(self, settings: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a call as the LM takes them; None stands for one that is not sent.
+
+        Args:
+            settings: The LM's own parameters.
+            parameters: Those of the call, which come first.
+        """
+        fitted = dict(parameters)
+        wanted = {**settings, **parameters}
+        fitted.update(dict.fromkeys(name for name in self.refused if wanted.get(name) is not None))
+        if "logprobs" in self.refused and wanted.get("top_logprobs"):
+            fitted["top_logprobs"] = None
+        elif fitted.get("top_logprobs"):
+            fitted["top_logprobs"] = min(fitted["top_logprobs"], self.max_alternatives)
+        limit = parameters.get("max_tokens") or parameters.get("max_completion_tokens")
+        if limit is not None:
+            if self.needs_room:
+                limit = max(limit, LABEL_TOKENS) + self.thinking_tokens
+            limit = max(limit, self.min_tokens)
+            fitted.pop("max_tokens", None)
+            fitted[self.limit_name] = limit
+            if self.limit_name != "max_tokens" and settings.get("max_tokens") is not None:
+                fitted["max_tokens"] = None
+        if "system" in self.refused and fitted.get("messages"):
+            fitted["messages"] = _without_system(fitted["messages"])
+        return fitted
+
+    def learn(self, message: str, sent: Mapping[str, Any]) -> bool:
+        """Note what a server's refusal says that it does not take.
+
+        Args:
+            message: The refusal in the server's words.
+            sent: The parameters that it refused.
+
+        Returns:
+            Whether the call can be made again without it.
+        """
+        text = message.lower()
+        limit = sent.get(self.limit_name)
+        too_few = _TOO_FEW.search(text)
+        if limit is not None and too_few and _LIMIT.search(text) and limit < int(too_few[1]) <= THINKING_TOKENS:
+            self.min_tokens = int(too_few[1])
+            return True
+        if "max_completion_tokens" in text and self.limit_name == "max_tokens" and "max_tokens" in text:
+            self.limit_name = "max_completion_tokens"
+            return limit is not None
+        for name in OPTIONAL:
+            if sent.get(name) is None or not re.search(rf"(?<![a-z]){name.replace('_', '[_ ]')}", text):
+                continue
+            most = self._alternatives_in(text, sent) if "logprobs" in name else None
+            if most:
+                self.max_alternatives = most
+            else:
+                self.refused.add(name)
+            return True
+        messages = sent.get("messages") or ()
+        if _SYSTEM.search(text) and any(one.get("role") == "system" for one in messages):
+            self.refused.add("system")
+            return True
+        return False
+
+    @staticmethod
+    def _alternatives_in(text: str, sent: Mapping[str, Any]) -> int | None:
+        """The most alternatives that a refusal names."""
+        if not _AT_MOST.search(text):
+            return None
+        numbers = [int(number) for number in _NUMBER.findall(text)]
+        return max((n for n in numbers if 0 < n < (sent.get("top_logprobs") or 0)), default=None)
+
+    def learn_window(self, message: str, prompt_bytes: int) -> bool:
+        """Note the context window that a refusal names, else half of what it refused; whether it is about one."""
+        text = message.lower()
+        if not _TOO_LONG.search(text):
+            return False
+        named = _WINDOW.search(text)
+        guess = prompt_bytes // 8  # half of what was sent, at four bytes a token
+        window = int(named[1].replace(",", "")) if named else guess
+        if self.context_window is not None and window >= self.context_window:
+            window = self.context_window // 2
+        self.context_window = max(window, 1)
+        return True
+
+    def learn_reply(self, *, empty: bool) -> bool:
+        """Note that a reply ended for length before the answer; whether asking with more room makes sense."""
+        self._answered = True
+        if not empty or self.needs_room:
+            return False
+        self.needs_room = True
+        return True
+
+    def note_label(self, *, read: bool, cut: bool) -> None:
+        """Note whether a reply had its label; an LM that mostly talks first needs room, one odd reply says nothing."""
+        self._read += 1 if read else -1
+        if cut and not read and self._read < 0:
+            self.needs_room = True
+
+
+_THOUGHTS = re.compile(r"[<\[](/?)(?:think|thinking|thought|thoughts|reasoning)[>\]]", re.IGNORECASE)
+
+
+def thoughts_end(completion: str) -> int:
+    """Return where the thoughts end that a model wrote before its reply: 0 without any, the end if they are cut."""
+    tags = list(_THOUGHTS.finditer(completion))
+    closing = [tag.end() for tag in tags if tag[1]]
+    if closing:
+        return closing[-1]
+    return len(completion) if tags and not completion[: tags[0].start()].strip() else 0
+
+
+def without_thoughts(completion: str) -> str:
+    """Return a completion without what the model thought before it."""
+    return completion[thoughts_end(completion) :]
+
+
+def _without_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages with the system's words at the beginning of the first other message."""
+    system = [message["content"] for message in messages if message["role"] == "system"]
+    first, *others = [message for message in messages if message["role"] != "system"]
+    return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]

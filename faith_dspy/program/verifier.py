@@ -1,0 +1,263 @@
+"""Ask an LM about statements: one call a statement and sample, or all statements of an answer in one."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
+
+from faith_dspy.config import JudgeConfig
+from faith_dspy.errors import ConfigError, FaithDspyError, in_short
+from faith_dspy.lm.capabilities import LABEL_TOKENS
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, as_data
+from faith_dspy.program.reply import Token, expected_support, label_token, read_verdict, text_of, token_at, tokens_of
+from faith_dspy.program.signatures import INSTRUCTIONS, Instruction, signature_of
+from faith_dspy.program.windows import Window
+from faith_dspy.schema import RawVerdict, Statement
+
+TOP_LOGPROBS = 20
+"""Alternatives requested per token: the most that OpenAI's API gives."""
+QUOTE_TOKENS = 80
+REASON_TOKENS = {"none": 0, "after": 100, "before": 200}
+ENTRY_TOKENS = 40
+"""Room for the names and brackets around one verdict in JSON."""
+TEMPERATURE = 0.7
+"""Of repeated samples."""
+AGAIN = 1_000_000
+"""Added to the rollout_id of a question that is asked once more."""
+
+log = logging.getLogger(__name__)
+
+Samples = Sequence[RawVerdict | None]
+"""Verdicts on one statement, one per sample; None where none could be read."""
+
+
+class Verifier(dspy.Module):
+    """Asks about a statement, one call a sample, for token probabilities as long as the LM gives any."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        super().__init__()
+        self.instruction = INSTRUCTIONS[config.instruction]
+        self.reasons_first = config.reasoning == "before"
+        self.confidence = config.confidence
+        self.samples: list[int | None] = [None]
+        """A number per sample; None for a single reply that is not sampled."""
+        if config.confidence == "samples":
+            self.samples = [*range(1, config.samples + 1)]
+        self.extra_tokens = REASON_TOKENS[config.reasoning] + (QUOTE_TOKENS if config.quote else 0)
+        self.tokens = LABEL_TOKENS + self.extra_tokens if self.extra_tokens or config.cite else 1
+        self.predict = BoundPredict(signature_of(config), CompactAdapter())
+
+    def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
+        """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label."""
+        raw = self.ask(Statement(text=statement), question, Window(list(range(len(context))), context))
+        return dspy.Prediction(
+            verdict=raw.label,
+            supporting_chunk_ids=list(raw.chunk_ids),
+            probability=raw.probability,
+            logit=raw.logit,
+        )
+
+    def ask(self, statement: Statement, question: str, window: Window, known: Samples = ()) -> RawVerdict:
+        """Return what the LM says about one statement; an LM fault is the error of a verdict.
+
+        Args:
+            statement: The statement.
+            question: The question that the answer answers; empty if there is none.
+            window: The context, or the part of it that one call holds.
+            known: Verdicts by sample that a joint call gave already.
+        """
+        inputs = {"context": window.texts, "question": question, "statement": statement.text}
+        lm = self.predict.lm or dspy.settings.lm
+        verdicts = []
+        for i, sample in enumerate(self.samples):
+            verdict = known[i] if known else None
+            tokens, again = self.tokens, False
+            while verdict is None:
+                try:
+                    if writes_text(lm):
+                        config = self._config(lm, sample, tokens, again=again)
+                        prediction = self.predict(**inputs, lm=lm, config=config)
+                    else:
+                        (prediction,) = self._decide(lm, [statement], question, window)
+                    verdict, is_complete = self._read(prediction, statement, window, lm)
+                except (FaithDspyError, ContextWindowExceededError):
+                    raise
+                except Exception as exc:  # noqa: BLE001 - any LM fault: counted as unjudged, never dropped
+                    verdict = RawVerdict(**statement.model_dump(), error=in_short(exc, lm), lm_failed=True)
+                    is_complete = not isinstance(exc, AdapterParseError)  # which an empty reply raises
+                call = last_call(lm)
+                if is_complete or call is None:
+                    break
+                if verdict.label is None and call.cut and tokens < LABEL_TOKENS:
+                    verdict, tokens = None, LABEL_TOKENS
+                elif call.replayed and not again:  # DSPy's cache keeps each reply as it comes
+                    verdict, again = None, True
+            verdicts.append(verdict)
+        return pool_samples(verdicts, self.instruction)
+
+    def ask_jointly(
+        self, predict: dspy.Predict, statements: Sequence[Statement], question: str, window: Window
+    ) -> list[Samples]:
+        """Return the verdicts on several statements by one call a sample; None where its reply has none.
+
+        Args:
+            predict: Asks about all statements at once.
+            statements: The statements, which the prompt numbers from 1.
+            question: The question that the answer answers; empty if there is none.
+            window: The context, or the part of it that one call holds.
+        """
+        lm = predict.lm or dspy.settings.lm
+        inputs = {
+            "context": {i: as_data(text) for i, text in enumerate(window.texts)},
+            "question": as_data(question),
+            "statements": {i: as_data(statement.text) for i, statement in enumerate(statements, 1)},
+        }
+        tokens = (LABEL_TOKENS + ENTRY_TOKENS + self.extra_tokens) * len(statements)
+        samples = []
+        for sample in self.samples:
+            verdicts: Samples = [None] * len(statements)
+            try:
+                if writes_text(lm):
+                    prediction = predict(**inputs, lm=lm, config=self._config(lm, sample, tokens))
+                    verdicts = self._read_jointly(prediction, statements, window, lm)
+                else:
+                    predictions = self._decide(lm, statements, question, window)
+                    pairs = zip(predictions, statements, strict=True)
+                    verdicts = [self._read(prediction, one, window, lm)[0] for prediction, one in pairs]
+            except (FaithDspyError, ContextWindowExceededError):
+                raise
+            except Exception as exc:  # noqa: BLE001 - any LM fault: the statements are asked one by one
+                log.warning("joint verification failed (%s); asking statement by statement", in_short(exc, lm))
+            samples.append(verdicts)
+        return [list(verdicts) for verdicts in zip(*samples, strict=True)]
+
+    def _config(self, lm: Any, sample: int | None, tokens: int, *, again: bool = False) -> dict[str, Any]:
+        """Return the parameters of a call for a reply of so many tokens."""
+        settings = getattr(lm, "kwargs", {})
+        known = getattr(lm, "capabilities", None)
+        config: dict[str, Any] = {}
+        if sample or again:
+            config["rollout_id"] = (sample or settings.get("rollout_id") or 0) + again * AGAIN
+        if sample is not None:
+            config["temperature"] = TEMPERATURE
+        asks_for_probabilities = self.confidence not in ("none", "samples")
+        if asks_for_probabilities:
+            config |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        if not asks_for_probabilities or (known and known.token_probabilities is False):
+            tokens = max(tokens, LABEL_TOKENS)  # a single token may be a mere asterisk
+        config["max_tokens"] = tokens
+        return config
+
+    def _decide(self, lm: Any, statements: Sequence[Statement], question: str, window: Window) -> list[dspy.Prediction]:
+        """Return a decision model's prediction for each statement."""
+        texts = [as_data(statement.text) for statement in statements]
+        context = [as_data(text) for text in window.texts]
+        predictions: list[dspy.Prediction] = lm.decide(self.predict, context, as_data(question), texts)
+        return predictions
+
+    def _read(self, prediction: Any, statement: Statement, window: Window, lm: Any) -> tuple[RawVerdict, bool]:
+        """Return the verdict of a reply, and whether the reply has all that was asked for.
+
+        Raises:
+            ConfigError: Probabilities are demanded, and the LM tells none.
+        """
+        tokens = tokens_of(prediction)
+        self._note_probabilities(lm, told=bool(tokens))
+        labels = tuple(self.instruction.labels)
+        token = label_token(tokens, labels, reasons_first=self.reasons_first)
+        verdict = read_verdict(prediction, statement, self.instruction, window.ids, token, sampled=is_sampled(lm))
+        call = last_call(lm)
+        if call:
+            lm.capabilities.note_label(read=verdict.label is not None, cut=call.cut)
+        prediction["verdict"] = verdict.label  # DSPy's optimizers make demos of it
+        # GEPA shows all of a prediction to the LM that proposes: twenty alternatives a token would fill its window.
+        if "logprobs" in prediction:
+            del prediction["logprobs"]
+        return verdict, verdict.label is not None and (verdict.probability is not None or not tokens)
+
+    def _note_probabilities(self, lm: Any, *, told: bool) -> None:
+        known = getattr(lm, "capabilities", None)
+        if self.confidence in ("none", "samples") or not writes_text(lm):
+            return
+        if self.confidence == "probability" and not told:
+            raise ConfigError(
+                "confidence='probability', but the LM gives no token probabilities. Set confidence='samples' for "
+                "repeated samples, or 'auto' to go on without a confidence."
+            )
+        if known is None:
+            return
+        if known.token_probabilities is not False and not told:
+            log.warning("the LM gives no token probabilities; going on with labels alone")
+        known.token_probabilities = told
+
+    def _read_jointly(
+        self, prediction: Any, statements: Sequence[Statement], window: Window, lm: Any
+    ) -> list[RawVerdict | None]:
+        """Return the verdict of each statement that a joint reply has one for."""
+        tokens = tokens_of(prediction)
+        labels_at = [match.end() for match in _JSON_VERDICT.finditer(text_of(tokens))]
+        entries = prediction.verdicts
+        label_tokens: list[Token | None] = [None] * len(entries)
+        if len(labels_at) == len(entries):  # else there is no telling which token is whose
+            label_tokens = [token_at(tokens, offset) for offset in labels_at]
+        places = _places([entry["statement"] for entry in entries], len(statements))
+        verdicts: list[RawVerdict | None] = [None] * len(statements)
+        for place, entry, token in zip(places, entries, label_tokens, strict=True):
+            if place is not None:
+                args = (entry, statements[place], self.instruction, window.ids, token)
+                verdict = read_verdict(*args, sampled=is_sampled(lm))
+                verdicts[place] = verdict if verdict.label else None
+        return verdicts
+
+
+_JSON_VERDICT = re.compile(r'"verdict"\s*:\s*"')
+
+
+def _places(numbers: Sequence[Any], n: int) -> list[int | None]:
+    """Return the statement's place for each number of a joint reply; None where it is in doubt.
+
+    Statements are numbered from 1. A reply that numbers all of them from 0 is read so; one that could be either, as the
+    last number is missing, and one that has the same number twice, is not.
+    """
+    times = Counter(number for number in numbers if type(number) is int)
+    first = 1
+    if 0 in times:
+        first = 0
+    last = first + n - 1
+    if last not in times or (first == 0 and sorted(times.elements()) != list(range(n))):
+        return [None] * len(numbers)
+    return [number - first if times[number] == 1 and first <= number <= last else None for number in numbers]
+
+
+def writes_text(lm: Any) -> bool:
+    """Whether an LM writes replies; a decision model only answers questions."""
+    return bool(getattr(lm, "writes_text", True))
+
+
+def is_sampled(lm: Any) -> bool:
+    """Whether an LM draws its tokens by chance."""
+    return bool(getattr(lm, "kwargs", {}).get("temperature"))
+
+
+def last_call(lm: Any) -> Any:
+    """The last call of a metered LM in this thread or task; None for any other LM."""
+    return lm.last_call() if hasattr(lm, "last_call") else None
+
+
+def pool_samples(verdicts: Sequence[RawVerdict], instruction: Instruction) -> RawVerdict:
+    """Return several samples as one verdict: the most frequent label, and each label's share as its probability."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    counts = Counter(verdict.label for verdict in verdicts if verdict.label is not None)
+    if not counts:
+        return verdicts[0]
+    label, _ = counts.most_common(1)[0]
+    shares = {name: n / counts.total() for name, n in counts.items()}
+    voter = next(verdict for verdict in verdicts if verdict.label == label)
+    return voter.model_copy(update=expected_support(shares, instruction))

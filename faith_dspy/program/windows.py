@@ -1,0 +1,132 @@
+"""Contexts longer than an LM's window: cut into parts that fit one call, and the verdicts on the parts merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from faith_dspy.schema import Chunk, RawVerdict, Verdict
+from faith_dspy.text.sentences import sentence_texts
+
+BYTES_PER_TOKEN = 2.5
+"""Careful guess for UTF-8 text; English has about 4, Hindi about 3."""
+CONTEXT_SHARE = 0.7
+"""Of the LM's context window that the answer's context may fill."""
+NUMBER_BYTES = 12
+"""Room for a chunk's number in the prompt: five tokens, in the bytes that windows are measured in."""
+_EVIDENT = (Verdict.FULLY_SUPPORTED, Verdict.PARTIALLY_SUPPORTED, Verdict.CONTRADICTORY)
+
+
+class Window(NamedTuple):
+    """A part of the context that fits one call."""
+
+    ids: list[int]
+    """Chunk id of each text."""
+    texts: list[str]
+
+
+def context_bytes(lm: Any, demos: Sequence[Any] = ()) -> int | None:
+    """Return the bytes of context that fit one call beside its demos; None if the LM's window is unknown.
+
+    Demos hold contexts of their own. A quarter of the room is the context's, whatever they take.
+    """
+    window = getattr(lm, "context_window", None) or lm.kwargs.get("num_ctx")
+    if not window:
+        return None
+    known = getattr(lm, "capabilities", None)
+    thoughts = known.thinking_tokens if known and known.needs_room else 0
+    room = max(int((window * CONTEXT_SHARE - thoughts) * BYTES_PER_TOKEN), window // 4)
+    return room_beside(room, demos)
+
+
+def room_beside(room: int, demos: Sequence[Any]) -> int:
+    """Return what demos leave of a room in bytes, a quarter of it at least."""
+    shown = size_of(str([dict(demo) for demo in demos])) if demos else 0
+    return max(room - shown, room // 4)
+
+
+def cut_into_windows(context: Sequence[Chunk], limit: int | None, overhead: int = NUMBER_BYTES) -> list[Window]:
+    """Return the chunks in order, in as few windows as possible; long chunks are cut between sentences.
+
+    Args:
+        context: The chunks.
+        limit: Bytes of UTF-8 in a window: a single character of Hindi or Chinese may be a token of its own. None: all
+            chunks are one window.
+        overhead: Bytes that each chunk takes beside its text.
+    """
+    if limit is None:
+        return [Window([chunk.id for chunk in context], [chunk.text for chunk in context])]
+    windows, used = [Window([], [])], 0
+    for chunk in context:
+        for text in _pieces(chunk.text, limit - overhead):
+            size = size_of(text) + overhead
+            if windows[-1].texts and used + size > limit:
+                windows.append(Window([], []))
+                used = 0
+            used += size
+            windows[-1].ids.append(chunk.id)
+            windows[-1].texts.append(text)
+    return windows
+
+
+def size_of(text: str) -> int:
+    """Return the bytes of a text in UTF-8."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _pieces(text: str, limit: int) -> Iterator[str]:
+    if size_of(text) <= limit:
+        yield text
+        return
+    piece, used = "", 0
+    for _, sentence in sentence_texts(text):
+        for part in _parts(sentence, limit):
+            size = size_of(part.strip())
+            if piece and used + size > limit:
+                yield piece.strip()
+                piece, used = "", 0
+            piece += f"{part.strip()} "
+            used += size + 1
+    yield piece.strip()
+
+
+def _parts(text: str, limit: int) -> Iterator[str]:
+    """Cut a text into parts of at most ``limit`` bytes, but at least one character each."""
+    start = size = 0
+    for i, character in enumerate(text):
+        size += size_of(character)
+        if size > limit and i > start:
+            yield text[start:i]
+            start, size = i, size_of(character)
+    yield text[start:]
+
+
+def merge_windows(verdicts: Sequence[RawVerdict]) -> RawVerdict:
+    """Return one verdict from those by each window: the best support, else a contradiction, else the nearest.
+
+    Ids and quotes of other windows with the same verdict follow its own, where it has evidence. A contradiction beside
+    full support is its reason's last word. A window that could not be read leaves the statement unjudged, because the
+    support may be there.
+    """
+    if len(verdicts) == 1:
+        return verdicts[0]
+    unread = [verdict for verdict in verdicts if verdict.error]
+    if unread:
+        return unread[0]
+    best = max(verdicts, key=lambda verdict: (_logit(verdict), verdict.level or 0.0))
+    against = [verdict for verdict in verdicts if verdict.verdict is Verdict.CONTRADICTORY]
+    if against and best.verdict is not Verdict.FULLY_SUPPORTED:
+        best = min(against, key=_logit)
+    changes: dict[str, Any] = {}
+    if best.verdict in _EVIDENT:
+        others = [verdict for verdict in verdicts if verdict is not best and verdict.verdict is best.verdict]
+        for name in ("chunk_ids", "quotes"):
+            changes[name] = tuple(dict.fromkeys(item for v in (best, *others) for item in getattr(v, name)))
+    if against and best.verdict is Verdict.FULLY_SUPPORTED:
+        reasons = (best.reason, "Another part of the context contradicts it.")
+        changes["reason"] = " ".join(filter(None, reasons))
+    return best.model_copy(update=changes)
+
+
+def _logit(verdict: RawVerdict) -> float:
+    return verdict.logit or 0.0
