@@ -57,6 +57,7 @@ class ChatServer:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if "max_completion_tokens" in asked:  # OpenAI's newer name
                     asked["max_tokens"] = asked.pop("max_completion_tokens")
+                    asked["newer_name"] = True
                 owner.authorization.append(self.headers["Authorization"])
                 if asked["messages"][-1]["content"] == "Say yes.":  # a preflight
                     owner.preflights.append(asked)

@@ -114,7 +114,7 @@ class Capabilities(BaseModel):
             if self.limit_name != "max_tokens" and settings.get("max_tokens") is not None:
                 fitted["max_tokens"] = None
         if "system" in self.refused and fitted.get("messages"):
-            fitted["messages"] = _without_system(fitted["messages"])
+            _join_system(fitted["messages"])
         return fitted
 
     def learn(self, message: str, sent: Mapping[str, Any]) -> bool:
@@ -204,8 +204,8 @@ def without_thoughts(completion: str) -> str:
     return completion[thoughts_end(completion) :]
 
 
-def _without_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages with the system's words at the beginning of the first other message."""
+def _join_system(messages: list[dict[str, Any]]) -> None:
+    """Put the system's words at the beginning of the first other message, in the list that an adapter made."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
-    return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]
+    messages[:] = [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]

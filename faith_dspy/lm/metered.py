@@ -76,6 +76,8 @@ class Call:
     usage: Usage = field(default_factory=lambda: Usage(calls=1, dollars=None))
     replayed: bool = True
     """Whether the reply came from DSPy's cache, unless told otherwise."""
+    limit: int | None = None
+    """Output tokens at most."""
     cut: bool = False
     """Whether the reply ended for length."""
     started: float = field(default_factory=time.perf_counter)
@@ -334,7 +336,7 @@ class MeteredLM(dspy.LM):
         del self.history[:-_HISTORY]
 
     def _metered(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call = Call(self)
+        call = Call(self, limit=kwargs.get(self.capabilities.limit_name))
         token = _current.set(call)
         _last.set(call)
         try:

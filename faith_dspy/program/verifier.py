@@ -94,7 +94,7 @@ class Verifier(dspy.Module):
                 call = last_call(lm)
                 if is_complete or call is None:
                     break
-                if verdict.label is None and call.cut and tokens < LABEL_TOKENS:
+                if verdict.label is None and call.cut and (call.limit or LABEL_TOKENS) < LABEL_TOKENS:
                     verdict, tokens = None, LABEL_TOKENS
                 elif call.replayed and not again:  # DSPy's cache keeps each reply as it comes
                     verdict, again = None, True

@@ -1,0 +1,201 @@
+"""LMs that people have, each a scripted server: what it refuses or how it thinks costs one call, and gives a verdict."""
+
+import pytest
+
+from faith_dspy import Judge, Verdict
+from faith_dspy.lm.capabilities import Capabilities
+from faith_dspy.lm.make import make_lm
+
+CONTEXT = ["The kettle is blue."]
+N = 12
+"""Statements of a batch, in eight threads."""
+
+
+def length(asked):
+    return asked.get("max_tokens") or 10_000
+
+
+def old_name(asked):
+    wrong = "max_tokens" in asked and "newer_name" not in asked
+    return wrong and "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+
+
+REFUSALS = {
+    "temperature": lambda a: (
+        a.get("temperature") == 0
+        and "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported."
+    ),
+    "too few tokens": lambda a: (
+        length(a) < 16
+        and "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 1 instead."
+    ),
+    "logprobs": lambda a: a.get("logprobs") and "logprobs are not supported with reasoning models.",
+    "top_logprobs": lambda a: (
+        (a.get("top_logprobs") or 0) > 5 and "Invalid value for 'top_logprobs': must be less than or equal to 5."
+    ),
+    "top_logprobs of vLLM": lambda a: (
+        (a.get("top_logprobs") or 0) > 5 and "Requested sample logprobs of 20, which is greater than max allowed: 5"
+    ),
+    "top_logprobs alone": lambda a: "top_logprobs" in a and "Unrecognized request argument supplied: top_logprobs",
+    "system": lambda a: a["messages"][0]["role"] == "system" and "System role not supported",
+    "seed": lambda a: "seed" in a and "Unknown parameter: 'seed'.",
+    "stop": lambda a: "stop" in a and "Unsupported parameter: 'stop' is not supported with this model.",
+}
+
+
+def refusing(*refusals):
+    """What a server says that refuses requests with the first of these that is wrong."""
+
+    def say(asked):
+        wrong = next(filter(None, (refusal(asked) for refusal in refusals)), None)
+        return {"status": 400, "text": wrong} if wrong else {"text": "Yes", "top": {"Yes": 0.9, "No": 0.1}}
+
+    return say
+
+
+def judged(server, n=N, threads=8, lm=None, **options):
+    """The judgments on so many answers of a statement each, and the requests that they took."""
+    lm = lm or make_lm("openai/tiny", api_base=server.base, num_retries=0, seed=3, stop="\n\n")
+    judge = Judge(lm, **options)
+    records = [{"context": CONTEXT, "answer": f"Kettle {i} is blue."} for i in range(n)]
+    judgments = judge.batch(records, num_threads=threads)
+    return judgments, len(server.requests)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refused_parameter_costs_one_call(chat_server, name):
+    """It is dropped, raised or lowered by the server's own words, at the first call; no later call is refused."""
+    server = chat_server(says=refusing(REFUSALS[name]))
+    judgments, calls = judged(server)
+    assert [j.statements[0].verdict for j in judgments] == [Verdict.FULLY_SUPPORTED] * N
+    assert calls == N + 1
+    told = name not in ("logprobs", "top_logprobs alone")
+    assert all((j.statements[0].confidence is not None) is told for j in judgments) or name == "top_logprobs alone"
+
+
+def test_an_lm_that_refuses_them_all(chat_server):
+    """As many wasted calls as it refuses parameters, whatever the number of judgments."""
+    names = ("temperature", "too few tokens", "logprobs", "system", "seed", "stop")
+    server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
+    judgments, calls = judged(server)
+    assert {j.faithful for j in judgments} == {True}
+    assert calls == N + len(names)
+
+
+def test_a_json_schema_that_is_refused(chat_server):
+    """A joint request goes without, once and for all."""
+
+    def say(asked):
+        if "response_format" in asked:
+            return {"status": 400, "text": "'response_format' of type 'json_object' is not supported with this model"}
+        return '{"verdicts": [{"statement": 1, "verdict": "Yes"}, {"statement": 2, "verdict": "No"}]}'
+
+    server = chat_server(says=say)
+    judge = Judge(make_lm("openai/tiny", api_base=server.base, num_retries=0), verification="joint")
+    for i in range(4):
+        judgment = judge(context=CONTEXT, answer=f"Kettle {i} is blue. It is new.")
+        assert [s.is_supported for s in judgment.statements] == [True, False]
+        assert judgment.fallbacks == 0
+    assert len(server.requests) == 4 + sum("response_format" in asked for asked in server.requests) <= 5
+
+
+def test_what_the_server_wants_is_what_is_sent(chat_server):
+    """A minimum of 16 tokens is asked for as 16; at most five alternatives as five; no system message stands in front."""
+    names = ("too few tokens", "top_logprobs", "system", "temperature")
+    server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
+    judged(server, n=1)
+    last = server.requests[-1]
+    assert (last["max_tokens"], last["top_logprobs"], "temperature" in last) == (16, 5, False)
+    (message,) = last["messages"]
+    assert message["content"].startswith("You check statements against a context. Use only the context.\n\nContext:")
+
+
+# --- models that think --------------------------------------------------------------------------------------------
+
+
+def thinking(kind, needed=300):
+    """What a model says that thinks for so many tokens before it answers."""
+
+    def choice(message, reason):
+        return {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason, "logprobs": None}
+
+    def say(asked):
+        is_cut = length(asked) < needed
+        label = "No" if "red" in asked["messages"][-1]["content"].rpartition("Statement:")[2] else "Yes"
+        content = {
+            "reasoning_content": "" if is_cut else label,
+            "null": None if is_cut else label,
+            "<think>": "<think>\nIs it Yes? Verdict: Yes, maybe" if is_cut else f"<think>No, no.</think>\n\n{label}",
+        }[kind]
+        message = {"content": content}
+        if kind == "reasoning_content":
+            message["reasoning_content"] = "Let me see. Yes?"
+        spent = min(length(asked), needed)
+        usage = {"prompt_tokens": 100, "completion_tokens": spent, "total_tokens": 100 + spent}
+        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny", "usage": usage}
+        return {"body": reply | {"choices": [choice(message, "length" if is_cut else "stop")]}}
+
+    return say
+
+
+@pytest.mark.parametrize("kind", ["reasoning_content", "null", "<think>"])
+def test_a_model_that_thinks_gives_verdicts(chat_server, kind):
+    """One reply that ended before the answer is asked for again with room, all later ones have it from the start;
+    thoughts are paid for, and are no verdict."""
+    server = chat_server(says=thinking(kind))
+    judgments, calls = judged(server)
+    assert {j.faithful for j in judgments} == {True}
+    assert calls == N + 1
+    assert [asked["max_tokens"] for asked in server.requests] == [1] + [2012] * N
+    assert sum(j.usage.output_tokens for j in judgments) >= 300 * N
+    lm = make_lm("openai/tiny", api_base=server.base)
+    assert lm.capabilities.needs_room
+    assert Judge(lm)(context=CONTEXT, answer="It is red.").faithful is False
+
+
+def test_room_for_thoughts_is_an_option(chat_server):
+    """It is 2,000 tokens unless the judge is given another number."""
+    server = chat_server(says=thinking("null", needed=500))
+    judge = Judge("openai/tiny", api_base=server.base, thinking_tokens=700)
+    assert judge(context=CONTEXT, answer="It is blue.").faithful
+    assert [asked["max_tokens"] for asked in server.requests] == [1, 712]
+
+
+def test_a_model_that_never_ends_its_thoughts(chat_server):
+    """It is unscored, with one call a statement after the first."""
+    server = chat_server(says=thinking("<think>", needed=100_000))
+    judgments, calls = judged(server, threads=1)
+    assert {j.unscored for j in judgments} == {"parse_failed"}
+    assert calls == N + 1
+
+
+def test_a_model_that_talks_first(chat_server):
+    """“The statement is …” within one token says nothing; with room it does, from then on."""
+
+    def say(asked):
+        text = "The statement is not supported by the context."
+        return "The" if length(asked) < 8 else {"text": text, "top": {"The": 0.95, "Yes": 0.027, "No": 0.018}}
+
+    server = chat_server(says=lambda asked: {"text": "The", "top": {"The": 0.95, "Yes": 0.027}} if length(asked) < 8 else say(asked))
+    judgments, calls = judged(server, threads=1)
+    assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
+    assert calls == N + 1
+
+
+def test_one_odd_reply_changes_nothing(chat_server):
+    """Of an LM that answers at once a reply without a label is asked for again, and the next has one token as before."""
+    server = chat_server(says=lambda a: "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes")
+    judgments, calls = judged(server, threads=1)
+    assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)
+    assert [asked["max_tokens"] for asked in server.requests].count(12) == 1
+
+
+def test_capabilities_are_kept_for_the_process_and_as_json(chat_server):
+    """Copies of the LM and LMs made anew at the same address share what was found out; another address starts anew."""
+    server = chat_server(says=refusing(REFUSALS["temperature"]))
+    judged(server, n=1)
+    lm = make_lm("openai/tiny", api_base=server.base)
+    assert lm.capabilities.refused == lm.copy().capabilities.refused == {"temperature"}
+    assert make_lm("openai/tiny", api_base=chat_server().base).capabilities.refused == set()
+    stored = lm.capabilities.model_dump_json()
+    assert Capabilities.model_validate_json(stored).refused == {"temperature"}
