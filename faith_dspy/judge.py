@@ -46,8 +46,9 @@ class Judge:
     ``lm`` is ``"local"`` (the embedded model), ``"local:FILE.gguf"``, any DSPy/LiteLLM model string, a `dspy.LM`, or a
     decision model: ``"typesafe/NAME"``, or a `dspy.experimental.TypeSafe`.
     It is contacted by the first judgment, not before. With ``"none"`` no LM is asked: lexical features decide.
-    ``timeout``: seconds a call of the LM may take, its retries included (300 unless given). Other keywords are options
-    of `JudgeConfig`.
+    ``api_base``, ``api_key``, ``timeout`` (seconds a call may take, its retries included), ``context_window`` (tokens;
+    longer contexts are read window by window) and ``thinking_tokens`` are as for `faith_dspy.lm.make.make_lm`. Other
+    keywords are options of `JudgeConfig`.
 
     ``escalate_to`` is the judge that is asked where this one's probability is in the review range of its classifier (or
     options), or its LM failed; or an LM with the same options. Its judgment then stands, with the usage of both.
@@ -64,6 +65,8 @@ class Judge:
         manifest: Mapping[str, Any] | None = None,
         escalate_to: Any = None,
         timeout: float | None = None,
+        context_window: int | None = None,
+        thinking_tokens: int | None = None,
         **options: Any,
     ) -> None:
         if config is not None and options:
@@ -77,7 +80,13 @@ class Judge:
         self.classifier = fitted = default if classifier == "default" else classifier
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
-        self._endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+        self._endpoint: dict[str, Any] = {
+            "api_base": api_base,
+            "api_key": api_key,
+            "timeout": timeout,
+            "context_window": context_window,
+            "thinking_tokens": thinking_tokens,
+        }
         needing = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v in WRITTEN.get(k, ())]
         if needing and decision_model(lm):
             raise ConfigError(
@@ -182,7 +191,8 @@ class Judge:
         ``context``: texts, `Chunk` objects or mappings with ``text``. Instead of context and answer, ``conversation``
         takes messages with ``role`` and ``content``: the last assistant message is judged against all before it.
 
-        Raises `InputError` for input of a wrong type. A fault of the LM gives an unscored judgment that says why.
+        Raises `InputError` for input of a wrong type, and `LMUnavailableError` for an LM that never answered, because
+        its address, its key or its name is wrong. Any other fault of the LM gives an unscored judgment that says why.
         """
         return self._judge(AnswerInput.make(question, context, answer, conversation))[1]
 
@@ -212,6 +222,8 @@ class Judge:
         try:
             judged.update(zip(order, found, strict=True))
         except LMUnavailableError as exc:
+            if not any(judgment.usage.calls or judgment.replayed.calls for judgment in judged.values()):
+                raise  # it never answered: a key, a name or an address is wrong
             dead = unscored(Unscored.LM_FAILED, str(exc), RawJudgment())
             judged = {i: dead.model_copy(update={"id": inputs[i].id}) for i in order} | judged
         ordered = [judged[i] for i in range(len(inputs))]

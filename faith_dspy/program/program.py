@@ -11,7 +11,7 @@ from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.config import Granularity, JudgeConfig
 from faith_dspy.errors import FaithDspyError, in_short
-from faith_dspy.io.records import as_chunks
+from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import adopt
 from faith_dspy.program.extraction import Extracted, assign_statements
 from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter

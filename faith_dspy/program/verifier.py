@@ -54,8 +54,11 @@ class Verifier(dspy.Module):
         self.predict = BoundPredict(signature_of(config), CompactAdapter())
 
     def forward(self, context: list[str], question: str, statement: str) -> dspy.Prediction:
-        """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label."""
+        """Return what `ask` does, as DSPy's optimizers take it: ``verdict`` is the label; ``error`` alone, if the LM
+        failed."""
         raw = self.ask(Statement(text=statement), question, Window(list(range(len(context))), context))
+        if raw.lm_failed:
+            return dspy.Prediction(error=raw.error)
         return dspy.Prediction(
             verdict=raw.label,
             supporting_chunk_ids=list(raw.chunk_ids),

@@ -1,4 +1,4 @@
-"""LMs that people have, each a scripted server: what it refuses or how it thinks costs one call, and gives a verdict."""
+"""LMs that people have, each a scripted server: what one refuses, or how it thinks, costs one call."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def old_name(asked):
 REFUSALS = {
     "temperature": lambda a: (
         a.get("temperature") == 0
-        and "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported."
+        and "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) is supported."
     ),
     "too few tokens": lambda a: (
         length(a) < 16
@@ -100,7 +100,7 @@ def test_a_json_schema_that_is_refused(chat_server):
 
 
 def test_what_the_server_wants_is_what_is_sent(chat_server):
-    """A minimum of 16 tokens is asked for as 16; at most five alternatives as five; no system message stands in front."""
+    """A minimum of 16 tokens is asked for as 16, at most five alternatives as five, without a system message."""
     names = ("too few tokens", "top_logprobs", "system", "temperature")
     server = chat_server(says=refusing(*(REFUSALS[name] for name in names)))
     judged(server, n=1)
@@ -176,14 +176,16 @@ def test_a_model_that_talks_first(chat_server):
         text = "The statement is not supported by the context."
         return "The" if length(asked) < 8 else {"text": text, "top": {"The": 0.95, "Yes": 0.027, "No": 0.018}}
 
-    server = chat_server(says=lambda asked: {"text": "The", "top": {"The": 0.95, "Yes": 0.027}} if length(asked) < 8 else say(asked))
+    server = chat_server(
+        says=lambda asked: {"text": "The", "top": {"The": 0.95, "Yes": 0.027}} if length(asked) < 8 else say(asked)
+    )
     judgments, calls = judged(server, threads=1)
     assert {j.statements[0].verdict for j in judgments} == {Verdict.NOT_SUPPORTED}
     assert calls == N + 1
 
 
 def test_one_odd_reply_changes_nothing(chat_server):
-    """Of an LM that answers at once a reply without a label is asked for again, and the next has one token as before."""
+    """Of an LM that answers at once a reply without a label is asked for again; the next has one token as before."""
     server = chat_server(says=lambda a: "Hm" if "Kettle 5" in str(a["messages"]) and length(a) == 1 else "Yes")
     judgments, calls = judged(server, threads=1)
     assert ({j.faithful for j in judgments}, calls) == ({True}, N + 1)

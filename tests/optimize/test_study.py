@@ -160,6 +160,7 @@ def test_a_study_of_a_decision_model(tmp_path, monkeypatch):
         return p + zlib.crc32(statement.encode()) % 100 / 5000
 
     with closing(DecisionServer(says)) as server:
+        monkeypatch.setenv("TYPESAFE_BASE_URL", server.base)
         names = ("sentence", "statement", "sentence-few-shot")
         result = quick_study(tmp_path, server, *names, swapped=True, lm="typesafe/jev-latest")
     assert "granularity='statement' needs an LM that writes" in result.variant("statement").note

@@ -161,11 +161,10 @@ def test_an_lm_that_is_of_no_use_ends_the_variant(name, judged, proposed, error,
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server, monkeypatch):
+def test_of_a_decision_model_the_questions_wording_is_compiled(name, chat_server):
     """It is shown no examples and writes nothing: only where another LM proposes instructions is anything asked."""
-    monkeypatch.setenv("TYPESAFE_API_KEY", KEY)
     with closing(DecisionServer(lambda *asked: 0.1 if "medal" in statement_of(*asked) else 0.7)) as server:
-        judge = Judge("typesafe/jev-latest", api_base=server.base, granularity="sentence")
+        judge = Judge("typesafe/jev-latest", api_base=server.base, api_key=KEY, granularity="sentence")
         said = "instructions, got typesafe/" if name in PROPOSING else "typesafe/jev-latest is only asked a question"
         with pytest.raises(ConfigError, match=f"{name} .*{said}.*--reflection-lm"):
             compile_judge(judge, name, TRAIN, EFFORT, 0)
