@@ -1,6 +1,6 @@
 import re
+import time
 from contextlib import closing
-from threading import Barrier
 
 import dspy
 import pytest
@@ -193,10 +193,13 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
 
     Without a verdict on E and F, in G's bridges and in D's medal: where the LM failed it made no mistake.
     """
-    two = Barrier(2, timeout=20)  # a call goes on when another has come: as many are in flight as the LM takes
+    in_flight, most = [], []
 
     def says(asked):
-        two.wait()
+        in_flight.append(asked)
+        time.sleep(0.05)
+        most.append(len(in_flight))
+        in_flight.pop()
         failing = fault and re.search(r"Statement: [EF]", asked["messages"][-1]["content"])
         return fault if failing else verdicts()(asked)
 
@@ -204,6 +207,7 @@ def test_mistakes_are_shown_first(task, chat_server, fault):
     shown = {"F has 25 bridges.", "E won a medal."} if fault is None else {"G has 26 bridges.", "D won a medal."}
     assert {d.statement for d in compiled.stage.part.predict.demos} == shown
     assert (compiled.asked, compiled.failed) == (20, 4 if fault else 0)
+    assert max(most) == 2
 
 
 def test_candidates_are_compared_on_a_part_of_train_of_its_own(task, chat_server):
