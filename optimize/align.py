@@ -14,7 +14,7 @@ from faith_dspy.errors import InputError, needs
 from faith_dspy.export import load_judge
 from faith_dspy.integrations.mlflow import FaithfulnessScorer
 from faith_dspy.optimize import tune
-from faith_dspy.optimize.tracking.feedback import labels_of
+from faith_dspy.optimize.tracking.review import label_traces
 
 with needs("mlflow", "tune", "Aligning an MLflow judge"):
     from mlflow.genai.judges import AlignmentOptimizer
@@ -36,7 +36,7 @@ class FaithfulnessAlignment(AlignmentOptimizer):
 
     def align(self, judge: MlflowJudge, traces: list[Trace]) -> FaithfulnessScorer:
         """Tune, and test on feedback that no part of tuning has seen."""
-        labels = labels_of(traces, judge.name)
+        labels = label_traces(traces, judge.name)
         if not labels.rows:
             raise InputError(f"no trace has a usable human assessment called {judge.name!r}: {labels.sentence}")
         study = tune(labels.rows, **{"out": Path("judges", judge.name.replace("/", "-")), **self._options})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,7 @@ Values = Annotated[
     list[str] | None,
     cli.option(
         "--value",
-        "What a label means that is not yes/no, true/false, PASS/FAIL, a verdict or a rating, e.g. neutral=false. "
-        "Repeatable.",
+        "What a label means that does not tell, e.g. neutral=false, 1=unfaithful. Repeatable.",
         "WORD=true|false",
     ),
 ]
@@ -68,13 +67,12 @@ def show(
     With --json the answers are lines of a labels file.
     """
     from faith_dspy.io.labels import read_labels
+    from faith_dspy.optimize.data.imports import row_of
 
     examples = read_labels(labels, require_label=False)
     if as_json:
         for e in examples[:n]:
-            row = e.tags | e.model_dump(mode="json", exclude={"tags"}, exclude_defaults=True)
-            row["context"] = [c.text if c.source is None else {"text": c.text, "source": c.source} for c in e.context]
-            typer.echo(json.dumps(row))  # ASCII: no character in it is a terminal's command
+            typer.echo(json.dumps(row_of(e)))  # ASCII: no character in it is a terminal's command
     else:
         _show(examples, n)
 
@@ -138,69 +136,76 @@ def get(
 @app.command()
 def audit(labels: cli.Labels, as_json: cli.Json = False) -> None:
     """Check a labels file: are there enough, of which kind, how would they be split, how far do annotators agree."""
-    from faith_dspy.optimize.data.audit import audit
+    from faith_dspy.optimize.data.audit import audit_labels
     from faith_dspy.report.tables import Table
 
     def in_words(value: Any) -> str:
         return ", ".join(f"{k} {n}" for k, n in value.items()) if isinstance(value, dict) else str(value)
 
-    found = audit(labels)
-    notes = tuple(f"Enough {what}: {said}" for what, said in found["enough"].items())
-    told = {name.replace("_", " "): in_words(value) for name, value in found.items() if name != "enough"}
-    rows = tuple((name, words) for name, words in told.items() if words)
+    report = audit_labels(labels)
+    notes = tuple(f"Enough {what}: {answer}" for what, answer in report["enough"].items())
+    texts = {name.replace("_", " "): in_words(value) for name, value in report.items() if name != "enough"}
+    rows = tuple((name, text) for name, text in texts.items() if text)
     tables = [Table("In three lines", notes=notes), Table(f"Labels in {labels.name}", ("", ""), rows)]
-    cli.print_result(as_json, found, tables)
+    cli.print_result(as_json, report, tables)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, JSON, JSON lines or Parquet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Excel, JSON, JSON lines or Parquet.")],
     out: Out = Path("labels.jsonl"),
-    kind: Annotated[str, cli.option("--format", "table, label-studio or argilla.", "FORMAT")] = "table",
     columns: Annotated[
         list[str] | None,
-        cli.option("--map", "A column, e.g. answer=response. Dots reach into objects. Repeatable.", "FIELD=COLUMN"),
+        cli.option(
+            "--map", "A column, e.g. answer=response; dots reach into objects, ! negates. Repeatable.", "FIELD=COLUMN"
+        ),
     ] = None,
     values: Values = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the first three rows as they would be, and write nothing.")
     ] = False,
 ) -> None:
-    """Import labels from a table, Label Studio or Argilla into a labels file.
+    """Import labels from a table into a labels file.
 
     Columns with the usual names (context, passage, retrieved_contexts …; answer, response …; label) are found; name
-    others with --map. A label may be a word, a rating (only the highest means faithful), or a list of spans that are
-    not supported; numbers beside words are refused until --value says what they mean. Rows without answer, context or
-    label are left out, and counted.
+    others with --map. A label may be a word, a number, or a list of spans that are not supported; what does not tell
+    whether it means faithful is refused until --value says it. Rows that cannot be read are named, rows without a label
+    counted.
 
-    Example: faith-dspy labels import halubench.parquet --value PASS=true --value FAIL=false --out labels.jsonl
+    Example: faith-dspy labels import ratings.csv --map faithful=stars --value 5=true --value 4=false
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_words
+    from faith_dspy.optimize.data.imports import import_labels, parse_columns, parse_values
 
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InputError(f"--out {out} is the file that is imported; name another.")
-    found = import_labels(file, kind, parse_columns(columns or ()), parse_words(values or ()), dry_run=dry_run)
-    for problem in found.unreadable.values():
-        cli.say(f"{file}, {problem}")
+    labels = import_labels(file, parse_columns(columns or ()), parse_values(values or ()))
+    for problem in labels.unreadable:
+        cli.say(problem)
     if dry_run:
-        _show(found.examples, 3)
-        cli.say(f"{found.sentence} Nothing was written.")
+        _show(labels.examples, 3)
+        cli.say(f"{labels.sentence} Nothing was written.")
         return
-    _write(found, out, f"{file}: %s Name the label's column with --map faithful=COLUMN.")
+    _write(labels, out, f"{file}: %s Name the label's column with --map faithful=COLUMN.")
 
 
 @app.command()
 def pull(
     out: Out = Path("labels.jsonl"),
-    queue: Annotated[str | None, cli.option("--queue", "Review queue that `labels push` made.", "NAME")] = None,
+    queues: Annotated[
+        list[str] | None, cli.option("--queue", "Review queue that `labels push` made. Repeatable.", "NAME")
+    ] = None,
+    reviewer: Annotated[
+        str | None,
+        cli.option("--reviewer", "Who labelled it, where nobody logs in. Default: the queue's name.", "NAME"),
+    ] = None,
     experiment: cli.Experiment = "faithfulness",
     name: Name = "faithful",
     values: Values = None,
     tracking_uri: cli.TrackingURI = None,
 ) -> None:
-    """Write what the reviewers of a queue said into a labels file, or, without --queue, people's assessments of traces.
+    """Write what the reviewers of queues said into a labels file, or, without --queue, people's assessments of traces.
 
     The label is the majority's; each person's own is kept in 'annotators', and an answer on which people are evenly
     split has no label. Unfinished reviews are counted.
@@ -208,27 +213,28 @@ def pull(
     Without --queue the label of a trace is the majority of the assessments called --name.
     """
     from faith_dspy.io.files import check_writable
-    from faith_dspy.optimize.data.imports import parse_words
-    from faith_dspy.optimize.tracking import feedback, review
+    from faith_dspy.optimize.data.imports import parse_values
+    from faith_dspy.optimize.tracking.review import read_feedback, read_reviews
     from faith_dspy.optimize.tracking.store import connect
 
     check_writable(out)
     store = connect(tracking_uri, experiment, create=False)
-    if queue is not None:
-        _write(review.labels_of(store, queue), out, f"nobody has finished a review of the queue {queue!r}: %s")
+    if queues:
+        names = ", ".join(map(repr, queues))
+        _write(read_reviews(store, queues, reviewer), out, f"nobody has finished a review of the queue {names}: %s")
         return
-    found = feedback.pull(store, name, parse_words(values or ()))
+    labels = read_feedback(store, name, parse_values(values or ()))
     none = f"no trace of the experiment {experiment!r} has a usable human assessment called {name!r}"
-    _write(found, out, f"{none}: %s Name them with --name and --experiment.")
+    _write(labels, out, f"{none}: %s Name them with --name and --experiment.")
 
 
-def _write(found: ImportedLabels, out: Path, none: str) -> None:
+def _write(labels: ImportedLabels, out: Path, none: str) -> None:
     from faith_dspy.optimize.data.imports import write_labels
 
-    if not found.rows:
-        raise InputError(none % found.sentence)
-    write_labels(found.rows, out)
-    cli.say(f"{out}: {found.sentence}")
+    if not labels.rows:
+        raise InputError(none % labels.sentence)
+    write_labels(labels.rows, out)
+    cli.say(f"{out}: {labels.sentence}")
 
 
 @app.command()
@@ -246,13 +252,6 @@ def push(
             "FILTER",
         ),
     ] = None,
-    reviewers: Annotated[
-        str | None, cli.option("--reviewers", "Names of reviewers; each gets a queue and labels all.", "NAME,NAME")
-    ] = None,
-    first: Annotated[
-        Literal["random", "uncertain"],
-        cli.option("--first", "Which answers come first; uncertain was not shown to help.", "random|uncertain"),
-    ] = "random",
     verdicts: Annotated[
         str | None,
         cli.option("--verdicts", "Show what this judge says: its folder, models:/name@alias, or 'none'.", "JUDGE"),
@@ -263,36 +262,24 @@ def push(
     """Put answers into a review queue on MLflow's pages, for people to label; `labels pull` brings their labels back.
 
     Labels in the file are not shown to reviewers, nor are a judge's verdicts, which sway people, unless --verdicts asks
-    for them. Pushing again adds only what is new.
+    for them. Pushing again adds only what is new. The order is random, so that what is labelled first is a fair sample.
 
-    The order is random, so that what is labelled first is a fair sample. With --first uncertain every second answer is
-    one on which the judge (of --verdicts, or 'none') is least sure; those are marked, and `tune` tests on the others.
-
-    Example: faith-dspy labels push answers.csv --queue november --reviewers ann,bea
+    Example: faith-dspy labels push answers.csv --queue november
     """
     from faith_dspy.export import load_judge
     from faith_dspy.judge import NO_LM, Judge
-    from faith_dspy.optimize.data.audit import power
-    from faith_dspy.optimize.tracking.review import push
+    from faith_dspy.optimize.tracking.review import queue_answers
 
-    names = [name.strip() for name in (reviewers or "").split(",") if name.strip()]
-    judge = verdicts and (Judge(verdicts) if verdicts == NO_LM else load_judge(verdicts))
-    pushed = push(
-        answers,
-        queue,
-        names,
-        traces=traces,
-        experiment=experiment,
-        tracking_uri=tracking_uri,
-        first=first,
-        verdicts=judge or None,
+    judge = None
+    if verdicts:
+        judge = Judge(verdicts) if verdicts == NO_LM else load_judge(verdicts)
+    queued = queue_answers(
+        answers, queue, traces=traces, experiment=experiment, tracking_uri=tracking_uri, verdicts=judge
     )
-    of = f"{counted(pushed.items, 'review')} added ({counted(pushed.traces, 'new trace')})"
-    cli.say(f"{', '.join(pushed.queues)}: {of}. Page, where `faith-dspy ui` or your server runs: {pushed.page}")
-    if pushed.cut:
+    added = f"{counted(queued.items, 'review')} added ({counted(queued.traces, 'new trace')})"
+    cli.say(f"{queue}: {added}. Page, where `faith-dspy ui` or your server runs: {queued.page}")
+    if queued.cut:
         cli.say(
-            f"This store shows reviewers the first 1,000 characters of {counted(pushed.cut, 'answer')}; “View full "
+            f"This store shows reviewers the first 1,000 characters of {counted(queued.cut, 'answer')}; “View full "
             "trace” shows the rest."
         )
-    if labels := pushed.labels.examples:
-        cli.say(f"Labelled so far: {power(labels)}.")

@@ -162,21 +162,20 @@ def compare(
     tracking_uri: cli.TrackingURI = None,
     as_json: cli.Json = False,
 ) -> None:
-    """Compare studies: paired where they were tested on the same answers, and the spread where only seeds differ."""
+    """Compare studies: paired where they were tested on the same answers, side by side where not."""
     from faith_dspy.optimize.report.studies import compare_studies, studies_tables
     from faith_dspy.optimize.tracking.archive import last_studies, read_study
 
-    found = [read_study(s, tracking_uri) for s in sources or ()]
+    studies = [read_study(source, tracking_uri) for source in sources or ()]
     if experiment is not None:
-        known = {s.study_id for s in found}
-        found += [s for s in last_studies(experiment, tracking_uri) if s.study_id not in known]
-    compared = compare_studies(found)
+        named = {study.study_id for study in studies}
+        studies += [study for study in last_studies(experiment, tracking_uri) if study.study_id not in named]
+    pairs = compare_studies(studies)
     document = {
-        "studies": [study_json(s) for s in found],
-        "pairs": [c.model_dump(mode="json") for c in compared.pairs],
-        "sentences": compared.sentences,
+        "studies": [study_json(study) for study in studies],
+        "pairs": [pair.model_dump(mode="json") for pair in pairs],
     }
-    cli.print_result(as_json, document, studies_tables(found, compared))
+    cli.print_result(as_json, document, studies_tables(studies, pairs))
 
 
 @study.command("rollback")

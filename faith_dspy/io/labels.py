@@ -207,6 +207,7 @@ def read_labels(
     require_label: bool = True,
     columns: Mapping[str, str] | None = None,
     values: Mapping[str, bool] | None = None,
+    unreadable: list[str] | None = None,
 ) -> list[LabelledExample]:
     """Read all examples of labels, and log what was understood of other names than ours.
 
@@ -216,6 +217,7 @@ def read_labels(
         require_label: leave examples without a usable label out, and demand one with.
         columns: field → column, where names do not tell; ``"faithful": "!column"`` negates it.
         values: what a value of the label means: ``{"1": False}``.
+        unreadable: leave wrong rows out, and add here what is wrong with each.
 
     Raises:
         LabelsError: rows are wrong (each kind of fault is named once), or no example has a label, or a column that
@@ -229,12 +231,12 @@ def read_labels(
     label = find_label(rows, (columns or {}).get("faithful"), values)
     labels = [at(row, label.name) for row in rows] if label else []
     doubt = label.doubt(labels) if label and label.name != "faithful" else None  # ours names the line
-    if doubt and (require_label or values or columns):
+    if doubt and (require_label or values or columns or unreadable is not None):
         raise LabelsError(f"{name}: {doubt}. {_FORMAT}")
     summary = label.summary(labels) if label and label.name != "faithful" and not doubt else ""
     read = (*NAMES, *LABELS, "score", "statements", "meta", "reasons", "reviewed", *_TAGS, label.name if label else "")
     log_columns(rows[:FIRST], name, {**COLUMNS, **{k: v for k, v in LABELS.items() if k != "faithful"}}, read, summary)
-    examples = _examples(records, name, label, lenient=not require_label)
+    examples = _examples(records, name, label, lenient=not require_label, unreadable=unreadable)
     usable = [example for example in examples if example.label is not None or not require_label]
     if not usable:
         why = f": {missing(rows[0], 'faithful', LABELS)}" if rows else ""
@@ -267,7 +269,9 @@ def _check_columns(rows: Sequence[Mapping[str, Any]], name: str, columns_by_fiel
             raise LabelsError(f"{name}: {missing(rows[0], needed)}. {_FORMAT}")
 
 
-def _examples(records: Iterable[Record], name: str, label: LabelColumn | None, lenient: bool) -> list[LabelledExample]:
+def _examples(
+    records: Iterable[Record], name: str, label: LabelColumn | None, lenient: bool, unreadable: list[str] | None
+) -> list[LabelledExample]:
     examples: list[LabelledExample] = []
     place_of: dict[str, str] = {}
     faults_by_kind: dict[str, list[str]] = {}
@@ -283,6 +287,9 @@ def _examples(records: Iterable[Record], name: str, label: LabelColumn | None, l
                     "of the two (each person's own label can stand in 'annotators'), or give each its own id."
                 )
         except LabelsError as exc:
+            if unreadable is not None:
+                unreadable.append(str(exc))
+                continue
             kind = re.sub(r"'[^']*'|\d+", "", str(exc))
             faults_by_kind.setdefault(kind, []).append(str(exc))
         else:

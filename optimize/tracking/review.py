@@ -1,8 +1,8 @@
-"""Answers as a review queue on MLflow's pages, and what its reviewers said as labels.
+"""People's labels in MLflow: answers as a review queue, and what people said of traces as labels.
 
-An answer is a trace. MLflow shows reviewers a trace's previews, so that these hold what there is to read: question and
-numbered chunks, and the answer with its statements numbered. A queue's item is closed by whoever finishes it first, and
-without authentication all are ``default``: each reviewer gets a queue, and questions of that queue's own.
+An answer is a trace. MLflow shows reviewers a trace's previews, so these hold what there is to read: question and
+numbered chunks, and the answer with its statements numbered. A queue has questions of its own, because without a login
+everybody is ``default``: two queues with the same answers are two people's labels.
 """
 
 from __future__ import annotations
@@ -11,40 +11,36 @@ import json
 import random
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faith_dspy.errors import InputError
-from faith_dspy.io.labels import parse_example, read_labels
-from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.optimize.data.imports import ImportedLabels, majority
-from faith_dspy.optimize.data.order import First, in_order
-from faith_dspy.optimize.tracking.feedback import FIELDS, answer_of
+from faith_dspy.integrations.mlflow import expectations, record_of_trace
+from faith_dspy.io.labels import read_labels
+from faith_dspy.optimize.data.imports import ImportedLabels, label_by_majority, label_meaning, majority
 from faith_dspy.optimize.tracking.store import EXPERIMENT, connect, global_store, mlflow_errors
 from faith_dspy.schema import Verdict, digest
 from faith_dspy.text.sentences import carries_statement, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from mlflow.entities import Trace
     from mlflow.genai.review_queues import ReviewQueue
 
+    from faith_dspy.judge import Judge
     from faith_dspy.optimize.tracking.store import Store
     from faith_dspy.schema import Judgment, LabelledExample
 
-FAITHFUL, UNSUPPORTED, EVIDENCE, WHY, CANNOT_TELL = (
-    "Is the answer faithful?",
-    "Which statements are not supported?",
-    "Which chunks support the others?",
-    "Why?",
-    "Can you tell?",
-)
-QUESTIONS = (FAITHFUL, UNSUPPORTED, EVIDENCE, WHY, CANNOT_TELL)
-_NUMBERED = (UNSUPPORTED, EVIDENCE)
-"""Asked only where the page numbers statements and chunks: not of an application's own traces."""
-_DIGEST, _STATEMENTS = "faith_dspy.digest", "faith_dspy.statements"
-"""A trace's tag by which it is found again, and its attribute with the numbered statements."""
+NAME = "faithful"
+"""Name of people's assessments of traces, unless another is given."""
+FAITHFUL, UNSUPPORTED = "Is the answer faithful?", "Which statements are not supported?"
+"""A queue's questions; the second is asked where the page numbers statements."""
+_MOST = 30
+"""Statements of an answer that can be named."""
+_DIGEST, _FIELDS = "faith_dspy.digest", "faith_dspy.label"
+"""A pushed trace's tags: by which it is found again, and with the fields that a trace has no place for."""
+_STATEMENTS = "faith_dspy.statements"
+"""Attribute with the numbered statements."""
 _PREVIEW = 1000
 """Characters of a preview that every store takes; SQLite takes any length."""
 _CUT = "\n\n*Cut here. “View full trace” shows all of it.*"
@@ -52,243 +48,272 @@ _NOBODY = "default"
 """Who MLflow says a reviewer is where nobody logs in."""
 
 
-class Pushed(NamedTuple):
-    """What a push did to a queue."""
+class Queued(NamedTuple):
+    """What was added to a queue."""
 
     traces: int
     """Made for answers that had none."""
     items: int
-    """Added to queues, one for each answer and reviewer."""
-    queues: list[str]
     page: str
-    """Address of the first queue on MLflow's pages, from the server's address on."""
+    """Address of the queue on MLflow's pages, from the server's address on."""
     cut: int
     """Answers of which this store shows reviewers only the beginning."""
-    labels: ImportedLabels
-    """What the queue's reviewers have said so far."""
 
 
-def push(
+class _Opinion(NamedTuple):
+    """What one person said of one answer."""
+
+    who: str
+    at: str
+    value: Any
+    faithful: bool | None
+    unsupported: frozenset[int] | None
+    """Numbers of statements, from 1; None where they were not told."""
+    why: str
+
+
+def queue_answers(
     answers: Any,
     queue: str,
-    reviewers: Sequence[str] = (),
     *,
     traces: str | None = None,
     experiment: str = EXPERIMENT,
     tracking_uri: str | None = None,
-    first: First = "random",
     verdicts: Judge | None = None,
-) -> Pushed:
-    """Put answers into a review queue; those that are in it already stay as they are.
+) -> Queued:
+    """Put answers into a review queue, in random order; those that are in it already stay as they are.
 
-    ``answers``: a file, a frame or rows, as `read_labels` takes them; labels among them are not shown. With ``traces``,
-    a filter of MLflow's `search_traces`, instead the traces of an application, as they are. Each of ``reviewers`` gets
-    a queue; without any, one queue is everybody's. ``first``: in which order (`in_order`); in random order what is
-    labelled first is a fair sample. ``verdicts``: a judge whose verdicts reviewers are shown, although that sways them.
+    Args:
+        answers: a file, a frame or rows, as `read_labels` takes them; labels among them are not shown.
+        queue: its name; it is made if it is not there.
+        traces: instead of ``answers``, a filter of MLflow's `search_traces`: traces of an application, as they are.
+        experiment: MLflow experiment.
+        tracking_uri: MLflow store.
+        verdicts: a judge whose verdicts reviewers are shown, although that sways them.
+
+    Raises:
+        InputError: Both or neither of ``answers`` and ``traces`` are given, or no trace fits.
     """
     from mlflow.genai import review_queues
 
     if (answers is None) == (traces is None):
         raise InputError("give either answers or --traces FILTER, to queue an application's traces")
-    if traces is not None and (first != "random" or verdicts is not None):
-        raise InputError("traces are queued as they are: --first uncertain and --verdicts are for answers")
-    judge = verdicts or Judge(NO_LM)
-    given = [] if answers is None else read_labels(answers, require_label=False)
-    examples = in_order(given, first, judge.batch)
-    shown = dict(zip((e.id for e in examples), judge.batch(examples), strict=True)) if verdicts else {}
+    if traces is not None and verdicts is not None:
+        raise InputError("traces are queued as they are: --verdicts is for answers")
+    examples = [] if answers is None else read_labels(answers, require_label=False)
+    judgments = verdicts.batch(examples) if verdicts else [None] * len(examples)
     store = connect(tracking_uri, experiment)
-    queues = []
     with mlflow_errors(store.uri, "keep a review queue"), global_store(store.uri):
-        made, cut, items = 0, 0, [] if traces is None else [i for i, _ in _traces(store, traces)]
-        random.Random(0).shuffle(items)
-        if traces is not None and not items:
-            raise InputError(f"no trace of the experiment {experiment!r} fits {traces!r}.")
-        known = {tags[_DIGEST]: i for i, tags in _traces(store) if _DIGEST in tags} if examples else {}
-        for example in examples:
-            key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
-            if key not in known:
-                known[key], short = _write(store, example, key, shown.get(example.id))
-                made, cut = made + 1, cut + short
-            items.append(known[key])
-        added = 0
-        for who in reviewers or [""]:
-            found = _queue(store, queue, who or None, numbered=traces is None)
-            there = {item.item_id for item in _items(found)}
-            # MLflow shows the newest first, and has milliseconds.
-            for item in reversed([i for i in dict.fromkeys(items) if i not in there]):
-                review_queues.add_items_to_review_queue(found.queue_id, item_ids=[item])
-                added += 1
-                time.sleep(0.002)
-            queues.append(found)
-    page = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={queues[0].queue_id}"
-    return Pushed(made, added, [q.name for q in queues], page, cut, labels_of(store, queue))
-
-
-def pull(queue: str, *, experiment: str = EXPERIMENT, tracking_uri: str | None = None) -> Any:
-    """The labels of a queue's reviewers as a pandas frame, which `faith_dspy.tune` takes as it is."""
-    import pandas
-
-    return pandas.DataFrame(labels_of(connect(tracking_uri, experiment, create=False), queue).rows)
-
-
-def labels_of(store: Store, queue: str) -> ImportedLabels:
-    """What the reviewers of a queue said, as rows of a labels file: every finished review, one row an answer.
-
-    The label is the majority's; an answer on which people are split has none, and keeps everyone's own. Statement
-    verdicts, chunk ids and reasons are of those who named them.
-    """
-    with mlflow_errors(store.uri, "read a review queue"), global_store(store.uri):
-        queues = _queues(store, queue)
-        if not queues:
-            names = ", ".join(sorted(q.name for q in _all(store))) or "none"
-            raise InputError(f"there is no review queue {queue!r}; the experiment has {names}.")
-        finished: dict[str, list[tuple[str | None, int]]] = {}
-        unfinished = 0
-        for found, who in queues:
-            for item in _items(found):
-                if item.status == "complete":
-                    finished.setdefault(item.item_id, []).append((who, item.completed_time_ms))
-                unfinished += item.status == "pending"
-        traces = [store.client.get_trace(trace_id, display=False) for trace_id in sorted(finished)]
-    rows, split, unlabelled = [], [], 0
-    unreadable: dict[str, str] = {}
-    for trace in sorted(traces, key=lambda t: (t.info.request_time, t.info.trace_id)):
-        row, place = _row(trace, finished[trace.info.trace_id], unreadable), f"trace {trace.info.trace_id}"
-        if "error" in row:
-            unreadable[place] = f"{place}: {row['error']}"
-        elif row["annotators"]:
-            parse_example(row, where=place)
-            rows.append(row)
-            split += [row["id"]] if row["faithful"] is None else []
+        if traces is None:
+            items, made, cut = _traces_of(store, examples, judgments)
         else:
-            unlabelled += 1
-    return ImportedLabels(rows=rows, split=split, unreadable=unreadable, unlabelled=unlabelled, unfinished=unfinished)
+            items, made, cut = [trace_id for trace_id, _ in _search(store, traces)], 0, 0
+        if not items:
+            raise InputError(f"no trace of the experiment {experiment!r} fits {traces!r}.")
+        target = _queue(store, queue, numbered=traces is None)
+        present = {item.item_id for item in _items(target)}
+        new = [item for item in dict.fromkeys(items) if item not in present]
+        random.Random(0).shuffle(new)  # what is labelled first is a fair sample
+        if new:
+            review_queues.add_items_to_review_queue(target.queue_id, item_ids=new)
+    page = f"#/experiments/{store.experiment_id}/review-queue?selectedQueueId={target.queue_id}"
+    return Queued(made, len(new), page, cut)
+
+
+def read_reviews(store: Store, queues: Sequence[str], reviewer: str | None = None) -> ImportedLabels:
+    """Read what reviewers said, as rows of a labels file: every finished review, one row an answer.
+
+    The label is the majority's, over all queues; an answer on which people are split has none, and keeps everyone's
+    own. A reviewer who did not log in has the name ``reviewer``, else that of the queue. Statement verdicts and reasons
+    are those of the reviewers who gave them.
+    """
+    opinions: dict[str, list[_Opinion]] = {}
+    unreadable: list[str] = []
+    unfinished = 0
+    with mlflow_errors(store.uri, "read a review queue"), global_store(store.uri):
+        by_name = {queue.name: queue for queue in _queues(store)}
+        traces: dict[str, Trace] = {}
+        for name in queues:
+            if name not in by_name:
+                names = ", ".join(sorted(by_name)) or "none"
+                raise InputError(f"there is no review queue {name!r}; the experiment has {names}.")
+            for item in _items(by_name[name]):
+                if item.status != "complete":
+                    unfinished += 1
+                    continue
+                if item.item_id not in traces:
+                    traces[item.item_id] = store.client.get_trace(item.item_id, display=False)
+                found = _reviews(traces[item.item_id], name, reviewer or name, unreadable)
+                opinions.setdefault(item.item_id, []).extend(found)
+    rows: dict[str, dict[str, Any]] = {}
+    for trace in sorted(traces.values(), key=lambda trace: (trace.info.request_time, trace.info.trace_id)):
+        _add_row(rows, unreadable, trace, _statements_of(trace), opinions[trace.info.trace_id])
+    return label_by_majority(rows, unreadable, unfinished=unfinished)
+
+
+def read_feedback(store: Store, name: str = NAME, values: Mapping[str, bool] | None = None) -> ImportedLabels:
+    """`label_traces` all traces of the store's experiment, the oldest first."""
+    import mlflow
+
+    with mlflow_errors(store.uri, "list its traces"), global_store(store.uri):
+        found = mlflow.search_traces(locations=[store.experiment_id], include_spans=False, return_type="list")
+        infos = [trace.info for trace in found if _by_person(trace, name)]
+        infos.sort(key=lambda info: (info.request_time, info.trace_id))
+        traces = [store.client.get_trace(info.trace_id, display=False) for info in infos]
+    return label_traces(traces, name, values)
+
+
+def label_traces(traces: Iterable[Trace], name: str = NAME, values: Mapping[str, bool] | None = None) -> ImportedLabels:
+    """Read the labels that people gave traces, in assessments called ``name``; the newest of each person counts.
+
+    ``values``: what labels mean that are neither yes/no, true/false nor a verdict. Statement labels and scores are
+    expectations; what people say of an answer with one statement they say of that statement.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    unreadable: list[str] = []
+    for trace in traces:
+        people = _by_person(trace, name)
+        if people:
+            stated = [s.text for s in sentences(_answer_of(trace).get("answer", "")) if carries_statement(s.text)]
+            texts = stated if len(stated) == 1 else []
+            opinions = [_opinion(who, a, len(texts), values) for who, a in people.items()]
+            _add_row(rows, unreadable, trace, texts, opinions)
+    return label_by_majority(rows, unreadable, values)
 
 
 # Queues
 
 
-def _suffix(reviewer: str | None) -> str:
-    return f" ({reviewer})" if reviewer else ""
+def _pages(list_page: Callable[[str | None], Any]) -> Iterable[Any]:
+    """What MLflow lists page by page."""
+    token = None
+    while True:
+        page = list_page(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
-def _all(store: Store) -> Iterable[ReviewQueue]:
+def _queues(store: Store) -> Iterable[ReviewQueue]:
     from mlflow.genai.review_queues import list_review_queues
 
     return _pages(lambda token: list_review_queues(experiment_id=store.experiment_id, page_token=token))
 
 
-def _queues(store: Store, name: str) -> list[tuple[ReviewQueue, str | None]]:
-    """The queues of that name, each with its reviewer, if it is one's own."""
-    found = [(q, re.fullmatch(rf"{re.escape(name)}(?: \((.+)\))?", q.name)) for q in _all(store)]
-    return [(q, match[1]) for q, match in found if match]
-
-
-def _items(queue: ReviewQueue) -> list[Any]:
+def _items(queue: ReviewQueue) -> Iterable[Any]:
     from mlflow.genai.review_queues import list_review_queue_items
 
-    return list(_pages(lambda token: list_review_queue_items(queue.queue_id, page_token=token)))
+    return _pages(lambda token: list_review_queue_items(queue.queue_id, page_token=token))
 
 
-def _pages(page: Any) -> Iterable[Any]:
-    token = None
-    while True:
-        found = page(token)
-        yield from found
-        if not (token := found.token):
-            return
+def _question(text: str, queue: str) -> str:
+    return f"{text} ({queue})"
 
 
-def _queue(store: Store, name: str, reviewer: str | None, *, numbered: bool) -> ReviewQueue:
+def _queue(store: Store, name: str, *, numbered: bool) -> ReviewQueue:
     """The queue of that name, made with its questions if it is not there."""
-    from mlflow.genai.label_schemas import InputPassFail, InputText, create_label_schema, list_label_schemas
-    from mlflow.genai.review_queues import create_review_queue
+    from mlflow.genai import label_schemas, review_queues
 
-    for found, who in _queues(store, name):
-        if who == reviewer:
-            return found
-    questions: dict[str, tuple[Any, str]] = {
-        FAITHFUL: (InputPassFail("Faithful", "Not faithful"), "Do the chunks support all that the answer says?"),
-        UNSUPPORTED: (InputText(), "Their numbers, e.g. 2, 4"),
-        EVIDENCE: (InputText(), "Chunk numbers, e.g. 0, 3; of several statements also 1: 0, 3; 2: 1"),
-        WHY: (InputText(), "In a sentence, e.g. The chunks give no date"),
-        CANNOT_TELL: (InputPassFail("Yes", "Cannot tell"), "Cannot tell: the answer then counts as not labelled"),
+    for queue in _queues(store):
+        if queue.name == name:
+            return queue
+    inputs: dict[str, Any] = {}
+    if numbered:
+        numbers = [str(number) for number in range(1, _MOST + 1)]
+        inputs[UNSUPPORTED] = label_schemas.InputCategorical(numbers, multi_select=True)
+    inputs[FAITHFUL] = label_schemas.InputPassFail("Faithful", "Not faithful")
+    hints = {
+        FAITHFUL: "Do the chunks support all that it says? Say why in the comment. Skip it if you cannot tell.",
+        UNSUPPORTED: "Their numbers",
     }
-    there = {
-        s.name: s.schema_id for s in _pages(lambda token: list_label_schemas(store.experiment_id, page_token=token))
-    }
-    ids = []
-    for question, (given, hint) in reversed(questions.items()):  # MLflow shows the newest first
-        if question in _NUMBERED and not numbered:
-            continue
-        key = question + _suffix(reviewer)
-        if key not in there:
-            schema = create_label_schema(
-                key, type="feedback", input=given, instruction=hint, experiment_id=store.experiment_id
+    listed = _pages(lambda token: label_schemas.list_label_schemas(store.experiment_id, page_token=token))
+    ids = {schema.name: schema.schema_id for schema in listed}
+    for text, answer in inputs.items():  # MLflow shows the newest first, and has milliseconds
+        question = _question(text, name)
+        if question not in ids:
+            schema = label_schemas.create_label_schema(
+                question,
+                type="feedback",
+                input=answer,
+                instruction=hints[text],
+                enable_comment=text == FAITHFUL,
+                experiment_id=store.experiment_id,
             )
-            there[key] = schema.schema_id
+            ids[question] = schema.schema_id
             time.sleep(0.002)
-        ids.append(there[key])
-    made: ReviewQueue = create_review_queue(
-        name + _suffix(reviewer),
+    made: ReviewQueue = review_queues.create_review_queue(
+        name,
         queue_type="custom",
-        users=[reviewer] if reviewer else [],
-        schema_ids=ids,
+        schema_ids=[ids[_question(text, name)] for text in inputs],
         experiment_id=store.experiment_id,
     )
     return made
 
 
-# Traces
+# Answers as traces
 
 
-def _traces(store: Store, query: str = "") -> Iterable[tuple[str, Mapping[str, str]]]:
+def _search(store: Store, query: str = "") -> list[tuple[str, Mapping[str, str]]]:
     """Ids and tags of the experiment's traces."""
     import mlflow
 
-    asked = {"filter_string": query or None, "include_spans": False, "return_type": "list", "flush": True}
-    found = mlflow.search_traces(locations=[store.experiment_id], **asked)
-    return ((t.info.trace_id, t.info.tags) for t in found)
+    options = {"filter_string": query or None, "include_spans": False, "return_type": "list", "flush": True}
+    traces = mlflow.search_traces(locations=[store.experiment_id], **options)
+    return [(trace.info.trace_id, trace.info.tags) for trace in traces]
 
 
-def _write(
-    store: Store, example: LabelledExample, key: str, verdict: Judgment | None, limit: int | None = None
-) -> tuple[str, bool]:
+def _traces_of(
+    store: Store, examples: Sequence[LabelledExample], judgments: Sequence[Judgment | None]
+) -> tuple[list[str], int, int]:
+    """Traces of answers, written where there are none: their ids, how many are new, and of those how many are cut."""
+    known = {tags[_DIGEST]: trace_id for trace_id, tags in _search(store) if _DIGEST in tags}
+    items: list[str] = []
+    made, cut = 0, 0
+    for example, judgment in zip(examples, judgments, strict=True):
+        key = digest([example.id, example.question, [c.text for c in example.context], example.answer])
+        if key not in known:
+            known[key], is_cut = _write(store, example, key, judgment)
+            made += 1
+            cut += is_cut
+        items.append(known[key])
+    return items, made, cut
+
+
+def _write(store: Store, example: LabelledExample, key: str, judgment: Judgment | None) -> tuple[str, bool]:
     """Write an answer as a trace; its id, and whether reviewers are shown only its beginning."""
     import mlflow
     from mlflow.entities import Document
     from mlflow.entities.trace_location import MlflowExperimentLocation
 
-    asked = {"question": example.question or ""}
+    question = {"question": example.question or ""}
     fields = {"id": example.id, "group": example.group, "split": example.split, **example.tags}
-    statements, shown = _numbered(example)
-    if verdict is not None:
-        shown += f"\n\n*A judge said: {verdict}*"
-    previews = [_cut(text, limit) for text in (_chunks(example), shown)]
-    with mlflow.start_span("answer", "CHAIN", trace_destination=MlflowExperimentLocation(store.experiment_id)) as root:
+    statements, numbered = _numbered(example)
+    if judgment is not None:
+        numbered += f"\n\n*A judge said: {judgment}*"
+    texts = [_chunks(example), numbered]
+    previews = texts if store.uri.startswith("sqlite:") else [_shortened(text) for text in texts]
+    place = MlflowExperimentLocation(store.experiment_id)
+    with mlflow.start_span("answer", "CHAIN", trace_destination=place) as root:
         mlflow.update_current_trace(
-            tags={_DIGEST: key, FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
+            tags={_DIGEST: key, _FIELDS: json.dumps({k: v for k, v in fields.items() if v})},
             metadata={"mlflow.source.name": "faith-dspy labels push"},
             request_preview=previews[0],
             response_preview=previews[1],
         )
-        root.set_inputs(asked)
+        root.set_inputs(question)
         root.set_outputs(example.answer)
         root.set_attribute(_STATEMENTS, statements)
-        with mlflow.start_span("context", "RETRIEVER") as found:
-            found.set_inputs(asked)
-            found.set_outputs([Document(c.text, {"doc_uri": c.source} if c.source else {}) for c in example.context])
+        with mlflow.start_span("context", "RETRIEVER") as context:
+            context.set_inputs(question)
+            documents = [Document(c.text, {"doc_uri": c.source} if c.source else {}) for c in example.context]
+            context.set_outputs(documents)
     mlflow.flush_trace_async_logging()
-    if limit is None and max(map(len, previews)) > _PREVIEW:
-        kept = store.client.get_trace(root.trace_id, display=False).info
-        if [kept.request_preview, kept.response_preview] != previews or kept.tags.get(_DIGEST) != key:
-            store.client.delete_traces(store.experiment_id, trace_ids=[root.trace_id])
-            return _write(store, example, key, verdict, _PREVIEW)
-    return root.trace_id, limit is not None
+    return root.trace_id, previews != texts
 
 
-def _cut(text: str, limit: int | None) -> str:
-    return text if limit is None or len(text) <= limit else text[: limit - len(_CUT)] + _CUT
+def _shortened(text: str) -> str:
+    return text if len(text) <= _PREVIEW else text[: _PREVIEW - len(_CUT)] + _CUT
 
 
 def _as_written(text: str) -> str:
@@ -299,8 +324,9 @@ def _as_written(text: str) -> str:
 def _chunks(example: LabelledExample) -> str:
     """Question and numbered chunks, in Markdown."""
     parts = [f"**Question**\n\n{_as_written(example.question)}"] if example.question else []
-    for c in example.context:
-        parts.append(f"**Chunk {c.id}**{f' · {c.source}' if c.source else ''}\n\n{_as_written(c.text)}")
+    for chunk in example.context:
+        source = f" · {chunk.source}" if chunk.source else ""
+        parts.append(f"**Chunk {chunk.id}**{source}\n\n{_as_written(chunk.text)}")
     return "\n\n---\n\n".join(parts)
 
 
@@ -311,124 +337,121 @@ def _numbered(example: LabelledExample) -> tuple[list[str], str]:
     """
     statements = [s.text for s in example.statements]
     if statements:
-        lines = [_as_written(example.answer), *(f"**{i}.** {_as_written(s)}" for i, s in enumerate(statements, 1))]
+        lines = [_as_written(example.answer)]
+        lines += [f"**{number}.** {_as_written(text)}" for number, text in enumerate(statements, 1)]
         return statements, "\n\n".join(lines)
     lines = []
-    for s in sentences(example.answer):
-        if carries_statement(s.text):
-            statements.append(s.text)
-            lines.append(f"**{len(statements)}.** {_as_written(re.sub(r'^[-*•] ', '', s.text))}")
+    for sentence in sentences(example.answer):
+        if carries_statement(sentence.text):
+            statements.append(sentence.text)
+            item = re.sub(r"^[-*•] ", "", sentence.text)
+            lines.append(f"**{len(statements)}.** {_as_written(item)}")
         else:
-            lines.append(_as_written(s.text))
+            lines.append(_as_written(sentence.text))
     return statements, "\n\n".join(lines)
 
 
-# What reviewers said
+# What people said
 
 
-class _Review(NamedTuple):
-    """One reviewer's answers to the questions about one answer, whose statements are numbered from 1."""
+def _by_person(trace: Trace, name: str) -> dict[str, Any]:
+    """The newest feedback of that name of each person; of a person who took it back, none."""
+    from mlflow.entities import Feedback
 
-    who: str
-    at: str
-    faithful: bool | None
-    unsupported: set[int] | None
-    """Numbers of statements; None where none can be told."""
-    evidence: dict[int, set[int]]
-    """Chunk ids by number of the statement they support."""
-    why: str
+    newest: dict[str, Any] = {}
+    for a in sorted(trace.info.assessments, key=lambda a: a.last_update_time_ms or 0):
+        by_human = isinstance(a, Feedback) and a.name == name and a.source.source_type == "HUMAN"
+        if by_human and a.valid is not False and a.value is not None:
+            newest[str(a.source.source_id)] = a
+    return newest
 
 
-def _row(trace: Trace, finished: Sequence[tuple[str | None, int]], unreadable: dict[str, str]) -> dict[str, Any]:
-    """A row of a labels file; what of the reviews could not be read goes to ``unreadable``."""
-    root = next(s for s in trace.data.spans if s.parent_id is None)
-    statements: list[str] = list(root.get_attribute(_STATEMENTS) or ())
-    row = answer_of(trace)
+def _opinion(
+    who: str, a: Any, statements: int, values: Mapping[str, bool] | None = None, numbers: Iterable[int] = ()
+) -> _Opinion:
+    """``numbers``: of the statements that a person says are not supported, of so many."""
+    faithful = label_meaning(a.value, values)
+    unsupported: frozenset[int] | None = frozenset(numbers)
+    if not unsupported and not faithful:
+        unsupported = frozenset({1}) if faithful is False and statements == 1 else None
+    at = datetime.fromtimestamp((a.last_update_time_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
+    return _Opinion(who, at, a.value, faithful, unsupported, a.rationale or "")
+
+
+def _reviews(trace: Trace, queue: str, reviewer: str, unreadable: list[str]) -> list[_Opinion]:
+    """What people answered to a queue's questions about an answer."""
+    count = len(_statements_of(trace))
+    marks = _by_person(trace, _question(UNSUPPORTED, queue))
+    opinions = []
+    for who, a in _by_person(trace, _question(FAITHFUL, queue)).items():
+        numbers = [int(number) for number in marks[who].value] if who in marks else []
+        outside = [number for number in numbers if number > count]
+        name = reviewer if who == _NOBODY else who
+        if outside:
+            unreadable.append(f"trace {trace.info.trace_id}, {name}: statement {outside[0]} of {count}")
+            numbers = []
+        opinions.append(_opinion(name, a, count, numbers=numbers))
+    return opinions
+
+
+def _statements_of(trace: Trace) -> list[str]:
+    """The numbered statements of a pushed answer."""
+    root = next(span for span in trace.data.spans if span.parent_id is None)
+    return list(root.get_attribute(_STATEMENTS) or ())
+
+
+def _answer_of(trace: Trace) -> dict[str, Any]:
+    """Question, context, answer and the `_FIELDS` of a trace; with ``error`` where it has not got them."""
+    fields = json.loads(trace.info.tags.get(_FIELDS, "{}"))
+    row = {"id": trace.info.trace_id, **record_of_trace(trace), **fields}
+    if fields:  # exactly the chunks that were pushed
+        context = next(span for span in trace.data.spans if span.span_type == "RETRIEVER")
+        row["context"] = []
+        for document in context.outputs:
+            text, source = document["page_content"], document["metadata"].get("doc_uri")
+            row["context"].append({"text": text, "source": source} if source else text)
+    if "error" not in row and not (row.get("context") and row["answer"].strip()):
+        row["error"] = f"it has no {'answer' if row.get('context') else 'context'}"
+    return {name: value for name, value in row.items() if value is not None and value != ""}
+
+
+def _add_row(
+    rows: dict[str, dict[str, Any]],
+    unreadable: list[str],
+    trace: Trace,
+    texts: Sequence[str],
+    opinions: Sequence[_Opinion],
+) -> None:
+    """Add the row of a labels file that opinions on a trace make; one that is none to ``unreadable``."""
+    place = f"trace {trace.info.trace_id}"
+    row = _answer_of(trace)
     if "error" in row:
-        return row
-    found = [_review(trace, who, at, len(statements), len(row["context"]), unreadable) for who, at in finished]
-    reviews = [r for r in found if r is not None]
-    row["annotators"] = {r.who: "cannot tell" if r.faithful is None else r.faithful for r in reviews}
-    row["faithful"] = majority(r.faithful for r in reviews)
-    row["reasons"] = {r.who: r.why for r in reviews if r.why}
-    row["reviewed"] = {r.who: r.at for r in reviews}
-    told = [_statement(number, text, reviews) for number, text in enumerate(statements, 1)]
-    # Verdicts beside no label would be taken for one.
-    if row["faithful"] is not None and any("verdict" in s for s in told):
-        row["statements"] = told
-    return row
+        unreadable.append(f"{place}: {row['error']}")
+        return
+    people = expectations(trace)
+    row |= {name: people[name] for name in ("statements", "score") if name in people}
+    row["annotators"] = {o.who: o.value for o in opinions}
+    row["reviewed"] = {o.who: o.at for o in opinions}
+    reasons = {o.who: o.why for o in opinions if o.why}
+    if reasons:
+        row["reasons"] = reasons
+    faithful = majority(o.faithful for o in opinions)
+    if faithful is not None:
+        row["faithful"] = faithful
+        statements = [_statement(number, text, opinions) for number, text in enumerate(texts, 1)]
+        if "statements" not in row and any("verdict" in statement for statement in statements):
+            row["statements"] = statements
+    rows[place] = row
 
 
-def _review(
-    trace: Trace, who: str | None, at: int, statements: int, chunks: int, unreadable: dict[str, str]
-) -> _Review | None:
-    said: dict[str, Any] = {}
-    for question in QUESTIONS:
-        given = [a for a in trace.search_assessments(question + _suffix(who), type="feedback") if a.valid is not False]
-        if given:
-            said[question] = max(given, key=lambda a: a.last_update_time_ms or 0)
-    if not said:
-        return None
-    by = str(next(iter(said.values())).source.source_id)
-    by = who or by if by == _NOBODY else by
-    faithful = said[FAITHFUL].value if FAITHFUL in said else None
-    if CANNOT_TELL in said and said[CANNOT_TELL].value is False:
-        faithful = None
-    text = {question: str(said[question].value).strip() if question in said else "" for question in QUESTIONS}
-
-    def read(question: str, parse: Any, *args: Any) -> Any:
-        try:
-            return parse(text[question], *args)
-        except ValueError as exc:
-            place = f"trace {trace.info.trace_id}, {by}"
-            unreadable[f"{place}, {question}"] = f"{place}: {question!r} {exc}"
-            return None
-
-    unsupported = read(UNSUPPORTED, _numbers, 1, statements)
-    if unsupported == set() and not faithful:
-        unsupported = {1} if faithful is False and statements == 1 else None
-    supported = [n for n in range(1, statements + 1) if n not in (unsupported or ())]
-    evidence = read(EVIDENCE, _evidence, supported, statements, chunks) or {}
-    when = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
-    return _Review(by, when, faithful, unsupported, evidence, text[WHY])
-
-
-def _numbers(text: str, first: int, last: int) -> set[int]:
-    """Numbers in a text such as ``2, 4 and 6-8``; `ValueError` where there is anything else, or one out of range."""
-    found: set[int] = set()
-    for part in re.split(r"[\s,;]+|\band\b", re.sub(r"\s*[-–]\s*", "-", text)):
-        if part:
-            match = re.fullmatch(r"\[?(\d{1,4})\]?(?:-\[?(\d{1,4})\]?)?\.?", part)
-            numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
-            if not numbers or numbers[0] < first or numbers[-1] > last:
-                raise ValueError(f"is {text!r}; expected numbers from {first} to {last}")
-            found.update(numbers)
-    return found
-
-
-def _evidence(text: str, supported: Sequence[int], statements: int, chunks: int) -> dict[int, set[int]]:
-    """Chunk ids by statement, from ``0, 3`` or ``1: 0, 3; 2: 1``; `ValueError` if whose they are is unclear."""
-    if ":" not in text:
-        if (ids := _numbers(text, 0, chunks - 1)) and len(supported) != 1:
-            raise ValueError(f"is {text!r}, over {len(supported)} supported statements; expected e.g. 1: {text}")
-        return {supported[0]: ids} if ids else {}
-    parts = [part.partition(":")[::2] for part in re.split(r"[;\n]", text) if part.strip()]
-    return {n: _numbers(ids, 0, chunks - 1) for numbers, ids in parts for n in _numbers(numbers, 1, statements)}
-
-
-def _statement(number: int, text: str, reviews: Sequence[_Review]) -> dict[str, Any]:
-    """A statement with the majority's verdict, the chunks and the reasons of those who gave it."""
-    said = [(r, number not in r.unsupported) for r in reviews if r.unsupported is not None]
-    supported = majority(theirs for _, theirs in said)
+def _statement(number: int, text: str, opinions: Sequence[_Opinion]) -> dict[str, Any]:
+    """A statement with the majority's verdict, and the reasons of those who gave it."""
+    marks = [(o, number not in o.unsupported) for o in opinions if o.unsupported is not None]
+    supported = majority(mark for _, mark in marks)
     if supported is None:
         return {"text": text}
-    agreed = [r for r, theirs in said if theirs is supported]
-    out: dict[str, Any] = {
-        "text": text,
-        "verdict": (Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED).value,
-    }
-    if ids := sorted({c for r in agreed for c in r.evidence.get(number, ())}):
-        out["supporting_chunk_ids"] = ids
-    if not supported and (why := "; ".join(dict.fromkeys(r.why for r in agreed if r.why))):
-        out["reason"] = why
-    return out
+    statement = {"text": text, "verdict": (Verdict.FULLY_SUPPORTED if supported else Verdict.NOT_SUPPORTED).value}
+    reasons = dict.fromkeys(o.why for o, mark in marks if mark is supported and o.why)
+    if reasons and not supported:
+        statement["reason"] = "; ".join(reasons)
+    return statement

@@ -75,7 +75,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
             **{"lm" if k == "name" else f"lm_{k}": v for k, v in setup.lm.items() if v is not None},
         }
         with mlflow_errors(store.uri, "take a run"):
-            self._end_killed(f"tags.`{_STUDY}` = '{setup.study_id}'")
             self.run_id = self._create(tags, self._title, "Not finished. Its variants appear below as they finish.")
             log_batch(self.client, self.run_id, params=params)
             self.client.log_inputs(self.run_id, datasets=_datasets(setup))
@@ -111,8 +110,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
         self._try(lambda: self._log_variant(result))
 
     def finish(self, result: StudyResult) -> str:
-        """Record the finished study and register its champion; returns what became of it in the registry, a sentence
-        or nothing."""
+        """Record the finished study and register its champion; returns what became of it in the registry, a sentence,
+        or nothing where it is not to be registered."""
         registered: list[str] = []
         self._try(lambda: self._log_study(result))
         self._try(lambda: log_study_traces(self._store, self.run_id, result))
@@ -126,6 +125,8 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
                 "the study again: the LM's replies are cached, so it costs no calls.",
                 result.judge_dir,
             )
+        if self._model and not registered:
+            return f"Not registered: MLflow at {redacted(self._store.uri)} failed. Run the study again when it is back."
         return "".join(registered)
 
     def _try(self, step: Callable[[], object]) -> None:
@@ -141,14 +142,6 @@ class MlflowTracker(AbstractContextManager["MlflowTracker"]):
     def _create(self, tags: Mapping[str, str], name: str, text: str) -> str:
         tags = {**tags, "mlflow.source.name": "faith-dspy tune", DESCRIPTION: text[:MAX_TAG]}
         return str(self.client.create_run(self._store.experiment_id, None, tags, name).info.run_id)
-
-    def _end_killed(self, which: str) -> None:
-        """End the runs, and the variants below them, that an earlier process left running when it was killed."""
-        left = self.client.search_runs([self._store.experiment_id], f"{which} and attributes.status = 'RUNNING'")
-        for run_id in [run.info.run_id for run in left]:
-            self._end_killed(f"tags.`{_PARENT}` = '{run_id}'")
-            self.client.set_tag(run_id, "status", "killed")
-            self.client.set_terminated(run_id, "KILLED")
 
     def _log_variant(self, v: JudgeResult) -> None:
         tags = {_PARENT: self.run_id, _KIND: v.kind, _VARIANT: v.name, "study": self._title, "status": v.status}

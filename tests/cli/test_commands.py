@@ -251,10 +251,9 @@ def test_study_compare(cli, tmp_path):
         (tmp_path / f"judge{seed}").mkdir()
         (tmp_path / f"judge{seed}" / "study.json").write_text(found.model_dump_json())
     code, out, _ = cli("study", "compare", "judge0", "judge1")
-    assert (code, "2 seeds of labels.jsonl" in out) == (0, True)
+    assert (code, "study 1 is" in out.casefold()) == (0, True)
     found = json.loads(cli("study", "compare", "judge0", "judge1", "--json")[1])
     assert ([s["study_id"] for s in found["studies"]], len(found["pairs"])) == (["s0", "s1"], 1)
-    assert "Champion: sentence 2 of 2" in found["sentences"][0]
     refused(cli("study", "compare", "judge0"), "at least two studies")
     refused(cli("study", "compare", "nope", "judge0"), "nope: neither a folder", "no mlflow.db")
 

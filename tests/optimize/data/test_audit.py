@@ -5,7 +5,7 @@ import pytest
 from faith_dspy.errors import LabelsError
 from faith_dspy.eval_sets.catalog import path_of
 from faith_dspy.io.labels import parse_example
-from faith_dspy.optimize.data.audit import annotator_agreement, audit, few
+from faith_dspy.optimize.data.audit import annotator_agreement, audit_labels, few
 
 
 @pytest.fixture
@@ -16,14 +16,14 @@ def audited(tmp_path):
         path = tmp_path / "l.jsonl"
         made = ({"context": [f"{i:x}" * 9], "answer": "A.", "faithful": i % 2 == 0, **r} for i, r in enumerate(rows))
         path.write_text("".join(json.dumps(row) + "\n" for row in made))
-        return audit(path)
+        return audit_labels(path)
 
     return run
 
 
 def test_an_audit_counts_and_shows_the_split():
     """Hard cases: 132 answers, half faithful, 33 contexts, its own parts."""
-    found = audit(path_of("hard_cases"))
+    found = audit_labels(path_of("hard_cases"))
     assert (found["answers"], found["faithful"], found["contexts"]) == (132, 66, 33)
     assert found["split"] == {"train": 44, "dev": 44, "test": 44}
     assert found["labels_at_odds"] == 0

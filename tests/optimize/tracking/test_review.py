@@ -3,15 +3,15 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from mlflow.entities import AssessmentSource
+from mlflow.entities import AssessmentSource, Document, Feedback, SpanType
 from mlflow.genai import review_queues
 
 from faith_dspy.errors import FaithDspyError, InputError
-from faith_dspy.io.labels import parse_example
+from faith_dspy.io.labels import parse_example, read_labels
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.optimize.data.audit import annotator_agreement
-from faith_dspy.optimize.tracking import review
-from faith_dspy.optimize.tracking.review import CANNOT_TELL, EVIDENCE, FAITHFUL, UNSUPPORTED, WHY, pull, push
+from faith_dspy.optimize.data.imports import majority, parse_values
+from faith_dspy.optimize.tracking.review import FAITHFUL, UNSUPPORTED, label_traces, queue_answers, read_reviews
 from faith_dspy.optimize.tracking.store import connect
 
 KETTLE = {
@@ -36,54 +36,57 @@ def trace_of(row, experiment="faithfulness"):
     return next(t for t in traces(experiment) for s in t.data.spans if s.outputs == row["answer"]).info
 
 
-def finish(row, queue, answers, experiment="faithfulness"):
-    """What MLflow's page does when a reviewer whom it does not know submits answers."""
+def finish(row, queue, faithful, unsupported=(), why=None, who="default", experiment="faithfulness"):
+    """What MLflow's page does when a reviewer submits answers."""
     trace_id, store = trace_of(row, experiment).trace_id, connect(None, experiment)
-    who = queue.partition(" (")[2]
-    for question, value in answers.items():
-        name = f"{question} ({who}" if who else question
-        mlflow.log_feedback(trace_id=trace_id, name=name, value=value, source=AssessmentSource("HUMAN", "default"))
+    person = AssessmentSource("HUMAN", who)
+    name = f"{FAITHFUL} ({queue})"
+    mlflow.log_feedback(trace_id=trace_id, name=name, value=faithful, source=person, rationale=why)
+    if unsupported:
+        name = f"{UNSUPPORTED} ({queue})"
+        mlflow.log_feedback(trace_id=trace_id, name=name, value=list(unsupported), source=person)
     found = review_queues.get_review_queue(name=queue, experiment_id=store.experiment_id)
-    done = {"item_id": trace_id, "status": "complete", "completed_by": "default"}
+    done = {"item_id": trace_id, "status": "complete", "completed_by": who}
     review_queues.set_review_queue_item_status(found.queue_id, **done)
 
 
-def labels(queue="first", experiment="faithfulness"):
-    return review.labels_of(connect(None, experiment), queue)
+def reviews(*queues, experiment="faithfulness", reviewer=None):
+    return read_reviews(connect(None, experiment), queues or ["first"], reviewer)
 
 
 def test_from_answers_to_labels(own_store):
-    """What a reviewer says by numbers becomes statement verdicts, chunk ids and reasons; the answer's own fields stay;
-    pushing again adds what is new and doubles nothing."""
-    pushed = push([KETTLE], "first")
-    assert (pushed.traces, pushed.items, pushed.queues, pushed.cut) == (1, 1, ["first"], 0)
-    assert push([KETTLE, CUP], "first")[:2] == (1, 1)
-    assert push([KETTLE, CUP], "first").items == 0
+    """What a reviewer picks becomes statement verdicts and reasons; the answer's own fields stay; pushing again adds
+    what is new and doubles nothing."""
+    queued = queue_answers([KETTLE], "first")
+    assert (queued.traces, queued.items, queued.cut) == (1, 1, 0)
+    assert queue_answers([KETTLE, CUP], "first")[:2] == (1, 1)
+    assert queue_answers([KETTLE, CUP], "first").items == 0
     assert len(traces()) == 2
-    finish(KETTLE, "first", {FAITHFUL: False, UNSUPPORTED: "2.", EVIDENCE: "1", WHY: "No date is given."})
-    found = labels()
-    (row,) = found.rows
-    assert re.fullmatch(r"20.*\+00:00", row.pop("reviewed")["default"])
+    finish(KETTLE, "first", False, ["2"], "No date is given.")
+    labels = reviews(reviewer="ann")
+    (row,) = labels.rows
+    assert re.fullmatch(r"20.*\+00:00", row.pop("reviewed")["ann"])
     assert row == {
         **KETTLE,
         "faithful": False,
-        "annotators": {"default": False},
-        "reasons": {"default": "No date is given."},
+        "annotators": {"ann": False},
+        "reasons": {"ann": "No date is given."},
         "statements": [
-            {"text": "It is blue.", "verdict": "fully_supported", "supporting_chunk_ids": [1]},
+            {"text": "It is blue.", "verdict": "fully_supported"},
             {"text": "It is new.", "verdict": "not_supported", "reason": "No date is given."},
         ],
     }
-    assert found.sentence == "1 labelled answer, 0 faithful; 1 review unfinished."
-    assert parse_example(pull("first").to_dict("records")[0]).faithful is False
+    assert labels.sentence == "1 labelled answer, 0 faithful; 1 review unfinished."
+    with pytest.raises(InputError, match="there is no review queue 'second'; the experiment has first"):
+        reviews("second")
 
 
 def test_what_a_reviewer_reads(own_store):
     """Question and numbered chunks, and the answer with its statements numbered; a label in the file is not shown, nor
     what a judge says, unless it is asked for."""
-    push([CUP], "second", verdicts=Judge(NO_LM))
+    queue_answers([CUP], "second", verdicts=Judge(NO_LM))
     assert re.search(r"\*A judge said: .*faithful", trace_of(CUP).response_preview)
-    push([KETTLE], "first")
+    queue_answers([KETTLE], "first")
     info = trace_of(KETTLE)
     assert info.request_preview == (
         "**Question**\n\nWhat is it like?\n\n---\n\n**Chunk 0**\n\nA kettle.\n\n---\n\n"
@@ -93,31 +96,49 @@ def test_what_a_reviewer_reads(own_store):
     assert "faithful" not in str(info)
 
 
-def test_two_reviewers(own_store):
-    """Each has a queue and questions of their own, so that neither needs to log in; an answer on which they are split
-    keeps both labels and has none of its own, and `audit` measures their agreement."""
-    assert push([KETTLE, CUP], "first", ["Ann", "bea"]).queues == ["first (Ann)", "first (bea)"]
-    finish(KETTLE, "first (Ann)", {FAITHFUL: False, UNSUPPORTED: "1-2"})
-    finish(KETTLE, "first (bea)", {FAITHFUL: True})
-    finish(CUP, "first (Ann)", {FAITHFUL: True})
-    finish(CUP, "first (bea)", {CANNOT_TELL: False})
-    found = labels()
-    kettle, cup = sorted(found.rows, key=lambda r: r["answer"])
-    assert (kettle["faithful"], kettle["annotators"]) == (None, {"Ann": False, "bea": True})
-    assert (cup["faithful"], cup["annotators"]) == (True, {"Ann": True, "bea": "cannot tell"})
-    assert (found.split, found.unfinished) == (["kettle"], 0)
+def test_two_people(own_store):
+    """Two queues are two people's labels of the same answers, by the queues' names where nobody logs in; an answer on
+    which they are split keeps both labels and has none of its own, and `audit` measures their agreement."""
+    for queue in ("ann", "bea"):
+        queue_answers([KETTLE, CUP], queue)
+    assert len(traces()) == 2
+    finish(KETTLE, "ann", False, ["1", "2"])
+    finish(KETTLE, "bea", True)
+    finish(CUP, "ann", True)
+    finish(CUP, "bea", True, who="Beatrice")
+    labels = reviews("ann", "bea")
+    kettle, cup = sorted(labels.rows, key=lambda r: r["answer"])
+    assert (kettle["faithful"], kettle["annotators"]) == (None, {"ann": False, "bea": True})
+    assert "statements" not in kettle
+    assert (cup["faithful"], cup["annotators"]) == (True, {"ann": True, "Beatrice": True})
+    assert cup["statements"] == [{"text": "It is a cup.", "verdict": "fully_supported"}]
+    assert (labels.split, labels.unfinished) == (["kettle"], 0)
     examples = [parse_example(row) for row in (kettle, cup)]
     assert examples[0].label is None
     people = annotator_agreement(examples)
-    assert (people.n, people.cohen_kappa.value) == (2, -1.0)  # they both told of the kettle only
+    # Each is held against the other: no agreement on the kettle, agreement on the cup.
+    assert (people.n, people.confusion["faithful_passed"], people.confusion["unfaithful_failed"]) == (4, 2, 0)
+
+
+def test_statements_that_are_not_there(own_store):
+    """A number beyond the answer's statements is named, and tells of none of them; an unfaithful answer of one
+    statement tells of it."""
+    queue_answers([KETTLE, CUP], "first")
+    finish(KETTLE, "first", False, ["2", "7"])
+    finish(CUP, "first", False)
+    labels = reviews()
+    cup, kettle = sorted(labels.rows, key=lambda r: r["answer"], reverse=True)
+    assert (kettle["faithful"], kettle.get("statements")) == (False, None)
+    assert labels.unreadable == [f"trace {trace_of(KETTLE).trace_id}, first: statement 7 of 2"]
+    assert cup["statements"] == [{"text": "It is a cup.", "verdict": "not_supported"}]
 
 
 @pytest.mark.parametrize(
     ("where", "name", "calls"),
-    [(mlflow, "flush_trace_async_logging", 1), (review_queues, "add_items_to_review_queue", 3)],
+    [(mlflow, "flush_trace_async_logging", 1), (review_queues, "add_items_to_review_queue", 0)],
 )
 def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
-    """Pushed again, all of it is in both queues, and nothing twice: cut off after a trace, or in the second queue."""
+    """Pushed again, all of it is in the queue, and nothing twice: cut off after a trace, or before the queue."""
     real, left = getattr(where, name), iter(range(calls))
 
     def cut_off(*args, **kwargs):
@@ -128,44 +149,29 @@ def test_a_push_that_was_cut_off(own_store, monkeypatch, where, name, calls):
     with monkeypatch.context() as patch:
         patch.setattr(where, name, cut_off)
         with pytest.raises(FaithDspyError, match="the server is gone"):
-            push([KETTLE, CUP], "first", ["ann", "bea"])
-    push([KETTLE, CUP], "first", ["ann", "bea"])
+            queue_answers([KETTLE, CUP], "first")
+    queue_answers([KETTLE, CUP], "first")
     assert len(traces()) == 2
-    queues = list(review_queues.list_review_queues(experiment_id=connect().experiment_id))
-    there = [[i.item_id for i in review_queues.list_review_queue_items(q.queue_id)] for q in queues]
-    assert [len(set(items)) for items in there] == [len(items) for items in there] == [2, 2]
-
-
-def test_what_cannot_be_read_is_named(own_store):
-    """Numbers that are none or out of range, and evidence of which it cannot be told whose it is; the rest counts."""
-    push([KETTLE], "first")
-    finish(KETTLE, "first", {FAITHFUL: False, UNSUPPORTED: "the second", EVIDENCE: "0"})
-    found = labels()
-    assert (found.rows[0]["faithful"], found.rows[0].get("statements")) == (False, None)
-    wrong = "".join(found.unreadable.values())
-    assert f"default: {UNSUPPORTED!r} is 'the second'; expected numbers from 1 to 2" in wrong
-    assert "is '0', over 2 supported statements; expected e.g. 1: 0" in wrong
-    finish(KETTLE, "first", {FAITHFUL: True, UNSUPPORTED: "7", EVIDENCE: "1: 1; 2: 0, 2"})
-    assert "is '7'; expected numbers from 1 to 2" in next(iter(labels().unreadable.values()))
-    with pytest.raises(InputError, match="there is no review queue 'second'; the experiment has first"):
-        labels("second")
+    (queue,) = review_queues.list_review_queues(experiment_id=connect().experiment_id)
+    items = [item.item_id for item in review_queues.list_review_queue_items(queue.queue_id)]
+    assert sorted(items) == sorted(t.info.trace_id for t in traces())
 
 
 def test_traces_of_an_application(own_store):
-    """They are queued as they are, without the questions for numbers, which their page does not show."""
+    """They are queued as they are, without the question for numbers, which their page does not show."""
     with mlflow.start_span("agent") as span:
         span.set_inputs({"question": "?", "context": CUP["context"]})
         span.set_outputs(CUP["answer"])
-    assert push(None, "live", traces="attributes.status = 'OK'", experiment="Default").items == 1
-    assert len(review_queues.get_review_queue(name="live", experiment_id="0").schema_ids) == 3
-    finish(CUP, "live", {FAITHFUL: True}, experiment="Default")
-    (row,) = labels("live", "Default").rows
+    assert queue_answers(None, "live", traces="attributes.status = 'OK'", experiment="Default").items == 1
+    assert len(review_queues.get_review_queue(name="live", experiment_id="0").schema_ids) == 1
+    finish(CUP, "live", True, experiment="Default")
+    (row,) = reviews("live", experiment="Default").rows
     assert (row["context"], row["answer"], row["faithful"]) == (CUP["context"], CUP["answer"], True)
     with pytest.raises(InputError, match="no trace of the experiment 'Default' fits"):
-        push(None, "live", traces="attributes.status = 'ERROR'", experiment="Default")
+        queue_answers(None, "live", traces="attributes.status = 'ERROR'", experiment="Default")
 
 
-def test_on_the_command_line(own_store, cli):
+def test_queues_on_the_command_line(own_store, cli):
     """`labels push` says what was added and where the page is, `labels pull` what the labels are."""
 
     def run(*args):
@@ -173,20 +179,114 @@ def test_on_the_command_line(own_store, cli):
         return code, err
 
     Path("answers.csv").write_text("context,answer\nA cup.,It is a cup.\n")
-    code, err = run("push", "answers.csv", "--queue", "first", "--reviewers", "ann, bea")
-    assert (code, err.startswith("first (ann), first (bea): 2 reviews added (1 new trace). Page")) == (0, True)
+    code, err = run("push", "answers.csv", "--queue", "first", "--verdicts", "none")
+    assert (code, err.startswith("first: 1 review added (1 new trace). Page")) == (0, True)
     assert "review-queue?selectedQueueId=rq-" in err
     code, err = run("pull", "--queue", "first")
     assert code == 2
-    assert "nobody has finished a review of the queue 'first': 0 labelled answers, 0 faithful; 2 reviews unf" in err
-    finish(CUP, "first (ann)", {FAITHFUL: True})
-    assert run("pull", "--queue", "first") == (0, "labels.jsonl: 1 labelled answer, 1 faithful; 1 review unfinished.\n")
-    code, err = run("push", "answers.csv", "--queue", "first")
-    assert "Labelled so far: 1 answer from 1 source: too few to tune" in err
+    assert "nobody has finished a review of the queue 'first': 0 labelled answers, 0 faithful; 1 review unf" in err
+    finish(CUP, "first", True)
+    pulled = run("pull", "--queue", "first", "--reviewer", "ann")
+    assert pulled == (0, "labels.jsonl: 1 labelled answer, 1 faithful.\n")
+    assert read_labels("labels.jsonl")[0].annotators == {"ann": True}
+    assert "A judge said" in trace_of(CUP).response_preview
     assert run("push", "--queue", "first")[0] == 2
-    Path("more.csv").write_text("context,answer\nA jug.,It is a jug.\nA pan.,It is a pan.\n")
-    assert run("push", "more.csv", "--queue", "second", "--first", "uncertain", "--verdicts", "none")[0] == 0
-    drawn = [trace_of({"answer": answer}) for answer in ("It is a jug.", "It is a pan.")]
-    assert sorted("uncertain" in str(info.tags) for info in drawn) == [False, True]
-    assert all("A judge said" in info.response_preview for info in drawn)
-    assert run("push", "--traces", "", "--queue", "third", "--first", "uncertain")[0] == 2
+    assert run("push", "--traces", "", "--queue", "third", "--verdicts", "none")[0] == 2
+
+
+def say(trace_id, who, value, name="faithful", why=None, kind="HUMAN"):
+    mlflow.log_feedback(trace_id=trace_id, name=name, value=value, source=AssessmentSource(kind, who), rationale=why)
+
+
+def traced(answer, context="A kettle."):
+    """The trace of an agent that retrieves and answers."""
+
+    @mlflow.trace(span_type=SpanType.RETRIEVER)
+    def search(question):
+        return [Document(page_content=context)]
+
+    @mlflow.trace(span_type=SpanType.AGENT)
+    def ask(question):
+        search(question)
+        return answer
+
+    ask("What is it like?")
+    return mlflow.get_last_active_trace_id()
+
+
+def feedback(**options):
+    return label_traces(list(mlflow.search_traces(return_type="list")), **options)
+
+
+def test_people_on_traces_of_an_agent(own_store):
+    """The majority is the label, everybody is kept; machines, other names, errors and older words do not count.
+
+    Rows that `mlflow.genai.evaluate` made traces of count, too: the context is in the inputs.
+    """
+    trace_id = traced("It is blue. It is new.")
+    for who, value in (("ann", "yes"), ("bob", "no"), ("cy", "no")):
+        say(trace_id, who, value)
+    say(trace_id, "ann", "no")  # she has changed her mind
+    say(trace_id, "gpt", "yes", kind="LLM_JUDGE")
+    say(trace_id, "dee", "yes", name="fluent")
+    failed = Feedback(name="faithful", error="the page did not load", source=AssessmentSource("HUMAN", "eve"))
+    mlflow.log_assessment(traced("Nobody said anything of this."), failed)
+    with mlflow.start_span(name="root_span") as span:
+        span.set_inputs({"question": "?", "context": ["A kettle."]})
+        span.set_outputs("It is a kettle.")
+    say(span.trace_id, "ann", True)
+    rows = {row["id"]: row for row in feedback().rows}
+    assert rows.keys() == {trace_id, span.trace_id}
+    row, evaluated = rows[trace_id], rows[span.trace_id]
+    assert (row["answer"], row["faithful"]) == ("It is blue. It is new.", False)
+    assert row["annotators"] == {"ann": "no", "bob": "no", "cy": "no"}
+    assert [c["text"] for c in row["context"]] == ["A kettle."]
+    assert "statements" not in row
+    found = (evaluated["context"], evaluated["answer"], evaluated["question"])
+    assert found == (["A kettle."], "It is a kettle.", "?")
+
+
+def test_what_does_not_become_a_label(own_store):
+    """Traces on which people are split have no label; words nobody explained and traces without a context are named."""
+    split, unknown, bare, told = (traced(a, c) for a, c in (("A.", "x"), ("B.", "x"), ("C.", ""), ("D.", "x")))
+    say(split, "ann", True)
+    say(split, "bob", False)
+    say(unknown, "ann", "plausible")
+    say(bare, "ann", True)
+    say(told, "ann", False, why="It is not there.")
+    labels = feedback()
+    assert {row["id"]: row["faithful"] for row in labels.rows} == {split: None, told: False}
+    assert labels.split == [split]
+    assert sorted(labels.unreadable) == sorted(
+        [
+            f"trace {bare}: it has no context",
+            f"trace {unknown}: the label is 'plausible'. Say what it means: --value 'plausible=true'",
+        ]
+    )
+    assert labels.sentence.startswith(
+        "1 labelled answer, 0 faithful; 1 without one because people are split; 2 could not be read"
+    )
+    explained = feedback(values=parse_values(["plausible=true"])).rows
+    assert {row["id"]: row["faithful"] for row in explained} == {split: None, unknown: True, told: False}
+    (row,) = [row for row in explained if row["id"] == told]
+    assert row["statements"] == [{"text": "D.", "verdict": "not_supported", "reason": "It is not there."}]
+
+
+def test_majority():
+    """More than half of those who told."""
+    votes = ([True, False], [True, None], [], [True, False, False])
+    assert [majority(v) for v in votes] == [None, True, None, False]
+
+
+def test_feedback_on_the_command_line(own_store, cli):
+    """`labels pull` writes a file of the feedback; an experiment or assessments that are not there are an error."""
+    say(traced("It is blue."), "ann", "yes")
+    for words, code, said in (
+        ("--experiment Default --out pulled.jsonl", 0, "pulled.jsonl: 1 labelled answer, 1 faithful.\n"),
+        ("--experiment reviews", 2, "there is no experiment 'reviews'"),
+        ("--experiment Default --name fluent", 2, "usable human assessment called 'fluent'"),
+    ):
+        done, _, err = cli("labels", "pull", *words.split())
+        assert (done, said in err) == (code, True)
+    (example,) = read_labels("pulled.jsonl")
+    assert (example.answer, example.faithful, example.annotators) == ("It is blue.", True, {"ann": "yes"})

@@ -1,4 +1,4 @@
-"""A sitting: two reviewers label answers on MLflow's page, in a browser, and what they clicked and typed is pulled.
+"""A sitting: two people label answers on MLflow's page, in a browser, and what they clicked is pulled.
 
 With FAITH_DSPY_IMAGES=folder it draws what a reviewer sees.
 """
@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mlflow.genai.review_queues import list_review_queues
 from recorded import free_port, serving
 
-from faith_dspy.optimize.tracking.review import labels_of, push
+from faith_dspy.optimize.tracking.review import queue_answers, read_reviews
 from faith_dspy.optimize.tracking.store import connect
 
 pytestmark = pytest.mark.all
@@ -26,10 +25,10 @@ SECONDS = 240
 KETTLE = {"id": "kettle", "context": ["A kettle.", "It is blue."], "answer": "It is blue. It is new."}
 CUP = {"id": "cup", "context": ["A cup."], "answer": "It is a cup."}
 SAYS = {
-    "ann": {"kettle": ("Not faithful", "2", "No date is given."), "cup": ("Faithful",)},
-    "bea": {"kettle": ("Not faithful", "2", "Nobody said so."), "cup": ("Not faithful",)},
+    "ann": {"kettle": "Not faithful", "cup": "Faithful"},
+    "bea": {"kettle": "Not faithful", "cup": "Not faithful"},
 }
-"""Of each reviewer: the choice, the statements that are not supported, and why."""
+"""Of each reviewer, whose queue has that name."""
 
 
 def review(b, address, who):
@@ -42,13 +41,10 @@ def review(b, address, who):
         b.wait(f"document.querySelector('{SUBMIT}') && {TEXT}.includes('Chunk 0')", SECONDS)
         item = b.js("new URLSearchParams(location.hash.split('?')[1]).get('selectedItemId')")
         name = "kettle" if b.js(f"{TEXT}.includes('It is new.')") else "cup"
-        choice, *typed = SAYS[who][name]
+        choice = SAYS[who][name]
         b.js("document.getElementById('picked')?.removeAttribute('id')")
         b.js(f"({CHOICE.format(json.dumps(choice))}).id = 'picked'")
         b.point("#picked", click=True)
-        for field, text in zip((0, 2), typed, strict=False):
-            b.js(f"document.querySelectorAll('textarea')[{field}].focus()")
-            b("Input.insertText", text=text)
         if "FAITH_DSPY_IMAGES" in os.environ and (who, name) == ("ann", "kettle"):
             Path(os.environ["FAITH_DSPY_IMAGES"], "review.png").write_bytes(b.picture())
         b.wait(f"!document.querySelector('{SUBMIT}').disabled", SECONDS)
@@ -57,21 +53,17 @@ def review(b, address, who):
 
 
 def test_from_push_to_pull(own_store, browser):
-    """Both reviewers' labels are there, with the statements one of them named; where they are split, there is none."""
-    page = push([KETTLE, CUP], "november", ["ann", "bea"]).page
+    """Both people's labels are there; where they are split, there is none."""
+    pages = {who: queue_answers([KETTLE, CUP], who).page for who in SAYS}
     store, port = connect(), free_port()
-    queues = {q.name: q.queue_id for q in list_review_queues(experiment_id=store.experiment_id)}
     browser("Page.addScriptToEvaluateOnNewDocument", source=QUIET)
     browser.size(1500, 950)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
     with serving([*command, "--port", str(port)], own_store, port):
-        for who in SAYS:
-            queue = queues[f"november ({who})"]
-            review(browser, f"http://127.0.0.1:{port}/{page.partition('=')[0]}={queue}", who)
-    found = labels_of(store, "november")
-    cup, kettle = sorted(found.rows, key=lambda row: row["id"])
-    assert (found.split, found.unfinished, found.unreadable) == (["cup"], 0, {})
+        for who, page in pages.items():
+            review(browser, f"http://127.0.0.1:{port}/{page}", who)
+    labels = read_reviews(store, list(SAYS))
+    cup, kettle = sorted(labels.rows, key=lambda row: row["id"])
+    assert (labels.split, labels.unfinished, labels.unreadable) == (["cup"], 0, [])
     assert (cup["faithful"], cup["annotators"]) == (None, {"ann": True, "bea": False})
     assert (kettle["faithful"], kettle["annotators"]) == (False, {"ann": False, "bea": False})
-    assert kettle["reasons"] == {"ann": "No date is given.", "bea": "Nobody said so."}
-    assert [s["verdict"] for s in kettle["statements"]] == ["fully_supported", "not_supported"]
