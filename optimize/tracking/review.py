@@ -35,8 +35,8 @@ NAME = "faithful"
 """Name of people's assessments of traces, unless another is given."""
 FAITHFUL, UNSUPPORTED = "Is the answer faithful?", "Which statements are not supported?"
 """A queue's questions; the second is asked where the page numbers statements."""
-_MOST = 30
-"""Statements of an answer that can be named."""
+_MOST = 10
+"""Choices that MLflow's pages offer: an answer of more statements is labelled as a whole."""
 _DIGEST, _FIELDS = "faith_dspy.digest", "faith_dspy.label"
 """A pushed trace's tags: by which it is found again, and with the fields that a trace has no place for."""
 _STATEMENTS = "faith_dspy.statements"
@@ -359,7 +359,8 @@ def _by_person(trace: Trace, name: str) -> dict[str, Any]:
     from mlflow.entities import Feedback
 
     newest: dict[str, Any] = {}
-    for a in sorted(trace.info.assessments, key=lambda a: a.last_update_time_ms or 0):
+    assessments: list[Any] = sorted(trace.info.assessments, key=lambda a: a.last_update_time_ms or 0)
+    for a in assessments:
         by_human = isinstance(a, Feedback) and a.name == name and a.source.source_type == "HUMAN"
         if by_human and a.valid is not False and a.value is not None:
             newest[str(a.source.source_id)] = a
@@ -384,7 +385,7 @@ def _reviews(trace: Trace, queue: str, reviewer: str, unreadable: list[str]) -> 
     marks = _by_person(trace, _question(UNSUPPORTED, queue))
     opinions = []
     for who, a in _by_person(trace, _question(FAITHFUL, queue)).items():
-        numbers = [int(number) for number in marks[who].value] if who in marks else []
+        numbers = [int(number) for number in marks[who].value] if who in marks and count <= _MOST else []
         outside = [number for number in numbers if number > count]
         name = reviewer if who == _NOBODY else who
         if outside:
