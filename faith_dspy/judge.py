@@ -271,8 +271,8 @@ class Judge:
     def should_escalate(self, judgment: Judgment) -> bool:
         """Whether a judgment of its own is too uncertain to stand, or is missing because the LM failed."""
         if judgment.unscored is not None:
-            return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED)
-        if any(s.verdict is None for s in judgment.statements):
+            return judgment.unscored in (Unscored.PARSE_FAILED, Unscored.LM_FAILED, Unscored.LANGUAGE)
+        if any(s.verdict is None or s.features.get("contradictions") for s in judgment.statements):
             return True
         low, high = (self.classifier and self.classifier.review_range) or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high

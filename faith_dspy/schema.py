@@ -40,6 +40,8 @@ class Unscored(StrEnum):
     """The LM gave no reply about statements that decide."""
     TOO_LONG = "too_long"
     """It has more sentences than `max_statements`."""
+    LANGUAGE = "language"
+    """Without an LM: answer and context differ in language or script, or the script does not divide words."""
 
 
 class _Frozen(BaseModel):

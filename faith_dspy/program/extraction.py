@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from faith_dspy.schema import Chunk, Sentence, Statement
 from faith_dspy.text.features import Comparison, IndexedContext
-from faith_dspy.text.words import light_stems, stem, word_lists
+from faith_dspy.text.languages import light_stems, stem, word_lists
 
 _LINE = re.compile(r"^[\s\-*•\[(]*(?:(\d{1,3})(?:[\])][.:)\s]*|[.:)\s]+))?(.*)$")
 _NUMBERS = ("sentence_index", "sentence", "index", "number")

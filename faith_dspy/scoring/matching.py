@@ -26,8 +26,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from faith_dspy.schema import LabelledExample, Statement, Verdict
+from faith_dspy.text.languages import language_of
 from faith_dspy.text.sentences import sentences
-from faith_dspy.text.words import content_tokens, language_of, tidy, tokenize
+from faith_dspy.text.words import content_tokens, tidy, tokenize
 
 CONTAINED = 0.75
 """Above this share of its words a statement, or a sentence, counts as contained in another statement."""

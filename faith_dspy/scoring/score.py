@@ -21,8 +21,9 @@ from faith_dspy.text.features import (
     lexical_features,
     missing_words,
 )
+from faith_dspy.text.languages import language_gap
 from faith_dspy.text.sentences import carries_statement, declines, sentences
-from faith_dspy.text.words import has_word_breaks, has_words
+from faith_dspy.text.words import has_words
 
 LEVELS = ("Not At All", "Not Generally", "Neutral/Mixed", "Generally Yes", "Completely Yes")
 """Five-level labels, evenly spaced over [0, 1]; from the middle one up an answer passes."""
@@ -35,8 +36,6 @@ def unverified(answer: str) -> RawJudgment:
     parts = sentences(answer)
     raw_verdicts = tuple(
         RawVerdict(text=p.text, sentence_index=p.index, verdict=Verdict.NOT_SUPPORTED)
-        if has_word_breaks(p.text)
-        else RawVerdict(text=p.text, sentence_index=p.index, error="its script has no spaces between words: name an LM")
         for p in parts
         if carries_statement(p.text)
     )
@@ -101,6 +100,10 @@ def score_answer(
     if not verdicts:
         return policy_judgment(Unscored.NO_STATEMENTS, config.no_statements, raw_judgment)
     indexed = index_context(context, question)
+    if classifier is not None and "lm" not in classifier.statement.names:
+        gap = language_gap(indexed.text, " ".join(v.text for v in verdicts))
+        if gap is not None:
+            return unscored(Unscored.LANGUAGE, f"{gap}: name an LM to judge it", raw_judgment)
     features: list[dict[str, float]] = [{} for _ in verdicts]
     judged: list[dict[str, float] | None] = []
     confidences = [v.probability for v in verdicts]

@@ -15,12 +15,12 @@ from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 from faith_dspy.schema import Chunk
+from faith_dspy.text.languages import antonyms, language_of, light_stems, stem, word_lists
 from faith_dspy.text.sentences import carries_statement, sentence_texts
 from faith_dspy.text.words import (
     Token,
+    comparable,
     content_tokens,
-    language_of,
-    light_stems,
     plain_words,
     symbols,
     tidy,
@@ -37,13 +37,14 @@ class IndexedSentence(NamedTuple):
     tokens: list[Token]
     content: list[str]
     keys: frozenset[str]
+    """With what its tokens may stand for, too."""
 
 
 class IndexedContext:
     """A tokenised context; made by `index_context`. What only some features need is computed when first asked for."""
 
     def __init__(self, context: Sequence[Chunk], language: str | None = None) -> None:
-        texts = [tidy(c.text) for c in context]
+        texts = [comparable(c.text) for c in context]
         self.text = " ".join(texts)
         self.language = language or language_of(self.text)
         self.chunk_ids = [c.id for c in context]
@@ -53,7 +54,7 @@ class IndexedContext:
             for _, sentence in sentence_texts(text):
                 tokens = tokenize(sentence, self.language)
                 content = [t.key for t in content_tokens(tokens)]
-                keys = frozenset(content)
+                keys = frozenset(chain(content, *(t.also for t in tokens)))
                 for key in keys:
                     places[key].append(len(self.sentences))
                 self.sentences.append(IndexedSentence(chunk, tokens, content, keys))
@@ -106,7 +107,7 @@ def index_context(context: Sequence[Chunk], question: str | None = None) -> Inde
 
 @lru_cache(maxsize=16)
 def _language(context: tuple[Chunk, ...], question: str | None) -> str:
-    return language_of(" ".join([*(tidy(c.text) for c in context), question or ""]))
+    return language_of(" ".join([*(comparable(c.text) for c in context), question or ""]))
 
 
 _indexed = lru_cache(maxsize=16)(IndexedContext)  # more than a batch has threads; a long document takes megabytes
@@ -118,7 +119,8 @@ def neighbours(tokens: Sequence[Token], i: int, reach: int = 4) -> set[str]:
 
 
 CLASSIFIER_FEATURES = (
-    "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "admits_gap",
+    "novel_run", "novel_in_window", "novel_pairs", "novel_name_count", "novel_number_count", "contradictions",
+    "admits_gap",
 )  # fmt: skip
 """What a study fits a classifier on. More features separated no better on any of our sets (optimize/LOG.md); the others
 serve `is_covered` and the matching of statements."""
@@ -132,7 +134,8 @@ class Comparison:
 
     def __init__(self, statement: str, context: IndexedContext) -> None:
         self.context = context
-        self.text, self.tokens = _tokenized(statement, context.language)
+        self.text, tokens = _tokenized(statement, context.language)
+        self.tokens = [_resolved(token, context.keys) for token in tokens]
         self.content = [t.key for t in content_tokens(self.tokens)]
         self.keys = set(self.content)
 
@@ -164,9 +167,16 @@ class Comparison:
         return Counter(chain.from_iterable(places[k] for k in self.keys if k in places))
 
 
+def _resolved(token: Token, known: KeysView[str]) -> Token:
+    """Return the token with that of its keys which the context has, if it has one."""
+    if token.key in known:
+        return token
+    return token._replace(key=next((key for key in token.also if key in known), token.key))
+
+
 @lru_cache(maxsize=256)  # its features are computed before its chunks are chosen
 def _tokenized(statement: str, language: str) -> tuple[str, list[Token]]:
-    text = without_markers(tidy(statement))
+    text = without_markers(comparable(statement))
     return text, tokenize(text, language)
 
 
@@ -223,6 +233,100 @@ def negation_mismatch(c: Comparison) -> float:
     return c.shared[best] / len(c.keys)
 
 
+def contradictions(c: Comparison) -> float:
+    """log(1 + how often the statement says otherwise than the sentences that are most like it).
+
+    Counted are content words that one of the two negates and the other does not, words whose antonym is there, and
+    names, numbers or phrases that have changed places (“A bought B”, “B bought A”), the passive aside.
+    """
+    alike = [c.context.sentences[i] for i in closest_sentences(c)]
+    if not alike:
+        return 0.0
+    return math.log1p(_negated_otherwise(c, alike) + _opposites(c, alike) + any(_swapped(c, s) for s in alike))
+
+
+_ALIKE = 0.5
+"""Share of a statement's content words that a sentence must have to say the same or the opposite."""
+_CLOSE = 0.8
+"""Sentences with that share of the words that the most similar one shares are as similar."""
+
+
+def closest_sentences(c: Comparison) -> list[int]:
+    """Return the positions of the sentences most like the statement; none where all share less than half of it."""
+    most = max(c.shared.values(), default=0)
+    if most < _ALIKE * len(c.keys):
+        return []
+    return [i for i, n in sorted(c.shared.items()) if n >= _CLOSE * most]
+
+
+def negated_keys(tokens: Sequence[Token]) -> set[str]:
+    """Return the keys of the content words that a negation stands before; in German and Dutch also right after."""
+    negated: set[str] = set()
+    for i, token in enumerate(tokens):
+        if token.negates:
+            following = content_tokens(tokens[i + 1 : i + 6])[:1]
+            negated.update(t.key for t in following or content_tokens(tokens[:i])[-1:])
+    return negated
+
+
+def _negated_otherwise(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
+    mine = negated_keys(c.tokens)
+    theirs = [(sentence.keys, negated_keys(sentence.tokens)) for sentence in alike]
+    count = 0
+    for key in c.keys:
+        states = {key in negated for keys, negated in theirs if key in keys}
+        count += bool(states) and (key in mine) not in states
+    return count
+
+
+def _opposites(c: Comparison, alike: Sequence[IndexedSentence]) -> int:
+    """Count words of the statement that no similar sentence has, and whose antonym or negated form one has."""
+    opposite = antonyms(c.context.language)
+    theirs = {form for s in alike for t in s.tokens for form in (t.key, t.raw.lower())}
+    count = 0
+    for token in c.tokens:
+        forms = {token.key, token.raw.lower()}
+        if token.kind == "number" or token.negates or forms & theirs:
+            continue
+        against = set(chain.from_iterable(opposite.get(form, ()) for form in forms))
+        if c.context.language == "english" and token.kind == "word":
+            low = token.raw.lower()
+            against |= {stem(prefix + low, "english") for prefix in _NEGATING}
+            against |= {
+                stem(low[len(p) :], "english") for p in _NEGATING if low.startswith(p) and len(low) > len(p) + 3
+            }
+        count += bool(against & theirs)
+    return count
+
+
+_NEGATING = ("un", "in", "im", "ir", "il", "non", "dis")
+
+
+def _swapped(c: Comparison, sentence: IndexedSentence) -> bool:
+    """Tell whether the statement is the sentence with two phrases exchanged around what stands between them."""
+    mine = [key for key in c.content if key in sentence.keys]
+    theirs = [key for key in sentence.content if key in c.keys]
+    if sorted(mine) != sorted(theirs) or len(mine) < _ALIKE * len(c.content):
+        return False
+    agents = word_lists(c.context.language).agents
+    passive = [any(t.raw.lower() in agents for t in tokens) for tokens in (c.tokens, sentence.tokens)]
+    if passive[0] != passive[1]:
+        return False
+    while mine and mine[0] == theirs[0]:
+        mine, theirs = mine[1:], theirs[1:]
+    while mine and mine[-1] == theirs[-1]:
+        mine, theirs = mine[:-1], theirs[:-1]
+    return any(
+        mine[:i] == theirs[-i:] and mine[-j:] == theirs[:j] and mine[i:-j] == theirs[j:-i]
+        for i in range(1, min(len(mine), _PHRASE))
+        for j in range(1, min(len(mine) - i, _PHRASE))
+    )
+
+
+_PHRASE = 6
+"""Content words of a phrase that may change places."""
+
+
 def admits_gap(c: Comparison) -> float:
     """1 if the statement says that the context does not tell something (English phrases), else 0."""
     return float(bool(_NOT_TOLD.search(c.text) and _SOURCE.search(c.text)))
@@ -241,7 +345,7 @@ _NOT_TOLD = re.compile(
 )
 _FEATURES = {f.__name__: f for f in (
     novel_words, novel_run, novel_in_window, novel_pairs, novel_name_count, novel_number_count, moved_numbers,
-    negation_mismatch, admits_gap,
+    negation_mismatch, contradictions, admits_gap,
 )}  # fmt: skip
 DIRECTIONS = {name: 1 if name == "admits_gap" else -1 for name in _FEATURES}
 """The direction of each feature, by its name: -1 for novelty, which never speaks for a statement; +1 for support."""
@@ -261,6 +365,11 @@ def lexical_features(
 _STEP = re.compile(r"\b(?:section|step|étape|schritt|paso|abschnitt)\w*\s+#?\d{1,2}\b", re.IGNORECASE)
 
 
+_UNCOVERED = (
+    novel_words, novel_name_count, novel_number_count, moved_numbers, negation_mismatch, contradictions,
+)  # fmt: skip
+
+
 def is_covered(statement: str, indexed: IndexedContext) -> bool:
     """Whether the context has everything in a statement, so that no LM need be asked about it.
 
@@ -274,7 +383,7 @@ def is_covered(statement: str, indexed: IndexedContext) -> bool:
     compared = Comparison(statement, indexed)
     if not compared.content or not symbols(tidy(statement)) <= indexed.symbols:
         return False
-    if any(f(compared) for f in (novel_words, novel_name_count, novel_number_count, moved_numbers, negation_mismatch)):
+    if any(feature(compared) for feature in _UNCOVERED):
         return False
     literal = [*re.findall(r'"([^"]*)"', compared.text), *_STEP.findall(tidy(statement))]
     return all(f" {plain_words(words)} " in f" {indexed.plain} " for words in literal)

@@ -14,7 +14,8 @@ from itertools import chain
 import regex
 
 from faith_dspy.schema import Sentence
-from faith_dspy.text.words import LANGUAGES, has_words, language_of, word_lists
+from faith_dspy.text.languages import LANGUAGES, language_of, word_lists
+from faith_dspy.text.words import CITATION, has_words, without_citations
 
 HEADING_WORDS = 6
 """A line of at most so many words that ends in a colon, or begins with Markdown's number signs, is a heading, unless it
@@ -101,13 +102,44 @@ def carries_statement(sentence: str) -> bool:
     """Whether a sentence can assert anything.
 
     Questions, greetings, pleasantries, offers of help, apologies, headings (“Steps:”, “## Steps”), code fences, list
-    markers, citations, rules of tables and between paragraphs, symbols and what cannot be seen cannot.
+    markers, citations, entries of a list of sources, rules of tables and between paragraphs, symbols and what cannot be
+    seen cannot.
     """
-    if _FENCE.fullmatch(sentence) or not has_words(sentence):
+    text = without_citations(sentence)
+    if _FENCE.fullmatch(sentence) or not has_words(text) or _is_source(sentence):
         return False
+    sentence = text.strip()
     if any(c.isalpha() for c in sentence):
         return not (_is_question(sentence) or _is_heading(sentence) or _is_courtesy(sentence))
     return bool(re.search(r"\d", sentence)) and not _MARKER.fullmatch(sentence)
+
+
+_SOURCES = (
+    "sources?|references?|citations?|bibliography|quellen?|literatur|références?|fuentes?|referencias?|fonti|bronnen"
+    "|参考(?:文献|资料)?|来源|出典|المصادر|स्रोत"
+)
+_SOURCE = regex.compile(
+    rf"[*_#>\s-]*(?:{_SOURCES})[*_\s]*(?:[:：].{{0,300}})?|\W*(?:\d{{1,3}}[.)]\s+)?(?:https?://|www\.)\S+",
+    regex.IGNORECASE | regex.DOTALL,
+)
+_FOOTNOTE = regex.compile(r"\[\^?\d{1,3}\]:")
+_LINK = regex.compile(r"[-*•\s]*\[[^\[\]\n]{1,200}\]\(https?://[^()\s]*\)\W*")
+"""A heading of a list of sources with what follows it in its line; an address."""
+_ENTRY_WORDS = 12
+"""Words of an entry of a list of sources at most: a number in brackets, a title, and no verb or full stop."""
+
+
+def _is_source(sentence: str) -> bool:
+    """Tell whether it is an entry or the heading of a list of sources."""
+    text = without_citations(sentence).strip()
+    if _SOURCE.fullmatch(text) or _FOOTNOTE.match(sentence) or _LINK.fullmatch(sentence):
+        return True
+    marker = CITATION.match(sentence.lstrip("-*• "))
+    if marker is None or text.endswith((".", "!", "。", "।")):
+        return False
+    words = text.lower().split()
+    verbs = (word_lists(language).stating_verbs for language in LANGUAGES)
+    return "http" in text or (len(words) <= _ENTRY_WORDS and not any(v.intersection(words) for v in verbs))
 
 
 def _is_courtesy(sentence: str) -> bool:

@@ -1,90 +1,25 @@
-"""Text into comparable words, in any script: word lists by language, stems, numbers as values, what can be seen.
-
-The lists are JSON, one file per language in ``word_lists``; a list that is missing is empty, and a language without a
-file is read with its function words counted as content. Words are listed as they occur in a text, in lower case:
-
-- ``function_words`` carry no content; they also tell languages apart.
-- ``light_words`` carry content but say little: an answer may add them without adding a claim.
-- ``intensifiers`` (“widely”) add emphasis and no fact: a statement taken from a sentence may leave them out.
-- ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
-- ``negations`` negate; ``stating_verbs`` make a short line that ends in a colon a statement.
-- ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
-
-Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
-to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
-says the answer cannot be given; ``clause_break`` is where another clause begins.
-"""
+"""Text into comparable words, in any script: markup and citations aside, stems, numbers and their kin as values."""
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
-from collections import Counter
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import NamedTuple
 
 import regex
-import snowballstemmer
-from pydantic import BaseModel
 
-LANGUAGES = (
-    "english", "french", "german", "spanish", "italian", "portuguese", "dutch",
-    "chinese", "japanese", "hindi", "arabic",
-)  # fmt: skip
-"""Languages with a file of word lists; of two that fit a text equally well the first is taken."""
-DECIMAL_COMMA = frozenset({"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"})
-"""Languages that write 1.5 as “1,5”."""
-_BY_SCRIPT = {  # the Snowball stemmers' names
-    "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
-    "ARMENIAN": "armenian", "HEBREW": "hebrew",
-}  # fmt: skip
-
-
-class WordLists(BaseModel, extra="forbid", frozen=True):
-    """One language's file; the module says what each list is for."""
-
-    function_words: frozenset[str] = frozenset()
-    light_words: frozenset[str] = frozenset()
-    intensifiers: frozenset[str] = frozenset()
-    qualifiers: frozenset[str] = frozenset()
-    negations: frozenset[str] = frozenset()
-    number_words: dict[str, int] = {}
-    magnitudes: dict[str, int] = {}
-    stating_verbs: frozenset[str] = frozenset()
-    apology: tuple[str, ...] = ()
-    greeting: tuple[str, ...] = ()
-    refusal: tuple[str, ...] = ()
-    clause_break: tuple[str, ...] = ()
-
-
-@cache
-def word_lists(language: str) -> WordLists:
-    """The word lists of a language; all empty where it has no file."""
-    if language not in LANGUAGES:
-        return WordLists()
-    return WordLists.model_validate_json((files(__package__) / "word_lists" / f"{language}.json").read_bytes())
-
-
-@cache
-def light_stems(language: str) -> frozenset[str]:
-    """Stems of the light words, whose absence from a context is no novelty."""
-    return frozenset(stem(word, language) for word in word_lists(language).light_words)
-
-
-@cache
-def magnitudes() -> dict[str, int]:
-    """The values of “thousand”, “million” and the like, in all languages together."""
-    return {word: value for language in LANGUAGES for word, value in word_lists(language).magnitudes.items()}
-
-
-def stem(word: str, language: str) -> str:
-    """The word's stem; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
-    if language not in snowballstemmer.algorithms():
-        return word[: max(4, round(len(word) * 2 / 3))]
-    stemmed: str = snowballstemmer.stemmer(language).stemWord(word)  # a new one: it keeps the word it works on
-    return stemmed
-
+from faith_dspy.text.languages import (
+    DECIMAL_COMMA,
+    magnitudes,
+    month_numbers,
+    stem,
+    unit_names,
+    unit_stems,
+    values,
+    word_lists,
+)
 
 # What is a letter, a mark or a digit is Unicode's to say: Python's \w has no vowel signs, and would cut Hindi at each.
 _PAIRED = (
@@ -94,115 +29,233 @@ _PAIRED = (
 """Thai, Lao, Burmese, Khmer and their like, kana and Han, written without spaces; and Hangul, whose particles cling to
 the word. They are compared by pairs of characters."""
 _LETTERS = rf"[[\p{{L}}\p{{Nl}}\p{{No}}]--[{_PAIRED}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_PAIRED}]]*"
-_TOKEN = regex.compile(
-    rf"(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
-    rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
-    rf"|(?P<word>(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
-    regex.VERSION1,
-)
 _ORDINAL = frozenset(["st", "nd", "rd", "th", "er", "ère", "ers", "e", "ème", "º", "ª"])
+
+
+@cache
+def _tokens() -> regex.Pattern[str]:
+    fractions = "|".join(sorted(values().fractions, key=len, reverse=True))
+    scales = "|".join(sorted(values().scales, key=len, reverse=True))
+    return regex.compile(
+        r"(?P<date>(?<!\d)\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?!\d)|(?<!\d)\d{1,2}[./]\d{1,2}[./]\d{4}(?!\d)"
+        r"|\d{4}年\d{1,2}月\d{1,2}日)"
+        r"|(?P<time>(?<![\d.,:])(?:\d{1,2}(?:[.:]\d{2})?\s?Uhr\b|\d{1,2}(?:[:.]\d{2})?\s?[AaPp]\.?[Mm]\b\.?|\d{1,2}:\d{2}(?::\d{2})?(?![\d:])"
+        r"(?:\s?[AaPp]\.?[Mm]\b\.?)?|\d{1,2}\s?h\s?\d{2}\b))"
+        rf"|(?P<number>\d{{1,3}}(?:[ \u00a0\u202f'’]\d{{3}})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)*)"
+        rf"(?P<scale>(?i:{scales})(?![\p{{L}}\p{{N}}]))?"
+        r"|(?P<sign>(?:US|CA|AU|A|C)?\$|[€£¥₹%]|°[CF]\b|\b(?:per|pour|por)\s(?:cent|cento|ciento)\b"
+        r"|\bdegrees?\s(?i:celsius|fahrenheit)\b)"
+        rf"|(?P<fraction>\b(?i:{fractions})\b)"
+        rf"|(?P<paired>[{_PAIRED}\u0300-\u036f\u3099\u309a]+)"
+        rf"|(?P<word>(?:{_LETTERS})(?:['’](?:{_LETTERS}))*)",
+        regex.VERSION1,
+    )
+
+
+_AND = frozenset(["and", "und", "y", "e", "en"])
 
 
 class Token(NamedTuple):
     """One comparable unit of a text."""
 
     key: str
-    """What is compared: a word's stem, ``#value`` for a number, two characters in scripts without spaces."""
+    """What is compared: a word's stem, ``#value`` for a number, a unit, a month or a time, two characters in scripts
+    without spaces."""
     raw: str
     start: int
-    """Offset in the normalised text."""
+    """Offset in the comparable text."""
     kind: str
     """``word``, ``number`` or ``function`` (a word that carries no content)."""
     negates: bool = False
+    also: tuple[str, ...] = ()
+    """Further keys that it may stand for."""
 
 
 _MARKER = re.compile(r"(?m)^[^\S\n]*(?:\(?\d{1,2}[.)](?=\s|$)|[a-zA-Z][.)](?=\s|$)|[-*•·])\s*")
 _REFERENCE = re.compile(
-    r"\[\d+(?:\s*[,;-]\s*\d+)*\]"
-    r"|\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
+    r"\b(?:passage|document|source|chunk|context|section|step|étape|schritt|paso|abschnitt|quelle|dokument)e?[sn]?"
     r"\s+#?\d{1,2}\b(?:\s*(?:,|;|-|&|and|or|et|und|ou|y|to)\s*\d{1,2}\b)*",
     re.IGNORECASE,
 )
+_KINDS = (
+    r"(?:citations?|cite|sources?|src|docs?|documents?|refs?|references?|passages?|chunks?|contexts?|quellen?|fuentes?)"
+)
+_SUPERSCRIPTS = "¹²³⁰⁴⁵⁶⁷⁸⁹"
+CITATION = regex.compile(
+    r"<sup\b[^<>]{0,200}>(?:<a\b[^<>]{0,200}>)?\s*\[?[\d,;\s–-]{1,40}\]?\s*(?:</a>)?</sup>"
+    r"|【\d[^】\n]{0,80}】"
+    r"|\[\[?\^?\d{1,3}(?:\s*[,;–-]\s*\^?\d{1,3}){0,20}\]\]?(?:\([^()\s]{0,2000}\))?"
+    rf"|\[(?i:{_KINDS})(?=[\s:_.#\d-])[^\[\]\n]{{1,80}}\]"
+    r"|\[[^\[\]\n.]{1,60}\.(?i:pdf|md|html?|docx?|txt|pptx?|xlsx?|csv|json)\b[^\[\]\n]{0,40}\](?!\()"
+    rf"|\((?i:{_KINDS})(?:\s?:\s?[^()\n]{{1,120}}|[\s_#]{{0,2}}\d{{1,3}}(?:\s?(?:,|;|-|and|&)\s?\d{{1,3}}){{0,9}})\)"
+    rf"|(?:(?<=\p{{L}}{{3}})|(?<=[.,;:!?)\"'”’\]])|(?<!\S))[{_SUPERSCRIPTS}](?:[{_SUPERSCRIPTS},]{{0,11}}[{_SUPERSCRIPTS}])?",
+    regex.VERSION1,
+)
+"""Citations in an answer, in the forms that models write: ``[1, 2]``, ``[^1]``, ``[[1]](url)``, ``【4†source】``,
+``(Source: …)``, ``<sup>1</sup>``, ``¹``, ``[doc_1]``, ``[a.pdf, p. 3]``."""
+_INLINE = "b|i|em|strong|span|u|a|code|mark|sub|sup|font|s|small|del|ins|q|cite|abbr|kbd|tt"
+_BLOCK = "p|br|div|li|ul|ol|td|th|tr|table|tbody|thead|h[1-6]|hr|pre|blockquote|section|article|dl|dt|dd"
+_MARKUP = regex.compile(
+    rf"(?P<gone></?(?i:{_INLINE})\b[^<>]{{0,500}}>|`+|~~|(?<!\w)\*+(?=\S)|(?<=\S)\*+(?!\w)|(?<!\w)__+(?=\w)|(?<=\w)__+(?!\w)"
+    r"|(?m:^\s{0,3}#{1,6}\s)|(?m:^\s{0,3}>\s))"
+    rf"|(?P<block></?(?i:{_BLOCK})\b[^<>]{{0,500}}>|\|)"
+    r"|!?\[(?P<text>[^\[\]\n]{0,500})\]\((?:[^()\s]|\([^()\s]{0,200}\)){1,2000}(?:\s\"[^\"\n]{0,200}\")?\)",
+    regex.VERSION1,
+)
+"""Tags, emphasis, headings, quotations, tables and links of HTML and Markdown."""
 
 
 def without_markers(text: str) -> str:
-    """A statement without list markers and references (``[2]``, “Passage 1 and 3”, “Step 4”), which assert nothing."""
-    return _REFERENCE.sub(" ", _MARKER.sub("", text))
+    """Strip list markers, citations and references (“Passage 1 and 3”, “Step 4”), which assert nothing."""
+    return _REFERENCE.sub(" ", _MARKER.sub("", without_citations(text)))
+
+
+def without_citations(text: str) -> str:
+    """Strip citations (`CITATION`)."""
+    return CITATION.sub(" ", text)
+
+
+def without_markup(text: str) -> str:
+    """Return what a reader sees of HTML and Markdown: no entities, tags, emphasis, links, bars of tables."""
+
+    def shown(match: regex.Match[str]) -> str:
+        if match["gone"] is not None:
+            return ""
+        return match["text"] if match["text"] is not None else "\n" if match["block"] != "|" else " "
+
+    return _MARKUP.sub(shown, html.unescape(text))
+
+
+def comparable(text: str) -> str:
+    """Return a text in the form that is compared: without citations and markup, `tidy`."""
+    return tidy(without_markup(without_citations(text)))
 
 
 def tidy(text: str) -> str:
-    """Compatibility characters, typographic quotes and dashes brought to one form; case kept."""
+    """Bring compatibility characters, typographic quotes and dashes to one form; case is kept."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TIDY)
 
 
 _TIDY = str.maketrans({
-    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "\u200d": None,
+    "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-", "−": "-", "‐": "-",
+    "\u200d": None, "\u00ad": None, "\u200b": None, "\u2060": None, "\ufeff": None,
 })  # fmt: skip
-"""A joiner (U+200D) only says how the letters beside it are drawn."""
-
-
-_WORDS = regex.compile(r"[\p{L}\p{M}]+")
-
-
-def language_of(text: str) -> str:
-    """The language whose word lists and stemmer are used, guessed from at most the first 20,000 characters.
-
-    The one whose function words occur most; by the commonest letters for other scripts than Latin. ``other`` where
-    neither decides, and English for less than 20 words of which none is listed.
-    """
-    text = text[:20_000]
-    sample = [*filter(str.isalpha, text[:: max(1, len(text) // 200)])] or [*filter(str.isalpha, text)] or ["a"]
-    scripts = Counter(map(_script, sample))
-    script = max(sorted(scripts), key=scripts.__getitem__)
-    if script in _BY_SCRIPT:
-        return _BY_SCRIPT[script]
-    words, listed = _WORDS.findall(text.lower()), _languages()
-    hits = Counter(language for word in words if word in listed for language in listed[word])
-    language, n = max(LANGUAGES, key=hits.__getitem__), len(words)
-    return "other" if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n) else language
-
-
-@cache
-def _languages() -> dict[str, list[str]]:
-    """By function word, the languages that have it."""
-    found: dict[str, list[str]] = {}
-    for language in LANGUAGES:
-        for word in word_lists(language).function_words:
-            found.setdefault(word, []).append(language)
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _script(letter: str) -> str:
-    return unicodedata.name(letter, "LATIN").split()[0]
+"""A joiner (U+200D) only says how the letters beside it are drawn; a soft hyphen, where a line may end."""
 
 
 def tokenize(text: str, language: str) -> list[Token]:
-    """The tokens of a `tidy` text in order, by the word lists and the stemmer of ``language``."""
+    """Return the tokens of a `comparable` text in order, by the word lists and the stemmer of ``language``."""
     tokens: list[Token] = []
-    of_numbers = _words_of_numbers(language)
-    for match in _TOKEN.finditer(text):
+    for match in _tokens().finditer(text):
         raw, start = match[0], match.start()
-        if match.lastgroup == "number":
-            tokens.append(Token(f"#{number_value(raw, language)}", raw, start, "number"))
-        elif match.lastgroup == "paired":
-            pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
-            tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
-        else:
-            for part in _parts(raw, language):
-                if part.lower() not in of_numbers or not _add_to_number(tokens, part, start, text, language):
-                    key, kind, negates = _word(part, language)
-                    tokens.append(Token(key, part, start, kind, negates))
-                start += len(part) + 1
-    return tokens
+        match match.lastgroup:
+            case "date":
+                tokens += _date(raw, start, language)
+            case "time":
+                tokens.append(_time(raw, start))
+            case "number" | "scale":
+                tokens.append(_number(match["number"], match["scale"], raw, start, language))
+            case "sign":
+                tokens.append(_unit(unit_names().get(raw.lower(), "%"), raw, start, language))
+            case "fraction":
+                share = values().fractions[raw.lower()]
+                words = tuple(stem(word, language) for word in re.findall(r"\w+", raw.lower()))
+                tokens.append(Token(f"#{share}", raw, start, "number", also=words))
+                tokens.append(_unit("%", raw, start, language))
+            case "paired":
+                pairs = [raw[i : i + 2] for i in range(len(raw) - 1)] or [raw]
+                tokens += [Token(pair, pair, start + i, "word") for i, pair in enumerate(pairs)]
+            case _:
+                _add_words(tokens, raw, start, text, language)
+    return _with_units(tokens, text, language)
 
 
 def content_tokens(tokens: list[Token]) -> list[Token]:
+    """Return those that carry content."""
     return [t for t in tokens if t.kind != "function"]
 
 
+def _date(raw: str, start: int, language: str) -> list[Token]:
+    """Return day, month and year. Where day and month cannot be told apart, each may be the other."""
+    first, second, third = (int(part) for part in re.findall(r"\d+", raw))
+    year, month, day = (first, second, third) if first > 31 else (third, second, first)
+    either = first <= 12 and second <= 12 and "/" in raw
+    if month > 12 or (either and language == "english"):
+        month, day = day, month
+    also = ((f"#{month}",), (f"#m{day}",)) if either else ((), ())
+    keys = ((f"#{day}", also[0]), (f"#m{month}", also[1]), (f"#{year}", ()))
+    return [Token(key, raw, start, "number", also=other) for key, other in keys]
+
+
+def _time(raw: str, start: int) -> Token:
+    """Return a time of day; without “am” or “pm” it may be either."""
+    hour, minute = (int(part) for part in (*re.findall(r"\d+", raw), "0")[:2])
+    half = re.search(r"[AaPp](?=\.?[Mm])", raw)
+    if half:
+        hour = hour % 12 + 12 * (half[0] in "Pp")
+        return Token(f"#{hour}:{minute:02}", raw, start, "number")
+    other = (f"#{hour + 12}:{minute:02}",) if 0 < hour < 12 else (f"#{hour - 12}:{minute:02}",) if hour > 12 else ()
+    return Token(f"#{hour}:{minute:02}", raw, start, "number", also=other if hour < 12 else ())
+
+
+def _number(digits: str, scale: str | None, raw: str, start: int, language: str) -> Token:
+    value = number_value(digits, language)
+    if scale is None:
+        return Token(f"#{value}", raw, start, "number")
+    scaled = _plain(float(value) * values().scales[scale.lower()])
+    also = (f"#{value}",) if scale in ("m", "b") and float(value) < 1000 else ()  # metres, bytes
+    return Token(f"#{scaled}", raw, start, "number", also=also)
+
+
+def _unit(unit: str, raw: str, start: int, language: str) -> Token:
+    return Token(f"#{unit}", raw, start, "number", also=unit_stems(unit, language))
+
+
+def _add_words(tokens: list[Token], raw: str, start: int, text: str, language: str) -> None:
+    for part in _parts(raw, language):
+        if part.lower() not in _words_of_numbers(language) or not _add_to_number(tokens, part, start, text, language):
+            key, kind, negates = _word(part, language)
+            tokens.append(Token(key, part, start, kind, negates))
+        start += len(part) + 1
+
+
+def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
+    """Return the tokens with units and months beside numbers as values; unit after number, month after day."""
+    out: list[Token] = []
+    for i, token in enumerate(tokens):
+        before = out[-1] if out else None
+        after = tokens[i + 1] if i + 1 < len(tokens) else None
+        beside = _is_beside(before, token, text) or _is_beside(token, after, text)
+        low = token.raw.lower()
+        if token.kind != "number" and low in month_numbers():
+            month = f"#m{month_numbers()[low]}"
+            if beside:
+                token = Token(month, token.raw, token.start, "number", also=(stem(low, language),))
+            elif token.kind == "word":
+                token = token._replace(also=(month,))
+        elif token.kind != "number" and low in unit_names() and beside:
+            token = _unit(unit_names()[low], token.raw, token.start, language)
+        out.append(token)
+        if len(out) > 1 and token.key[1:2].isdigit() and _leads(out[-2]) and _is_beside(out[-2], token, text):
+            out[-2:] = [token, out[-2]]
+    return out
+
+
+def _leads(token: Token) -> bool:
+    """Tell whether it is a unit or a month, which may stand before its number."""
+    return token.kind == "number" and not token.key[1:2].isdigit() and not token.key.endswith("%")
+
+
+def _is_beside(left: Token | None, right: Token | None, text: str) -> bool:
+    """Tell whether one of the two is a number, and nothing but a space, a hyphen or “of” stands between."""
+    if left is None or right is None or not any(t.key.startswith("#") and t.key[1:2].isdigit() for t in (left, right)):
+        return False
+    between = text[left.start + len(left.raw) : right.start]
+    return re.fullmatch(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?", between) is not None
+
+
 def _parts(raw: str, language: str) -> list[str]:
-    """A word without its English clitics (except ``n't``); split at the apostrophe elsewhere: ``l'accord``."""
+    """Return a word without its English clitics (except ``n't``); split at the apostrophe elsewhere: ``l'accord``."""
     if "'" not in raw or raw.lower().endswith("n't"):
         return [raw]
     parts = raw.split("'")
@@ -211,35 +264,43 @@ def _parts(raw: str, language: str) -> list[str]:
 
 @cache
 def _words_of_numbers(language: str) -> frozenset[str]:
-    """Words that are a number or may belong to the one before."""
+    """Return words that are a number or may belong to the one before."""
     return _ORDINAL | magnitudes().keys() | word_lists(language).number_words.keys()
 
 
 def _add_to_number(tokens: list[Token], raw: str, start: int, text: str, language: str) -> bool:
-    """Whether a word is a number, or belongs to the number right before it (“2 million”, “3rd”); adds it if so."""
+    """Tell whether a word is a number, or belongs to the one right before it (“2 million”, “3rd”); add it if so."""
     low = raw.lower()
-    number_words = word_lists(language).number_words
-    small, factor = number_words.get(low), magnitudes().get(low)
-    last = tokens[-1] if tokens and tokens[-1].kind == "number" else None
-    if last is not None and start - (last.start + len(last.raw)) > 1:
-        last = None  # a number, but not right before
+    small, factor = word_lists(language).number_words.get(low), magnitudes().get(low)
+    joined = small is not None and len(tokens) > 1 and tokens[-1].raw.lower() in _AND and tokens[-2].key.endswith("00")
+    if joined:  # “two hundred and fifty”
+        tokens.pop()
+    last = tokens[-1] if tokens and tokens[-1].kind == "number" and tokens[-1].key[1:2].isdigit() else None
+    if last is not None and (":" in last.key or start - (last.start + len(last.raw)) > 1 + 4 * joined):
+        last = None  # a time, or not right before
     if last is not None and factor is not None:
         value = _plain(float(last.key[1:]) * factor)
         tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
     elif last is not None and low in _ORDINAL and text[start - 1 : start].isdigit():
-        pass
+        tokens[-1] = last._replace(raw=text[last.start : start] + raw)
     elif small is None:
         return False
-    elif last is not None and small < 10 and last.raw.lower() in number_words and last.key[1:] in _TENS:
-        tokens[-1] = last._replace(key=f"#{int(last.key[1:]) + small}", raw=text[last.start : start] + raw)
+    elif last is not None and last.raw[0].isalpha() and _takes(float(last.key[1:]), small):
+        value = _plain(float(last.key[1:]) + small)
+        tokens[-1] = last._replace(key=f"#{value}", raw=text[last.start : start] + raw)
     else:
         tokens.append(Token(f"#{small}", raw, start, "number"))
     return True
 
 
-@lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
+def _takes(number: float, small: int) -> bool:
+    """Tell whether a number in words goes on with a smaller one: “two hundred fifty”, “twenty-five”."""
+    return number >= 20 and number % (10 if small < 10 else 100) == 0
+
+
+@lru_cache(maxsize=100_000)
 def _word(raw: str, language: str) -> tuple[str, str, bool]:
-    """Key and kind of a word that is no number, and whether it negates."""
+    """Return key and kind of a word that is not a number, and whether it negates."""
     low, lists = raw.lower(), word_lists(language)
     negates = low in lists.negations or low.endswith("n't")
     if negates or low in lists.function_words or (len(low) == 1 and not raw.isupper()):
@@ -247,12 +308,9 @@ def _word(raw: str, language: str) -> tuple[str, str, bool]:
     return stem(low, language), "word", False
 
 
-_TENS = frozenset(["20", "30", "40", "50", "60", "70", "80", "90"])
-
-
 @lru_cache(maxsize=10_000)
 def number_value(raw: str, language: str) -> str:
-    """A written number in one form: ``1,234.50`` and ``1.234,5`` (where the comma is decimal) are ``1234.5``.
+    """Return a written number in one form: ``1,234.50`` and ``1.234,5`` (where the comma is decimal) are ``1234.5``.
 
     A single separator before exactly three digits groups thousands when the language uses it so; more than one
     separator of the same kind always groups.
@@ -276,12 +334,12 @@ def _plain(value: float) -> str:
 
 
 def plain_words(text: str) -> str:
-    """Lower-case words with one space between, nothing else."""
+    """Return lower-case words with one space between, nothing else."""
     return " ".join(regex.findall(r"[\p{L}\p{M}\p{N}_]+", text.lower()))
 
 
 def symbols(text: str) -> frozenset[str]:
-    """Characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
+    """Return characters that belong neither to words nor to common punctuation: ``$``, ``<``, ✗."""
     return frozenset(regex.findall(r"[^\p{L}\p{M}\p{N}_\s.,;:!?'\"()\[\]*#…-]", text))
 
 
@@ -292,21 +350,13 @@ _INVISIBLE = regex.compile(
 """Control and format characters, lone surrogates, and what Unicode calls default-ignorable, but not the joiners and
 non-joiners between letters of scripts without capitals, where spelling needs them."""
 _SEEN = regex.compile(r"[[\p{L}\p{N}]--\p{DI}]", regex.VERSION1)
-_UNDIVIDED = regex.compile(r"[[\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}]&&\p{L}]", regex.VERSION1)
-"""Letters of scripts without spaces whose words take a dictionary to find (Thai, Lao, Khmer, Burmese, Javanese …), by
-Unicode's line-breaking classes (UAX 14)."""
 
 
 def visible(line: str) -> str:
-    """A line without what shows nothing: zero-width, bidirectional, tag and control characters, fillers, selectors."""
+    """Strip what shows nothing: zero-width, bidirectional, tag and control characters, fillers, selectors."""
     return line if line.isascii() and line.isprintable() else _INVISIBLE.sub("", line)
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit to be seen: without one, a text says nothing."""
+    """Tell whether there is a letter or a digit to be seen: without one, a text says nothing."""
     return _SEEN.search(text) is not None
-
-
-def has_word_breaks(text: str) -> bool:
-    """Whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
-    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(regex.findall(r"\p{L}", text))

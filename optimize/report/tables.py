@@ -14,7 +14,7 @@ from faith_dspy.errors import counted
 from faith_dspy.optimize.results import SAID, GroupResult, JudgedAnswer, JudgeResult
 from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
-from faith_dspy.text.words import language_of
+from faith_dspy.text.languages import language_of
 
 if TYPE_CHECKING:
     from faith_dspy.optimize.results import StudyResult

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,9 @@ from faith_dspy.optimize.classifier.fitting import ClassifierData, numbers
 from faith_dspy.optimize.classifier.logistic import class_weights
 from faith_dspy.optimize.results import JudgedAnswer
 from faith_dspy.optimize.select.evaluate import usable, without_lm
+from faith_dspy.optimize.stress import PERTURBATIONS
 from faith_dspy.report.tables import estimate, number
+from faith_dspy.schema import LabelledExample
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.scoring.classifier import AGGREGATES, DEFAULT_FILE, AnswerClassifier, Classifier, StatementClassifier
 from faith_dspy.text.features import CLASSIFIER_FEATURES
@@ -37,6 +40,24 @@ WIDTH = 0.1
 LM_PRIOR = 8
 """Prior weight of the LM, in lexical features. With that of a user's own labels, 3, words outvoted the LM where they
 have nothing to say: where single words were changed (`optimize/LOG.md`)."""
+PERTURBED = ", perturbed"
+CHANGED = ("number", "name", "negation")
+MOST_PERTURBED = 100
+"""Faithful answers of a family that are perturbed."""
+
+
+def perturbed(rows: Sequence[LabelledExample]) -> list[LabelledExample]:
+    """Return faithful answers, and each with one number or name changed or a negation inserted: then it is not."""
+    faithful = [e for e in sorted(rows, key=lambda e: e.id) if e.label][:MOST_PERTURBED]
+    examples = []
+    for e in faithful:
+        others = [o for o in faithful if o.context_key != e.context_key]
+        for name in CHANGED:
+            fields = PERTURBATIONS[name].make(e, others, random.Random(e.id))
+            if fields is not None:
+                wrong = {**fields, "id": f"{e.id} {name}", "faithful": False, "statements": ()}
+                examples.append(e.model_copy(update=wrong))
+    return [*faithful, *examples]
 
 
 class Default:
@@ -54,7 +75,8 @@ class Default:
 
         Its threshold is .5 of a probability at even chances.
         """
-        data, at = self.data, np.flatnonzero(self.families != left_out)
+        out = {left_out, f"{left_out}{PERTURBED}"}
+        data, at = self.data, np.flatnonzero([family not in out for family in self.families])
         weights = np.zeros(len(data.y))
         for family in {*self.families[at]}:
             mine = self.families == family
@@ -116,9 +138,12 @@ def main() -> None:
     examples = read(given.labels)
     print({family: dict(Counter(e.label for e in rows)) for family, rows in examples.items()})
     judged = {f: without_lm(rows) for f, rows in examples.items()}
-    lexical = Default(judged, CLASSIFIER_FEATURES)
+    changed = {f"{f}{PERTURBED}": without_lm(perturbed(rows)) for f, rows in examples.items()}
+    lexical = Default(judged | changed, CLASSIFIER_FEATURES)
     found = measured(judged, "none", {f: lexical.fit(f) for f in judged})
     tables = [agreement_table("Lexical features alone, no LM", found)]
+    left_out = {f: lexical.fit(f.removesuffix(PERTURBED)) for f in changed}
+    tables.append(agreement_table("The same: faithful answers, perturbed", measured(changed, "none", left_out)))
     fitted = {"none": lexical.fit()}
     if given.replies:
         asked = {f: list(read_replies(given.replies, rows, "sentence").values()) for f, rows in examples.items()}

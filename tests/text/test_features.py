@@ -40,7 +40,8 @@ def test_novel_words_by_hand():
     ("statement", "covered"),
     [
         ("The tower stands in Paris.", True),
-        ("Paris stands in the tower.", True),  # the words of the context, put together otherwise
+        ("Paris stands in the tower.", False),  # the words of the context, with places changed
+        ("In Paris the tower stands.", True),
         ("The tower stands in Rome.", False),
         ("The tower stands not in Paris.", False),
         ("The tower has 3 floors.", False),
@@ -161,3 +162,133 @@ def test_each_feature_alone(name):
     together = lexical_features(said, IndexedContext(context))
     assert set(together) == set(DIRECTIONS)
     assert lexical_features(said, IndexedContext(context), [name]) == {name: together[name]}
+
+
+EQUAL = [  # context, equal statement, near miss
+    (
+        "The company has 5,000,000 users.",
+        "The company has **5** million users.",
+        "The company has **6** million users.",
+    ),
+    ("The company has 5,000,000 users.", "The company has 5m users.", "The company has 6m users."),
+    ("It cost 1,500,000 euros.", "It cost 1.5m euros.", "It cost 1.6m euros."),
+    ("They sold 5,000 units.", "They sold 5k units.", "They sold 7k units."),
+    ("They sold 5,000 units.", "They sold five thousand units.", "They sold six thousand units."),
+    ("They sold 250 units.", "They sold two hundred and fifty units.", "They sold three hundred and fifty units."),
+    ("They sold 2.5bn units.", "They sold 2.5 billion units.", "They sold 2.5 million units."),
+    (
+        "Die Stadt hat 5000 Einwohner und das ist viel.",
+        "Die Stadt hat 5.000 Einwohner.",
+        "Die Stadt hat 6.000 Einwohner.",
+    ),
+    ("Of the users 25 % pay.", "Of the users 25 percent pay.", "Of the users 35 percent pay."),
+    ("Of the users 25 % pay.", "A quarter of the users pay.", "A third of the users pay."),
+    ("Of the users 25 % pay.", "25 per cent of the users pay.", "52 per cent of the users pay."),
+    ("Half of the users pay.", "50% of the users pay.", "60% of the users pay."),
+    ("The train leaves at 17:30.", "The train leaves at 5:30 pm.", "The train leaves at 5:30 am."),
+    ("The train leaves at 5 p.m.", "The train leaves at 17:00.", "The train leaves at 18:00."),
+    ("The train leaves at 5:30 pm today.", "The train leaves at 5:30.", "The train leaves at 6:30."),
+    (
+        "Der Zug fährt um 17.30 Uhr ab und hält nicht.",
+        "Der Zug fährt um 17:30 Uhr ab.",
+        "Der Zug fährt um 16:30 Uhr ab.",
+    ),
+    ("The law passed on 2024-03-05.", "The law passed on 5 March 2024.", "The law passed on 5 May 2024."),
+    ("The law passed on 5 March 2024.", "The law passed on 2024-03-05.", "The law passed on 2024-05-03."),
+    ("The law passed on 5 March 2024.", "The law passed on March 5th.", "The law passed on May 5th."),
+    (
+        "The law passed on March 5, 2024.",
+        "The law passed on the 5th of March 2024.",
+        "The law passed on the 6th of March 2024.",
+    ),
+    ("The law passed on 03/05/2024.", "The law passed on March 5, 2024.", "The law passed on April 5, 2024."),
+    (
+        "Das Gesetz gilt ab dem 05.03.2024 und ist neu.",
+        "Das Gesetz gilt ab dem 5. März 2024.",
+        "Das Gesetz gilt ab dem 5. Mai 2024.",
+    ),
+    ("The law passed on 5 Mar 2024.", "The law passed in March 2024.", "The law passed in May 2024."),
+    ("A ticket costs $5.", "A ticket costs USD 5.", "A ticket costs EUR 5."),
+    ("A ticket costs $5.", "A ticket costs 5 dollars.", "A ticket costs 5 euros."),
+    ("A ticket costs $5.", "A ticket costs US$5.", "A ticket costs €5."),
+    ("A ticket costs £5.", "A ticket costs 5 pounds.", "A ticket costs 5 dollars."),
+    ("The road is 12 km long.", "The road is 12 kilometres long.", "The road is 12 miles long."),
+    ("The road is 12 kilometers long.", "The road is 12km long.", "The road is 12 mi long."),
+    ("The bag weighs 3 kg.", "The bag weighs three kilograms.", "The bag weighs three grams."),
+    ("It runs for 14 hours.", "It runs for 14 hrs.", "It runs for 14 minutes."),
+    ("It is 30 °C outside.", "It is 30 degrees Celsius outside.", "It is 30 °F outside."),
+    (
+        "The “official” results aren’t final.",
+        'The "official" results aren\'t final.',
+        'The "official" results are final.',
+    ),
+    ("The ﬁnal ofﬁce closed.", "The final office closed.", "The final 3 offices closed."),
+    ("Tom &amp; Jerry won the R&amp;D prize.", "Tom & Jerry won the R&D prize.", "Tom & Jerry won 2 R&D prizes."),
+    (
+        "The <b>blue</b> kettle holds <i>2</i> litres.",
+        "The blue kettle holds 2 litres.",
+        "The blue kettle holds 3 litres.",
+    ),
+    (
+        "See [the **blue** kettle](https://x.org/a_(b)) with 2 litres.",
+        "The blue kettle has 2 litres.",
+        "The blue kettle has 3 litres.",
+    ),
+    ("| Model | Litres |\n|---|---|\n| K4 | 2 |", "K4: 2 litres", "K4: 3 litres"),
+    ("- The `KEEP` button\n- holds **2** litres", "The KEEP button holds 2 litres.", "The KEEP button holds 3 litres."),
+    ("The inter\u00adnational team won.", "The international team won.", "The 2 international teams won."),
+]
+"""A context, a statement with the same values written otherwise, and one with another value."""
+
+
+@pytest.mark.parametrize(("context", "equal", "unequal"), EQUAL, ids=[equal for _, equal, _ in EQUAL])
+def test_equal_values_are_equal_and_unequal_ones_are_not(context, equal, unequal):
+    names = ("novel_words", "novel_number_count", "contradictions")
+    found, other = (lexical_features(s, IndexedContext(chunks(context)), names) for s in (equal, unequal))
+    assert found == dict.fromkeys(names, 0.0)
+    assert max(other.values()) > 0
+
+
+OPPOSITE = [
+    ("Sale items can be returned.", "Sale items cannot be returned."),
+    ("Sale items cannot be returned.", "Sale items can be returned."),
+    ("The policy covers water damage.", "The policy does not cover water damage."),
+    ("The shop sells no lamps.", "The shop sells lamps."),
+    ("She never visited Rome.", "She visited Rome."),
+    ("The drug is safe for children.", "The drug is unsafe for children."),
+    ("Sales increased in 2023.", "Sales decreased in 2023."),
+    ("Prices rose by 5 % in May.", "Prices fell by 5 % in May."),
+    ("Acme acquired Beta in 2020.", "Beta acquired Acme in 2020."),
+    ("Anna sued Peter over the house.", "Peter sued Anna over the house."),
+    ("Germany beat Brazil 7 to 1.", "Brazil beat Germany 7 to 1."),
+    ("The museum opens before noon.", "The museum opens after noon."),
+    ("Model A costs 5 euros and model B costs 7 euros.", "Model A costs 7 euros and model B costs 5 euros."),
+    ("The lamp is available in blue.", "The lamp isn't available in blue."),
+    ("All rooms have a bath.", "No rooms have a bath."),
+    ("Dogs are allowed in the park.", "Dogs are forbidden in the park."),
+    ("Der Vertrag kann gekündigt werden und gilt lange.", "Der Vertrag kann nicht gekündigt werden."),
+]
+"""A context, and a statement that says the opposite in its words."""
+
+
+@pytest.mark.parametrize(("context", "opposite"), OPPOSITE, ids=[opposite for _, opposite in OPPOSITE])
+def test_the_opposite_in_the_same_words_is_a_contradiction(context, opposite):
+    """Negations, antonyms, names and numbers that have changed places, in either direction; a copy is none."""
+    for said, known in ((opposite, context), (context, opposite)):
+        assert features(said, known)["contradictions"] > 0
+        assert features(known, known)["contradictions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "context"),
+    [
+        ("Beta was acquired by Acme in 2020.", "Acme acquired Beta in 2020."),
+        ("In 2020 Acme acquired Beta.", "Acme acquired Beta in 2020."),
+        ("The tower is 330 metres tall.", TOWER),  # another clause of the sentence negates
+        ("The red and blue lamp is new.", "The blue and red lamp is new."),
+        ("It is open on weekdays.", "It is open on weekdays. It is closed on Sundays."),
+        ("Prices rose in May.", "Prices rose in May and fell in June."),
+    ],
+)
+def test_what_says_the_same_is_no_contradiction(statement, context):
+    assert features(statement, context)["contradictions"] == 0

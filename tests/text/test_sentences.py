@@ -4,6 +4,7 @@ import pytest
 
 from faith_dspy import Unscored
 from faith_dspy.text.sentences import carries_statement, declines, sentences
+from faith_dspy.text.words import comparable
 
 ANSWERS = {
     "english": ("It holds 0.9 litres. Dr. Smith said so. It cost $1.5 million!", 3),
@@ -161,3 +162,86 @@ def test_a_long_text_is_split_as_a_short_one():
     text = "The lamp of Mr. Berg is blue. " * 3_000
     assert {s.text for s in sentences(text)} == {"The lamp of Mr. Berg is blue."}
     assert len(sentences(text)) == 3_000
+
+
+MARKERS = [
+    "[^1]",
+    "【4†source】",
+    "<sup>1</sup>",
+    "[citation:1]",
+    "[[1]](https://x.org/a)",
+    "(Source: doc 3)",
+    "[1]",
+    "[1, 2]",
+    "[1-3]",
+    "¹²",
+    "[doc_1]",
+    "[a.pdf, p. 3]",
+    "[1][2]",
+    "[source: manual.md]",
+    "(doc 1)",
+    "<sup><a href='#1'>1</a></sup>",
+    "【1:0†manual.pdf】",
+]
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "A cup is blue{0}. It is 5 metres{0}.",
+        "A cup is blue.{0} It is 5 metres.{0}",
+        "A cup is blue. {0} It is 5 metres. {0}",
+    ],
+)
+def test_citations_are_no_statements_and_no_content(marker, form):
+    """Wherever a marker stands, the same sentences state something, and their words are the same."""
+    stating = [s.text for s in sentences(form.format(marker)) if carries_statement(s.text)]
+    words = [comparable(text).replace(".", "").split() for text in stating]
+    assert words == [["A", "cup", "is", "blue"], ["It", "is", "5", "metres"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["It is [very] blue.", "See [the manual] first.", "Area: 5 km².", "In [2024] it rose.", "f(x) is 2.", "(5) lamps"],
+)
+def test_what_is_no_citation(text):
+    assert comparable(text).replace("2", "²") == text.replace("2", "²")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Sources:", "Source: manual.pdf, p. 3", "**References**", "## Quellen", "[1] https://x.org/a", "https://x.org/a",
+        "1. https://x.org/a", "[^1]: The manual is here.", "- [Manual](https://x.org)", "[2] Annual report 2023, p. 5",
+    ],
+)  # fmt: skip
+def test_a_list_of_sources_states_nothing(line):
+    assert not carries_statement(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[1] The cup is blue", "[2] It holds two litres.", "Sources of heat are lamps.", "See https://x.org for prices."],
+)
+def test_a_statement_about_sources_or_behind_a_marker(line):
+    assert carries_statement(line)
+
+
+SPLIT = {
+    "thai, by line": ("แมวสีฟ้า\nหมาสีแดง", 2),
+    "arabic questions": ("هل هو أزرق؟ نعم، هو أزرق.", 2),
+    "urdu": ("یہ نیلا ہے۔ وہ لال ہے۔", 2),
+    "hindi": ("यह नीला है। वह लाल है।", 2),
+    "chinese quotes": ("他说：“它是蓝色的。”然后他走了。", 2),
+    "japanese": ("青い！赤い？はい。", 3),
+    "korean": ("이것은 파란색입니다. 저것은 빨간색입니다.", 2),
+    "english titles": ("Mr. Smith met Dr. Lee at 5 p.m. on Main St. in the U.S. It rained.", 2),
+    "numbered": ("1. Blue.\n2. Red.\n\nIn all, two.", 3),
+    "initials": ("J. R. R. Tolkien wrote it. It is long.", 2),
+}
+
+
+@pytest.mark.parametrize(("text", "count"), SPLIT.values(), ids=SPLIT)
+def test_sentences_of_many_languages(text, count):
+    assert len([s for s in sentences(text) if carries_statement(s.text) or s.text.endswith(("؟", "？"))]) == count

@@ -6,18 +6,8 @@ import pytest
 
 from faith_dspy import Judge, Unscored
 from faith_dspy.text import words
-from faith_dspy.text.words import (
-    LANGUAGES,
-    has_word_breaks,
-    has_words,
-    language_of,
-    magnitudes,
-    stem,
-    tidy,
-    tokenize,
-    visible,
-    word_lists,
-)
+from faith_dspy.text.languages import LANGUAGES, has_word_breaks, language_of, magnitudes, stem, word_lists
+from faith_dspy.text.words import has_words, tidy, tokenize, visible
 
 FILES = Path(words.__file__).parent / "word_lists"
 
@@ -131,5 +121,49 @@ def test_a_script_that_does_not_divide_words_takes_an_lm(answer):
     assert not has_word_breaks(answer)
     judge = Judge("none")
     found = judge(context=[answer], answer=answer)
-    assert (found.unscored, "name an LM" in (found.detail or "")) == (Unscored.PARSE_FAILED, True)
+    assert (found.unscored, "name an LM" in (found.detail or "")) == (Unscored.LANGUAGE, True)
     assert judge.should_escalate(found)
+
+
+ENGLISH = "Lamps can be returned within 30 days with the receipt, and sale items are exchanged only."
+ELSEWHERE = {
+    "german": "Lampen können innerhalb von 30 Tagen mit der Quittung zurückgegeben werden.",
+    "french": "Les lampes peuvent être retournées dans les 30 jours avec le reçu.",
+    "dutch": "Lampen kunnen binnen 30 dagen worden geretourneerd met de bon.",
+    "polish": "Lampy można zwrócić w ciągu 30 dni z paragonem.",
+    "chinese": "灯具可以在30天内凭收据退货。",
+    "japanese": "ランプはレシートがあれば30日以内に返品できます。",
+    "korean": "램프는 영수증이 있으면 30일 이내에 반품할 수 있습니다.",
+    "arabic": "يمكن إرجاع المصابيح خلال 30 يومًا مع الإيصال.",
+    "hindi": "लैंप रसीद के साथ 30 दिनों के भीतर वापस किए जा सकते हैं।",
+    "russian": "Лампы можно вернуть в течение 30 дней с чеком.",
+}
+
+
+@pytest.mark.parametrize("answer", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_words_of_two_languages_are_not_compared(answer):
+    """Without an LM such an answer is unscored, either way round, and escalated; its own language is judged."""
+    judge = Judge("none")
+    ways = [(ENGLISH, answer), (answer, ENGLISH)]
+    for context, said in ways[: 1 if answer == ELSEWHERE["polish"] else 2]:  # a short text does not tell that it is
+        judgment = judge(context=[context], answer=said)
+        assert (judgment.unscored, judgment.score) == (Unscored.LANGUAGE, None)
+        assert judge.should_escalate(judgment)
+    assert judge(context=[answer], answer=answer).faithful
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        (ENGLISH, "30 days."),
+        (ENGLISH, "Yes, within 30 days (30 Tage)."),
+        ("The word Schadenfreude comes from die Freude über das Leid der anderen.", "Schadenfreude is a German word."),
+        (
+            "北京的面积很大。 Beijing is big, and it is the capital of the country.",
+            "Beijing is the capital of the country.",
+        ),
+        ("Anna Smith, Bert Jones, Carl Wood and Dora Hill were there.", "Anna Smith, Bert Jones, Carl Wood, Dora Hill"),
+    ],
+)
+def test_a_foreign_word_or_few_words_are_judged(context, answer):
+    assert Judge("none")(context=[context], answer=answer).unscored is None

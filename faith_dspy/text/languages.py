@@ -1,0 +1,234 @@
+"""Languages: word lists, stems, values that words stand for, and which language a text is in.
+
+The lists are JSON, one file per language in ``word_lists``; a list that is missing is empty, and a language without a
+file is read with its function words counted as content. Words are listed as they occur in a text, in lower case:
+
+- ``function_words`` carry no content; they also tell languages apart.
+- ``light_words`` carry content but say little: an answer may add them without adding a claim.
+- ``intensifiers`` (“widely”) add emphasis and no fact: a statement taken from a sentence may leave them out.
+- ``qualifiers`` say how many, how surely, how often or in what order; to lose one says something else.
+- ``negations`` negate; ``antonyms`` are groups of words, those before the bar against those behind it.
+- ``agents`` (“by”) come before who did it, where the verb stands in the passive.
+- ``stating_verbs`` make a short line that ends in a colon a statement.
+- ``number_words`` and ``magnitudes`` have values. Number words begin at two: “one” is an article in most languages.
+
+Phrases are verbose regular expressions, case ignored. ``apology`` and ``greeting`` list alternatives; a sentence of up
+to four greetings, pleasantries and offers of help states nothing. ``refusal``, in lines, is how a clause begins that
+says the answer cannot be given; ``clause_break`` is where another clause begins.
+
+``values.json`` has, for all languages together, the units and currencies (a form after ``~`` may be another unit, too),
+months, scales and fractions that are compared by value. They are lists of our own: babel formats values and reads no
+text, dateparser and text2num rewrite a text without telling where each value stood, and pint knows units but not how
+people write them.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from functools import cache, lru_cache
+from importlib.resources import files
+
+import regex
+import snowballstemmer
+from pydantic import BaseModel
+
+LANGUAGES = (
+    "english", "french", "german", "spanish", "italian", "portuguese", "dutch",
+    "chinese", "japanese", "hindi", "arabic",
+)  # fmt: skip
+"""Languages with a file of word lists; of two that fit a text equally well the first is taken."""
+DECIMAL_COMMA = frozenset({"french", "german", "spanish", "italian", "portuguese", "dutch", "russian"})
+"""Languages that write 1.5 as “1,5”."""
+_BY_SCRIPT = {  # the Snowball stemmers' names
+    "CYRILLIC": "russian", "GREEK": "greek", "ARABIC": "arabic", "DEVANAGARI": "hindi", "TAMIL": "tamil",
+    "ARMENIAN": "armenian", "HEBREW": "hebrew",
+}  # fmt: skip
+_EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"})
+
+
+class WordLists(BaseModel, extra="forbid", frozen=True):
+    """One language's file; the module says what each list is for."""
+
+    function_words: frozenset[str] = frozenset()
+    light_words: frozenset[str] = frozenset()
+    intensifiers: frozenset[str] = frozenset()
+    qualifiers: frozenset[str] = frozenset()
+    negations: frozenset[str] = frozenset()
+    antonyms: tuple[str, ...] = ()
+    agents: frozenset[str] = frozenset()
+    number_words: dict[str, int] = {}
+    magnitudes: dict[str, int] = {}
+    stating_verbs: frozenset[str] = frozenset()
+    apology: tuple[str, ...] = ()
+    greeting: tuple[str, ...] = ()
+    refusal: tuple[str, ...] = ()
+    clause_break: tuple[str, ...] = ()
+
+
+class Values(BaseModel, extra="forbid", frozen=True):
+    """What ``values.json`` holds."""
+
+    units: dict[str, list[str]]
+    months: tuple[str, ...]
+    scales: dict[str, int]
+    fractions: dict[str, int]
+
+
+@cache
+def word_lists(language: str) -> WordLists:
+    """Load the word lists of a language; all empty where it has no file."""
+    if language not in LANGUAGES:
+        return WordLists()
+    return WordLists.model_validate_json((files(__package__) / "word_lists" / f"{language}.json").read_bytes())
+
+
+@cache
+def values() -> Values:
+    """Load the units, months, scales and fractions."""
+    return Values(**json.loads((files(__package__) / "values.json").read_bytes()))
+
+
+@cache
+def unit_names() -> dict[str, str]:
+    """Return by each form of a unit its name: ``kilometres`` → ``km``."""
+    return {form: unit for unit, forms in values().units.items() for form in forms if not form.startswith("~")}
+
+
+@cache
+def unit_stems(unit: str, language: str) -> tuple[str, ...]:
+    """Return the stems of a unit's forms, by which it is known where no number stands beside it."""
+    return tuple(dict.fromkeys(stem(form.lstrip("~"), language) for form in values().units[unit]))
+
+
+@cache
+def month_numbers() -> dict[str, int]:
+    """Return by each name of a month its number."""
+    return {name: number for number, names in enumerate(values().months, 1) for name in names.split()}
+
+
+@cache
+def light_stems(language: str) -> frozenset[str]:
+    """Return stems of the light words, whose absence from a context is no novelty."""
+    return frozenset(stem(word, language) for word in word_lists(language).light_words)
+
+
+@cache
+def antonyms(language: str) -> dict[str, frozenset[str]]:
+    """Return by word or stem the words and stems that say the opposite."""
+    opposites: dict[str, set[str]] = {}
+    for pair in word_lists(language).antonyms:
+        sides = [side.split() for side in pair.split("|")]
+        for side, other in (sides, reversed(sides)):
+            forms = {form for word in other for form in (word, stem(word, language))}
+            for word in side:
+                for form in (word, stem(word, language)):
+                    opposites.setdefault(form, set()).update(forms)
+    return {word: frozenset(forms) for word, forms in opposites.items()}
+
+
+@cache
+def magnitudes() -> dict[str, int]:
+    """Return the values of “thousand”, “million” and the like, in all languages together."""
+    return {word: value for language in LANGUAGES for word, value in word_lists(language).magnitudes.items()}
+
+
+@lru_cache(maxsize=100_000)  # a stem takes a hundred times as long as looking it up
+def stem(word: str, language: str) -> str:
+    """Stem a word; in a language without a stemmer its first two thirds, which most inflection leaves alone."""
+    if language not in snowballstemmer.algorithms():
+        return word[: max(4, round(len(word) * 2 / 3))]
+    stemmed: str = snowballstemmer.stemmer(language).stemWord(word)  # a new one: it keeps the word it works on
+    return stemmed
+
+
+_WORDS = regex.compile(r"[\p{L}\p{M}]+")
+
+
+def language_of(text: str) -> str:
+    """Guess the language whose word lists and stemmer are used from at most the first 20,000 characters.
+
+    The one whose function words occur most; by the commonest letters for other scripts than Latin. ``other`` where
+    neither decides, and English for less than 20 words of which none is listed.
+    """
+    text = text[:20_000]
+    script = script_of(text)
+    if script in _BY_SCRIPT:
+        return _BY_SCRIPT[script]
+    hits, n = function_words_in(text)
+    language = max(LANGUAGES, key=hits.__getitem__)
+    return "other" if script != "LATIN" or (n >= 20 and hits[language] < 0.15 * n) else language
+
+
+def script_of(text: str) -> str:
+    """Return the script that most letters of a text are of, by Unicode's name of it."""
+    sample = [*filter(str.isalpha, text[:: max(1, len(text) // 200)])] or [*filter(str.isalpha, text)] or ["a"]
+    scripts = Counter(map(_script, sample))
+    return max(sorted(scripts), key=scripts.__getitem__)
+
+
+def function_words_in(text: str) -> tuple[Counter[str], int]:
+    """Count the function words of each language in a text, and all words."""
+    words = _WORDS.findall(text.lower())
+    listed = _languages()
+    return Counter(language for word in words if word in listed for language in listed[word]), len(words)
+
+
+_SAYS_LANGUAGE = 8
+"""So many words without one function word are of another language, if the context has few of them."""
+
+
+def language_gap(context: str, answer: str) -> str | None:
+    """Say why words alone cannot compare an answer with its context; None where they can.
+
+    Their scripts or languages differ, or the answer's script does not divide words. Two languages are told apart only
+    where each text has at least three function words of its own, and twice as many as of the other's.
+    """
+    if not has_word_breaks(answer):
+        return "its script has no spaces between words"
+    scripts = [script_of(text[:20_000]) for text in (context, answer)]
+    kinds = ["EAST ASIAN" if script in _EAST_ASIAN else script for script in scripts]
+    if kinds[0] != kinds[1]:
+        shared = sum(_script(c) == scripts[1] for c in filter(str.isalpha, context))
+        if shared < len(answer) / 2:
+            return f"the answer is written in {kinds[1].title()} letters, the context in {kinds[0].title()}"
+        return None
+    (hits_context, _), (hits, _) = (function_words_in(text[:20_000]) for text in (context, answer))
+    theirs, ours = (max(LANGUAGES, key=counts.__getitem__) for counts in (hits_context, hits))
+    apart = all(
+        counts[own] >= max(3, 2 * counts[other])
+        for counts, own, other in ((hits_context, theirs, ours), (hits, ours, theirs))
+    )
+    if ours != theirs and apart:
+        return f"the answer is in {ours.title()}, the context in {theirs.title()}"
+    words = _WORDS.findall(answer.lower())
+    foreign = len(words) >= _SAYS_LANGUAGE and hits[theirs] == 0 and hits_context[theirs] >= 3
+    if foreign and 2 * len({*words} & {*_WORDS.findall(context.lower())}) < len({*words}):
+        return f"the answer is not in {theirs.title()}, as the context is"
+    return None
+
+
+@cache
+def _languages() -> dict[str, list[str]]:
+    """Return by function word the languages that have it."""
+    languages: dict[str, list[str]] = {}
+    for language in LANGUAGES:
+        for word in word_lists(language).function_words:
+            languages.setdefault(word, []).append(language)
+    return languages
+
+
+@lru_cache(maxsize=1024)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "LATIN").split()[0]
+
+
+_UNDIVIDED = regex.compile(r"[[\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}]&&\p{L}]", regex.VERSION1)
+"""Letters of scripts without spaces whose words take a dictionary to find (Thai, Lao, Khmer, Burmese, Javanese …), by
+Unicode's line-breaking classes (UAX 14)."""
+
+
+def has_word_breaks(text: str) -> bool:
+    """Tell whether words can be told apart: most letters are of a script that has spaces, or Han or kana."""
+    return text.isascii() or 2 * len(_UNDIVIDED.findall(text)) <= len(regex.findall(r"\p{L}", text))
