@@ -32,7 +32,7 @@ WEIGHTS = {
 
 _VERDICTS_OF = {"graded": ("graded",), "true_false_unknown": ("binary", "graded"), "five_level": ("five_level",)}
 """The `JudgeConfig.verdicts` that go with an instruction; ``binary`` with any other."""
-_SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range"}
+_SCORING = {"ask_about", "strict_mode", "verdict_scores", "threshold", "review_range", "citations_from"}
 _SCORING |= {"no_statements", "abstention", "max_statements"}
 
 
@@ -86,6 +86,8 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     """The user's own words in place of the top of both prompts; of our question the form of the reply is left."""
     cite: bool = False
     """Ask the LM for the ids of supporting chunks. Without it they are found by shared words."""
+    citations_from: int | None = Field(default=None, ge=0, le=1)
+    """Number of the first chunk in the answer's own citations, 0 or 1. None: 0 where an answer cites [0], else 1."""
     quote: bool = False
     """Ask the LM for the shortest verbatim passage that shows it. Quotes that are in no chunk are dropped."""
     strict_mode: bool = False
@@ -106,7 +108,9 @@ class JudgeConfig(BaseModel, extra="forbid", frozen=True):
     max_statements: int = Field(default=256, ge=1)
     """An answer with more is unscored as too long."""
 
-    @field_validator("samples", "threshold", "no_statements", "abstention", "max_statements", mode="before")
+    @field_validator(
+        "samples", "threshold", "no_statements", "abstention", "max_statements", "citations_from", mode="before"
+    )
     @classmethod
     def _number(cls, given: Any) -> Any:
         if isinstance(given, bool):  # which pydantic takes for 0 and 1

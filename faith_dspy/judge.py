@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -17,6 +18,7 @@ from faith_dspy.io.labels import read_labels
 from faith_dspy.io.readers import is_table, read_inputs, with_judgments
 from faith_dspy.lm.make import decision_model
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
+from faith_dspy.scoring.citations import needs_verdict
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
 from faith_dspy.scoring.score import judgment_without_lm, score_answer, unscored, unverified
 
@@ -286,6 +288,9 @@ class Judge:
             return RawJudgment(sentences=early.sentences), early
         raw = self.ask(given)
         judgment = self.score_answer(raw, given.chunks, given.question)
+        if self.asks_lm and any(map(needs_verdict, judgment.statements)):
+            raw = self._ask_about_citations(raw, judgment, given)
+            judgment = self.score_answer(raw, given.chunks, given.question)
         if self.escalate_to is not None and self.should_escalate(judgment):
             following = self.escalate_to.ask(given)
             spent = {"usage": raw.usage + following.usage, "replayed": raw.replayed + following.replayed}
@@ -293,14 +298,33 @@ class Judge:
             judgment = self.score_answer(raw, given.chunks, given.question)
         return raw, judgment
 
-    def ask(self, given: AnswerInput) -> RawJudgment:
-        """What the LM of this judge says about one answer."""
+    def _ask_about_citations(self, raw: RawJudgment, judgment: Judgment, given: AnswerInput) -> RawJudgment:
+        """Ask once more about each statement that is supported by other chunks than it cites, on the cited alone."""
+        verdicts, usage, replayed = [], raw.usage, raw.replayed
+        by_id = {chunk.id: chunk for chunk in given.chunks}
+        for verdict, statement in zip(raw.raw_verdicts, judgment.statements, strict=True):
+            if needs_verdict(statement):
+                cited = tuple(by_id[i] for i in statement.cited_chunk_ids)
+                alone = self.ask(AnswerInput(given.question, cited, statement.text), split=False)
+                usage, replayed = usage + alone.usage, replayed + alone.replayed
+                supported = [v.verdict is not None and v.verdict.is_supported for v in alone.raw_verdicts]
+                if not any(v.verdict is None for v in alone.raw_verdicts):
+                    verdict = verdict.model_copy(update={"cited_support": bool(supported) and all(supported)})
+            verdicts.append(verdict)
+        return raw.model_copy(update={"raw_verdicts": tuple(verdicts), "usage": usage, "replayed": replayed})
+
+    def ask(self, given: AnswerInput, *, split: bool = True) -> RawJudgment:
+        """What the LM of this judge says about one answer; without ``split`` about each of its sentences as written."""
         if not self.asks_lm:
             return unverified(given.answer)
         from faith_dspy.lm.metered import metered
 
+        program = self.program
+        if not split and program.extract is not None:
+            program = copy(program)
+            program.extract = None
         with metered(lm=self.lm, trace=None) as meter:  # a trace would keep 10,000 contexts
-            prediction = self.program(
+            prediction = program(
                 context=given.chunks, answer=given.answer, question=given.question, ask_about=self.config.ask_about
             )
         return RawJudgment(**prediction, usage=meter.usage, replayed=meter.usage - meter.paid)

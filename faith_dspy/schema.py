@@ -90,6 +90,10 @@ class StatementVerdict(Statement):
     """None when it could not be judged; it still counts in the denominator, as not supported."""
     supporting_chunk_ids: tuple[int, ...] = ()
     """0-based ids of chunks that carry the verdict; every id exists in the context."""
+    cited_chunk_ids: tuple[int, ...] = ()
+    """0-based ids of the chunks that the answer itself cites for it, whether they support it or not."""
+    citations_support: bool | None = None
+    """Whether the chunks it cites support it without the others; None where it cites none."""
     found_by: tuple[Literal["cited", "quoted", "shared_words"], ...] = ()
     """How each of those was found: by the LM's citation or quote, or, where the LM named none, by shared words."""
     closest_chunk_ids: tuple[int, ...] = ()
@@ -141,6 +145,19 @@ class Usage(_Frozen):
         return Usage(**added)
 
 
+class Citations(_Frozen):
+    """How good the citations of an answer are, as ALCE defines it (`faith_dspy.scoring.citations`)."""
+
+    precision: float | None = Field(default=None, ge=0, le=1)
+    """Share of the citations that support their statement, where all it cites supports it."""
+    recall: float | None = Field(default=None, ge=0, le=1)
+    """Share of the statements that are supported by what they cite alone."""
+    cited: int = 0
+    """Citations of chunks, each once a statement, and of what does not exist."""
+    unknown: tuple[str, ...] = ()
+    """Cited numbers and names that no chunk has."""
+
+
 class Judgment(_Frozen):
     """A judge's verdict on one answer. `score`, `faithful` and `level` are None exactly when `unscored` says why;
     `probability` then, too, and where no classifier gives one."""
@@ -167,6 +184,8 @@ class Judgment(_Frozen):
     statements: tuple[StatementVerdict, ...] = ()
     sentences: tuple[Sentence, ...] = ()
     """The answer's sentences; those no statement points at carry none."""
+    citations: Citations | None = None
+    """Precision and recall of the answer's citations; None where it cites nothing, or is unscored."""
     dropped_chunk_ids: int = 0
     """Chunk ids the LM named that do not exist in the context. Not shown as evidence."""
     dropped_quotes: int = 0
@@ -258,6 +277,8 @@ class RawVerdict(Statement, extra="ignore"):
     reason: str | None = None
     level: float | None = Field(default=None, ge=0, le=1)
     """How much support its label stands for."""
+    cited_support: bool | None = None
+    """Whether the chunks that the answer cites for it support it alone; None where the LM was not asked."""
     error: str | None = None
     lm_failed: bool = False
 

@@ -67,6 +67,7 @@ class JudgedRow(BaseModel, extra="forbid"):
     detail: str | None = None
     verdict_counts: VerdictCounts = VerdictCounts()
     statements: str = "[]"
+    citations: str | None = None
     dropped_chunk_ids: int = 0
     dropped_quotes: int = 0
     fallbacks: int = 0
@@ -86,6 +87,7 @@ def judge_rows(judge: Judge, records: Sequence[Any], threads: int | None = None)
     for row in rows:
         del row["id"]
         row["statements"] = json.dumps(row["statements"], ensure_ascii=False)
+        row["citations"] = row["citations"] and json.dumps(row["citations"], ensure_ascii=False)
     return rows
 
 

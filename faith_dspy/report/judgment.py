@@ -31,7 +31,7 @@ from faith_dspy.io.files import write_file
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.judge import Judge
 from faith_dspy.report.tables import shown, signed
-from faith_dspy.schema import Chunk, Judgment, StatementVerdict
+from faith_dspy.schema import Chunk, Citations, Judgment, StatementVerdict
 from faith_dspy.scoring.classifier import describe_fit
 
 UNJUDGED, IN_DOUBT = "unjudged", "in_doubt"
@@ -97,7 +97,13 @@ def told_verdicts(judgment: Judgment) -> list[str]:
 
 
 def grounds(statement: StatementVerdict) -> str | None:
-    """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell."""
+    """Why the statement has its verdict: the LM's reason, else what the context lacks; None where its chunks tell.
+
+    Of a supported one that cites other chunks, that they do not support it.
+    """
+    if statement.is_supported and statement.citations_support is False:
+        cited = ", ".join(map(str, statement.cited_chunk_ids))
+        return "; ".join(filter(None, (statement.reason, f"cites [{cited}], which does not support it alone")))
     if why := statement.reason or statement.error:
         return why
     if statement.missing is None:
@@ -115,10 +121,22 @@ def notes_on(judgment: Judgment) -> list[str]:
         notes.append(
             f"{counted(n, 'sentence')} judged as written: the LM's statements were missing or left something out."
         )
+    if judgment.citations is not None:
+        notes.append(_citations_line(judgment.citations))
     for n, what in ((judgment.dropped_chunk_ids, "chunk id"), (judgment.dropped_quotes, "quote")):
         if n:
             notes.append(f"{counted(n, what)} the LM named: not in the context, so not shown.")
     return notes
+
+
+def _citations_line(citations: Citations) -> str:
+    """``citations: precision 0.50, recall 1.00; [7] is not in the context``."""
+    values = (("precision", citations.precision), ("recall", citations.recall))
+    line = "citations: " + ", ".join(f"{name} {value:.2f}" for name, value in values if value is not None)
+    if not citations.unknown:
+        return f"{line}."
+    verb = "is" if len(citations.unknown) == 1 else "are"
+    return f"{line}; [{', '.join(citations.unknown)}] {verb} not in the context."
 
 
 def described(judge: Judge) -> str:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import counted
-from faith_dspy.schema import Chunk, Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
+from faith_dspy.schema import Chunk, Citations, Judgment, RawJudgment, RawVerdict, StatementVerdict, Unscored, Verdict
+from faith_dspy.scoring.citations import cite, measure_citations, needs_verdict
 from faith_dspy.scoring.classifier import Classifier
 from faith_dspy.scoring.evidence import find_quotes, valid_chunk_ids
 from faith_dspy.text.features import (
@@ -117,6 +118,7 @@ def score_answer(
         for raw, confidence, values in zip(verdicts, confidences, features, strict=True)
     ]
     statements = tuple(statement for statement, _, _ in found)
+    statements, citations = _cited(statements, raw_judgment, context, question, config, classifier)
 
     def outcome(unjudged: Verdict) -> tuple[float, float | None, float | None, bool]:
         """Score, probability, threshold, and whether the answer passes, if every unjudged statement had that
@@ -148,12 +150,45 @@ def score_answer(
         level=level(value if probability is None else probability, threshold, faithful),
         needs_review=None if classifier is None or probability is None else classifier.needs_review(probability),
         statements=statements,
+        citations=citations,
         dropped_chunk_ids=sum(ids for _, ids, _ in found),
         dropped_quotes=sum(quotes for _, _, quotes in found),
         fallbacks=raw_judgment.fallbacks,
         stand_ins=raw_judgment.stand_ins,
         detail=detail,
     )
+
+
+def _cited(
+    statements: tuple[StatementVerdict, ...],
+    raw_judgment: RawJudgment,
+    context: Sequence[Chunk],
+    question: str | None,
+    config: JudgeConfig,
+    classifier: Classifier | None,
+) -> tuple[tuple[StatementVerdict, ...], Citations | None]:
+    """Return the statements with what they cite and whether it supports them, and how good the citations are.
+
+    Where cited and supporting chunks differ, the LM's verdict on the cited ones decides; without an LM the classifier.
+    """
+    cited = cite(statements, raw_judgment.sentences, context, config.citations_from)
+    if cited is None:
+        return statements, None
+    by_id = {chunk.id: chunk for chunk in context}
+    without_lm = classifier is not None and "lm" not in classifier.statement.names
+    judged = []
+    for statement, raw in zip(cited[0], raw_judgment.raw_verdicts, strict=True):
+        supports = None
+        if statement.cited_chunk_ids:
+            supports = bool(statement.is_supported and not needs_verdict(statement))
+            if statement.is_supported and raw.cited_support is not None:
+                supports = raw.cited_support
+            elif classifier is not None and without_lm and needs_verdict(statement):
+                alone = index_context([by_id[i] for i in statement.cited_chunk_ids], question)
+                features = lexical_features(statement.text, alone, classifier.statement.names)
+                supports = classifier.statement.probability(features) >= classifier.statement_threshold
+        judged.append(statement.model_copy(update={"citations_support": supports}))
+    return tuple(judged), measure_citations(judged, cited[1], context, question)
 
 
 def _statement(

@@ -222,36 +222,44 @@ def _add_words(tokens: list[Token], raw: str, start: int, text: str, language: s
 def _with_units(tokens: list[Token], text: str, language: str) -> list[Token]:
     """Return the tokens with units and months beside numbers as values; unit after number, month after day."""
     out: list[Token] = []
+    months, units = month_numbers(), unit_names()
     for i, token in enumerate(tokens):
-        before = out[-1] if out else None
-        after = tokens[i + 1] if i + 1 < len(tokens) else None
-        beside = _is_beside(before, token, text) or _is_beside(token, after, text)
         low = token.raw.lower()
-        if token.kind != "number" and low in month_numbers():
-            month = f"#m{month_numbers()[low]}"
-            if beside:
-                token = Token(month, token.raw, token.start, "number", also=(stem(low, language),))
-            elif token.kind == "word":
-                token = token._replace(also=(month,))
-        elif token.kind != "number" and low in unit_names() and beside:
-            token = _unit(unit_names()[low], token.raw, token.start, language)
+        if token.kind != "number" and (low in months or low in units):
+            before = out[-1] if out else None
+            after = tokens[i + 1] if i + 1 < len(tokens) else None
+            beside = _is_beside(before, token, text) or _is_beside(token, after, text)
+            if low in units and beside:
+                token = _unit(units[low], token.raw, token.start, language)
+            elif low in months and beside:
+                token = Token(f"#m{months[low]}", token.raw, token.start, "number", also=(stem(low, language),))
+            elif low in months and token.kind == "word":
+                token = token._replace(also=(f"#m{months[low]}",))
         out.append(token)
-        if len(out) > 1 and token.key[1:2].isdigit() and _leads(out[-2]) and _is_beside(out[-2], token, text):
+        leads = len(out) > 1 and _is_value(token) and _leads(out[-2])
+        if leads and _is_beside(out[-2], token, text):
             out[-2:] = [token, out[-2]]
     return out
 
 
+def _is_value(token: Token) -> bool:
+    """Tell whether it is a number, not a unit, a month or a word."""
+    return token.kind == "number" and token.key[1:2].isdigit()
+
+
 def _leads(token: Token) -> bool:
     """Tell whether it is a unit or a month, which may stand before its number."""
-    return token.kind == "number" and not token.key[1:2].isdigit() and not token.key.endswith("%")
+    return token.kind == "number" and not token.key[1:2].isdigit() and token.key != "#%"
+
+
+_BETWEEN = re.compile(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?")
 
 
 def _is_beside(left: Token | None, right: Token | None, text: str) -> bool:
     """Tell whether one of the two is a number, and nothing but a space, a hyphen or “of” stands between."""
-    if left is None or right is None or not any(t.key.startswith("#") and t.key[1:2].isdigit() for t in (left, right)):
+    if left is None or right is None or not (_is_value(left) or _is_value(right)):
         return False
-    between = text[left.start + len(left.raw) : right.start]
-    return re.fullmatch(r"\s?|-|(?:st|nd|rd|th|\.|º)?,?\s?(?:(?:of|de|the)\s)?", between) is not None
+    return _BETWEEN.fullmatch(text, left.start + len(left.raw), right.start) is not None
 
 
 def _parts(raw: str, language: str) -> list[str]:

@@ -1,0 +1,98 @@
+import pytest
+
+from faith_dspy import Chunk, Judge
+from faith_dspy.scoring.citations import CitationIndex, citations_by_sentence
+from faith_dspy.text.sentences import sentences
+
+SOURCES = ("https://x.org/a", "a.pdf", "docs/doc_1.md", None)
+CONTEXT = [Chunk(id=i, text=f"t {i}", source=source) for i, source in enumerate(SOURCES)]
+KETTLE = [
+    "The kettle is blue and holds two litres.",
+    "It weighs 900 grams.",
+    {"text": "The cord is one metre long.", "source": "manuals/cord.pdf"},
+]
+
+
+@pytest.mark.parametrize(
+    ("marker", "ids", "unknown"),
+    [
+        ("[1]", [0], []), ("[1, 2]", [0, 1], []), ("[1-3]", [0, 1, 2], []), ("[^2]", [1], []), ("[9]", [], ["9"]),
+        ("[[4]](https://x.org/a)", [0], []), ("[4](https://y.org)", [3], []), ("【4†source】", [3], []),
+        ("【1:0†a.pdf】", [1], []), ("(Source: doc 3)", [2], []), ("<sup>1</sup>", [0], []), ("³", [2], []),
+        ("[doc_1]", [2], []), ("[a.pdf, p. 3]", [1], []), ("[citation:2]", [1], []), ("[Passage 4]", [3], []),
+        ("[source: zzz.pdf]", [], ["source: zzz.pdf"]),
+    ],
+)  # fmt: skip
+def test_what_a_citation_stands_for(marker, ids, unknown):
+    """A source, whole, by file name, or without its ending; else a number, from 1 where nothing says 0."""
+    assert CitationIndex(CONTEXT, [marker]).resolve(marker) == (ids, unknown)
+
+
+def test_where_numbers_begin():
+    """At 0 where the answer cites [0], or as the user says; then [4] of four chunks does not exist."""
+    for index in (CitationIndex(CONTEXT, ["[0]", "[4]"]), CitationIndex(CONTEXT, ["[4]"], start=0)):
+        assert index.resolve("[1]") == ([1], [])
+        assert index.resolve("[4]") == ([], ["4"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "markers"),
+    [
+        ("It is blue [1]. It is light [2].", {0: ["[1]"], 1: ["[2]"]}),
+        ("It is blue.[1] It is light.[2]", {0: ["[1]"], 1: ["[2]"]}),
+        ("It is blue. [1][3] It is light. [2]", {0: ["[1]", "[3]"], 1: ["[2]"]}),
+        ("[1] It is blue. [2] It is light.", {0: ["[1]"], 1: ["[2]"]}),
+        ("It is blue. It is light.", {}),
+    ],
+)
+def test_the_sentence_that_a_citation_belongs_to(answer, markers):
+    """The one it stands in or right behind; in an answer that begins with one, the one it stands before."""
+    parts = sentences(answer)
+    found = citations_by_sentence(parts)
+    assert [*found.values()] == [*markers.values()]
+    stating = [s.index for s in parts if s.text.strip("[]0123456789 ")]
+    assert [stating.index(i) for i in found] == [*markers]
+
+
+def test_precision_and_recall_by_hand():
+    """Four statements: two are supported by what they cite, one by another chunk than it cites, one cites what does not
+    exist. Of four citations two support their statement; of four statements two are supported by theirs."""
+    answer = (
+        "The kettle is blue [1]. It weighs 900 grams.[1] The cord is one metre long (Source: cord.pdf). "
+        "It holds two litres [7]."
+    )
+    judgment = Judge("none")(context=KETTLE, answer=answer)
+    assert [s.cited_chunk_ids for s in judgment.statements] == [(0,), (0,), (2,), ()]
+    assert [s.citations_support for s in judgment.statements] == [True, False, True, None]
+    assert judgment.citations.model_dump() == {"precision": 0.5, "recall": 0.5, "cited": 4, "unknown": ("7",)}
+    assert "citations: precision 0.50, recall 0.50; [7] is not in the context." in judgment.pretty()
+    assert "cites [0], which does not support it alone" in judgment.pretty()
+    assert judgment.to_dict()["citations"]["recall"] == 0.5
+
+
+def test_a_superfluous_citation_lowers_precision_alone():
+    judgment = Judge("none")(context=KETTLE, answer="The kettle is blue [1, 2].")
+    assert (judgment.citations.precision, judgment.citations.recall) == (0.5, 1.0)
+
+
+def test_an_answer_that_cites_nothing_has_no_figures():
+    judgment = Judge("none")(context=KETTLE, answer="The kettle is blue.")
+    assert (judgment.citations, judgment.statements[0].citations_support) == (None, None)
+
+
+def test_citations_from_is_an_option():
+    judgment = Judge("none", citations_from=0)(context=KETTLE, answer="The kettle is blue [1].")
+    assert judgment.statements[0].cited_chunk_ids == (1,)
+
+
+def test_an_lm_is_asked_again_only_where_cited_and_supporting_chunks_differ(judge_at):
+    """One verdict more, on the cited chunk alone; none for a statement whose citation is what supports it."""
+    judge, server = judge_at()
+    right = judge(context=KETTLE[:2], answer="The kettle is blue [1].")
+    assert (len(server.requests), right.citations.recall) == (1, 1.0)
+    wrong = judge(context=KETTLE[:2], answer="The kettle is blue [2].")
+    assert len(server.requests) == 3
+    last = str(server.requests[-1])
+    assert "900 grams" in last
+    assert "two litres" not in last
+    assert wrong.citations is not None
