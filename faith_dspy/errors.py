@@ -93,7 +93,7 @@ def in_short(error: Exception, lm: Any = None) -> str:
     LM's key or anything that looks like one."""
     if isinstance(error, FaithDspyError):
         return str(error)
-    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:_READ]
     for name, value in getattr(lm, "kwargs", {}).items():
         if ("key" in name or "token" in name) and isinstance(value, str) and len(value) >= 6:
             text = text.replace(value, "***")
@@ -112,11 +112,24 @@ def faults(invalid: Any) -> str:
     return "; ".join(told)
 
 
+_READ = 2_000
+"""Characters of a message that are looked at; a server may echo a whole prompt."""
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSPHRASE", "_PAT")
+_USER = re.compile(r"(://)[^/\s]{0,300}@|(?<![^\s/:@'\"])[^\s/:@'\"]{1,200}:[^\s/:@]{1,200}@")
+_ASSIGNED = re.compile(
+    r"(?i)((?:(?:api[_-]?key|token|password|passphrase|secret)\\?[\"']?\s?[=:]|key=)\s?\\?[\"']?)[^\s&\"',;}]{4,}"
+)
+_TOKEN = re.compile(r"(?i)(bearer\s+|basic\s+(?=\S{8})|\b(?:sk|pk|gsk|hf|xai|ghp|github_pat)[-_])[\w*.+/=-]{4,}")
+
+
 def without_secrets(text: str) -> str:
-    """A text without the environment's keys, passwords and keys in addresses, and whatever looks like a key."""
+    """Strip the environment's keys, passwords and keys in addresses, and whatever looks like a key.
+
+    Its time grows with the length of the text.
+    """
     for name, value in os.environ.items():
-        if name.endswith(("_API_KEY", "_TOKEN")) and len(value) >= 6:
+        if name.endswith(_SECRET_NAMES) and len(value) >= 6:
             text = text.replace(value, "***")
-    text = re.sub(r"(://)[^/\s]*@|[^\s/:@'\"]+:[^\s/]+@", r"\1***@", text)
-    text = re.sub(r"(?i)((?:key|token|password|secret)=)[^\s&]+", r"\1***", text)
-    return re.sub(r"(?i)(bearer\s+|\b(?:sk|pk|gsk|hf|xai)[-_])[\w*.\-]{4,}", r"\1***", text)
+    for pattern in (_USER, _ASSIGNED, _TOKEN):
+        text = pattern.sub(lambda match: f"{match[1] or ''}***{'@' if match[0].endswith('@') else ''}", text)
+    return text

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -82,10 +82,7 @@ def owned(path: Path, seconds: float = 0) -> Iterator[None]:
     try:
         yield
     finally:
-        if lock.lock_counter == 1:
-            with suppress(OSError):  # Windows keeps a file that is open
-                Path(lock.lock_file).unlink()
-        lock.release()
+        lock.release()  # its file stays: another process may already wait for it
 
 
 def check_writable(path: Path) -> None:

@@ -142,8 +142,12 @@ def _is_source(sentence: str) -> bool:
     return "http" in text or (len(words) <= _ENTRY_WORDS and not any(v.intersection(words) for v in verbs))
 
 
+_COURTESY = 400
+"""Characters of a courtesy at most; matching takes longer than in proportion."""
+
+
 def _is_courtesy(sentence: str) -> bool:
-    return any(phrase.match(sentence) for phrase in _courtesies())
+    return len(sentence) <= _COURTESY and any(phrase.match(sentence) for phrase in _courtesies())
 
 
 def _is_question(sentence: str) -> bool:
