@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from faith_dspy.config import JudgeConfig
-    from faith_dspy.export import load_judge
+    from faith_dspy.export import load_judge, open_judge
     from faith_dspy.judge import Judge
     from faith_dspy.optimize import tune
     from faith_dspy.schema import Chunk, Judgment, LabelledExample, StatementVerdict, Unscored, Verdict
@@ -22,11 +22,12 @@ __all__ = [
     "Unscored",
     "Verdict",
     "load_judge",
+    "open_judge",
     "tune",
 ]
 
 # Resolved on first use, so that `import faith_dspy` and `--help` stay instant.
-_HOME = {"Judge": "judge", "JudgeConfig": "config", "load_judge": "export", "tune": "optimize"}
+_HOME = {"Judge": "judge", "JudgeConfig": "config", "load_judge": "export", "open_judge": "export", "tune": "optimize"}
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,8 @@ from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.lm import EMBEDDED_SHA256
-from faith_dspy.lm.addresses import base_from_environment
+from faith_dspy.lm.addresses import base_from_environment, is_provider
+from faith_dspy.lm.capabilities import Capabilities
 from faith_dspy.lm.make import identity
 from faith_dspy.schema import RawJudgment
 from faith_dspy.scoring.classifier import Classifier, describe_fit
@@ -63,6 +64,10 @@ class LMName(BaseModel):
     name: str | None = None
     sha256: str | None = None
     api_base_hash: str | None = None
+    context_window: int | None = None
+    """Tokens, where the judge was given one."""
+    capabilities: Capabilities | None = None
+    """What was found out about it."""
 
     @field_validator("model")
     @classmethod
@@ -99,6 +104,8 @@ class Manifest(BaseModel, extra="allow"):
     config: JudgeConfig
     classifier: Classifier | None
     lm: LMName
+    prompts: str | None = None
+    """Hash of the prompts that classifier, thresholds and agreement were fitted with; None: those in the folder."""
     versions: dict[str, str] = {}
     card: str | None = None
     answer_keys: list[str] = []
@@ -157,34 +164,106 @@ def _contents(
     next_sha256 = None
     if judge.escalate_to is not None:
         following, next_sha256 = _contents(judge.escalate_to, folder / _NEXT, None)
+    hashed = judge.program.prompts_hash if judge.asks_lm else None
+    said = judge.manifest
+    if said.get("prompts") not in (None, hashed):  # what was measured with other prompts
+        said = {name: value for name, value in said.items() if name == "answer_keys"}
     # Stored answers are scored again: a copy of a loaded judge may have another config or classifier.
-    kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in judge.manifest.get("reference", [])]
+    kept = [(r["question"], r["context"], r["answer"], r["raw_judgment"]) for r in said.get("reference", [])]
     manifest = Manifest(
         config=judge.config,
         classifier=judge.classifier,
         lm=LMName(model=portable(judge.lm_name), **_identity(judge)),
+        prompts=hashed,
         versions={name: metadata.version(name) for name in ("faith_dspy", "dspy", "pydantic")},
         reference=[Reference.of(judge, *r) for r in reference or kept],
-        **{k: v for k, v in judge.manifest.items() if k not in Manifest.model_fields or k in ("card", "answer_keys")},
+        **{k: v for k, v in said.items() if k not in Manifest.model_fields or k in ("card", "answer_keys")},
     )
     document = manifest.model_dump(mode="json")
-    # DSPy's state, without any LM; empty for a judge that asks none.
-    program = judge.program.dump_state() if judge.asks_lm else {}
-    for predictor in program.values():
-        predictor |= {"lm": None, "traces": [], "train": []}
-    program = json.loads(json.dumps(program, default=list))
+    program = json.loads(json.dumps(_program_state(judge), default=list))
     document["sha256"] = _sha256(document, program, next_sha256)
     return {
         folder / "judge.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
         folder / "program.json": json.dumps(program, indent=2, ensure_ascii=False) + "\n",
-        folder / "CARD.md": card or judge.manifest.get("card") or _plain_card(judge),
+        folder / "CARD.md": card or said.get("card") or _plain_card(judge),
         **following,
     }, document["sha256"]
+
+
+def _program_state(judge: Judge) -> dict[str, Any]:
+    """Return DSPy's state of each predictor, with the demos that prompts show and without any LM; empty without one."""
+    if not judge.asks_lm:
+        return {}
+    from faith_dspy.program.prompt import complete_demos
+
+    state = {}
+    for name, predict in judge.program.prompts.items():
+        demos = complete_demos(predict.signature, predict.demos)
+        state[name] = predict.dump_state() | {"lm": None, "traces": [], "train": [], "demos": demos}
+    return state
 
 
 def _sha256(document: Mapping[str, Any], program: Mapping[str, Any], following: str | None) -> str:
     parts = [{k: v for k, v in document.items() if k != "sha256"}, program, following]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def open_judge(
+    source: Any,
+    *,
+    lm: Any = None,
+    api_base: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+    context_window: int | None = None,
+    **options: Any,
+) -> Judge:
+    """Return the judge that something stands for: the one way from a name to a judge.
+
+    Args:
+        source: A `Judge`, which is returned as it is; the folder of an exported judge, or its address in MLflow
+            (``models:/faithfulness@champion``, ``runs:/…``), which `load_judge` loads; ``none`` (lexical features
+            alone), ``local`` or ``default`` (the embedded model with the default classifier), ``local:FILE.gguf``, any
+            DSPy model string (``openai/gpt-4o-mini``), or a `dspy.LM`: a new judge that asks it.
+        lm: The LM that a loaded judge asks in place of its own.
+        api_base: The address of the LM.
+        api_key: Its key.
+        timeout: Seconds a call of the LM may take.
+        context_window: Tokens of the LM's prompt and reply together.
+        options: Of a new judge, as for `Judge`. An exported one has its own.
+
+    Raises:
+        ArtifactError: A path where no judge is.
+        ConfigError: Options for a judge that has its own, or something that stands for no judge.
+    """
+    if isinstance(source, Judge):
+        return source
+    endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+    endpoint["context_window"] = context_window
+    name = source.strip() if isinstance(source, str) else source
+    if isinstance(source, Path) or (isinstance(name, str) and not names_lm(name)):
+        if options:
+            raise ConfigError(f"{source} has its own options: leave out {', '.join(options)}.")
+        return _load(source if isinstance(source, Path) else name, lm=lm, **endpoint)
+    if lm is not None:
+        raise ConfigError(f"got the judge {source!r} and lm={lm!r}: one of them names the LM. Leave out the other.")
+    return Judge("local" if name == "default" else name, **endpoint, **options)
+
+
+_BARE_MODELS = re.compile(r"(?:gpt|o\d|chatgpt|claude|gemini|mistral|command|deepseek|llama|qwen)[\w.:-]*")
+"""Names of models that LiteLLM knows without a provider."""
+
+
+def names_lm(name: str) -> bool:
+    """Whether a string names an LM or a judge of ours, and not a place."""
+    if name in (NO_LM, "local", "default") or name.startswith(("local:", "typesafe:")):
+        return True
+    if name.startswith(("models:/", "runs:/")) or Path(name).is_dir() or re.match(r"[./~\\]|[A-Za-z]:\\", name):
+        return False
+    provider, slash, model = name.partition("/")
+    if not slash:
+        return _BARE_MODELS.fullmatch(name) is not None
+    return bool(model) and is_provider(provider)
 
 
 def load_judge(
@@ -194,12 +273,16 @@ def load_judge(
     api_base: str | None = None,
     api_key: str | None = None,
     timeout: float | None = None,
+    context_window: int | None = None,
+    escalate_to: Any = None,
 ) -> Judge:
     """Load a judge from a folder, or from MLflow's registry (``models:/faithfulness@champion``).
 
     ``lm`` replaces the LM it was tuned on, of a cascade the first one, wherever that is asked; ``api_base`` and
-    ``api_key`` are that LM's, too. Thresholds were fitted to the LM it was tuned on, so expect less of another.
-    ``timeout`` is as for `Judge`, and holds for every LM.
+    ``api_key`` are that LM's, too, and those of a second LM at the same address. ``escalate_to`` is the LM that the
+    second judge of a cascade asks in place of its own, such as a `dspy.LM` with an address of its own. Thresholds were
+    fitted to the LM it was tuned on, so expect less of another. ``timeout`` and ``context_window`` are as for `Judge`,
+    and hold for every LM. Names such as ``none`` and ``local`` are taken, too: see `open_judge`.
 
     Of ``program.json`` only instructions and demos are taken. The LM's name in ``judge.json`` counts where the caller
     gives none; an address is only ever the caller's.
@@ -207,26 +290,54 @@ def load_judge(
     Raises `ArtifactError` when files are missing or altered, or stored judgments are not reproduced; `ConfigError` for
     ``lm="none"`` in place of an LM, or an LM for a judge that asks none. Asks no LM.
     """
+    endpoint: dict[str, Any] = {"api_base": api_base, "api_key": api_key, "timeout": timeout}
+    endpoint["context_window"] = context_window
+    if isinstance(source, str) and names_lm(source.strip()):
+        return open_judge(source, lm=lm, **endpoint)
+    return _load(source, lm=lm, escalate_to=escalate_to, **endpoint)
+
+
+def _load(
+    source: str | Path,
+    *,
+    lm: Any,
+    api_base: str | None,
+    api_key: str | None,
+    timeout: float | None,
+    context_window: int | None,
+    escalate_to: Any = None,
+) -> Judge:
     if not isinstance(source, str | Path):
         raise ConfigError(f"the judge is {source!r}; expected its folder, or models:/name@alias from MLflow.")
     folder = download_judge(str(source)) if str(source).startswith(("models:/", "runs:/")) else Path(source)
-    first = _read(folder)
-    models = [e.manifest.lm.model for e in (first, first.following) if e is not None]
-    asked = next((model for model in models if model != NO_LM), None)
+    first = _read(folder.expanduser())
+    exports = [export for export in (first, first.following) if export is not None]
+    asking = [export.manifest.lm for export in exports if export.manifest.lm.model != NO_LM]
+    asked = asking[0] if asking else None
     if lm is not None and (lm == NO_LM) != (asked is None):
-        made_for = f"was tuned on replies of {asked}" if asked else "judges by lexical features only"
+        made_for = f"was tuned on replies of {asked.model}" if asked else "judges by lexical features only"
         raise ConfigError(f"{folder}: {made_for}, got lm={lm!r}. Leave out lm= (--lm).")
-    endpoint = {"api_base": api_base, "api_key": api_key}
+    if escalate_to is not None and first.following is None:
+        raise ConfigError(f"{folder}: escalates to no other judge, got escalate_to={escalate_to!r}. Leave it out.")
+
+    def settings_of(export: _Export) -> dict[str, Any]:
+        """LM and address that the judge of an export asks."""
+        stored = export.manifest.lm
+        settings: dict[str, Any] = {"lm": stored.model}
+        if export is first.following and escalate_to is not None:
+            return {"lm": escalate_to}
+        if asked and stored.model == asked.model:
+            settings = {"lm": stored.model if lm is None else lm, "api_base": api_base, "api_key": api_key}
+        elif asked and stored.api_base_hash and stored.api_base_hash == asked.api_base_hash:
+            settings |= {"api_base": api_base, "api_key": api_key}
+        return settings | {"context_window": context_window or stored.context_window}
 
     def made(export: _Export) -> Judge:
         stored = export.manifest.lm
-        given = (
-            {"lm": stored.model if lm is None else lm, **endpoint} if stored.model == asked else {"lm": stored.model}
-        )
         following = export.following and made(export.following)
         try:
             judge = Judge(
-                **given,
+                **settings_of(export),
                 timeout=timeout,
                 config=export.manifest.config,
                 classifier=export.manifest.classifier,
@@ -234,6 +345,9 @@ def load_judge(
                 escalate_to=following,
             )
             _load_prompts(judge, export.program)
+            if judge.asks_lm:
+                judge.manifest["prompts"] = export.manifest.prompts or judge.program.prompts_hash
+                judge.classifier = export.manifest.classifier
             _reproduce(judge, export.manifest.reference)
         except _FAULTS as exc:
             raise _altered(export.folder, exc) from exc
@@ -291,7 +405,7 @@ class _Prompt(BaseModel):
 
 def _load_prompts(judge: Judge, program: dict[str, Any]) -> None:
     """Give the program its instructions and demos, and nothing else: DSPy's own loader takes an LM and its settings."""
-    predictors = dict(judge.program.named_predictors()) if judge.asks_lm else {}
+    predictors = judge.program.prompts if judge.asks_lm else {}
     if program.keys() != predictors.keys():
         raise ValueError(f"program.json has the predictors {sorted(program)}, expected {sorted(predictors)}")
     for name, predictor in predictors.items():
@@ -329,12 +443,14 @@ def _altered(folder: Path, exc: Exception) -> ArtifactError:
 
 def _identity(judge: Judge) -> dict[str, Any]:
     """What is known of the LM beside its name; if it was not made yet, what the export it was loaded from says."""
+    known: dict[str, Any] = judge.manifest.get("lm") or {}
     if "lm" in vars(judge):
         known = identity(judge.lm).model_dump(mode="json")
-    else:
-        known = judge.manifest.get("lm") or {}
-        known = known if known.get("model") == portable(judge.lm_name) else {}
-    return {k: v for k, v in known.items() if k != "model"}
+        known["capabilities"] = judge.lm.capabilities.model_dump(mode="json", exclude_defaults=True)
+    elif known.get("model") != portable(judge.lm_name):
+        known = {}
+    window = judge.context_window or known.get("context_window")
+    return {k: v for k, v in known.items() if k != "model"} | {"context_window": window}
 
 
 def _plain_card(judge: Judge) -> str:

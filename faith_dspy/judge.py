@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
 from functools import cached_property, partial
+from logging import getLogger
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,8 +17,9 @@ from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError, FaithDspyError, LMUnavailableError, in_short, need
 from faith_dspy.io.inputs import AnswerInput
 from faith_dspy.io.labels import read_labels
-from faith_dspy.io.readers import is_table, read_inputs, with_judgments
-from faith_dspy.lm.make import decision_model
+from faith_dspy.io.readers import is_table, open_records, read_inputs, with_judgments
+from faith_dspy.lm.addresses import provider_of
+from faith_dspy.lm.make import decision_model, is_local
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored, digest
 from faith_dspy.scoring.citations import needs_verdict
 from faith_dspy.scoring.classifier import Classifier, default_classifier, describe_fit
@@ -27,6 +30,7 @@ if TYPE_CHECKING:  # they load DSPy or numpy
     from faith_dspy.program.program import FaithfulnessProgram
     from faith_dspy.scoring.agreement import JudgeAgreement
 
+log = getLogger(__name__)
 THREADS = 8  # answers judged at the same time, unless the LM is embedded
 NO_LM = "none"  # in place of a model string: no LM, lexical features alone
 WRITTEN: dict[str, tuple[Any, ...]] = {
@@ -77,9 +81,12 @@ class Judge:
             raise ConfigError(f"lm is {lm!r}; expected 'local', a model string like openai/gpt-4o-mini, or a dspy.LM.")
         lm = lm.strip() if isinstance(lm, str) else lm
         self.config = config or JudgeConfig.make(**options)
-        self._given, self._default = lm, {"classifier": "default"} if classifier == "default" else {}
-        default = default_classifier(self.lm_name, self.config)
-        self.classifier = fitted = default if classifier == "default" else classifier
+        self._given = lm
+        self._uses_default = classifier == "default"
+        self._classifier = default_classifier(self.lm_name, self.config) if classifier == "default" else classifier
+        self.fitted_prompts: str | None = None
+        """Hash of the prompts that the classifier was fitted with; None: the seed's."""
+        self._said_unfitted = False
         self.manifest = dict(manifest or {})
         """What an export says of its making; empty for a judge that was not loaded from one."""
         self._endpoint: dict[str, Any] = {
@@ -98,9 +105,9 @@ class Judge:
         if not self.asks_lm:
             usual = JudgeConfig().program_options
             odd = [f"{k}={v!r}" for k, v in self.config.program_options.items() if v != usual[k]]
-            if self._default and self.config.threshold is not None:
+            if self._uses_default and self.config.threshold is not None:
                 odd.append(f"threshold={self.config.threshold}")
-            if fitted is None or "lm" in fitted.statement.names:
+            if self._classifier is None or "lm" in self._classifier.statement.names:
                 odd.append("a classifier of its own (--untuned)")
             if odd:
                 raise ConfigError(
@@ -108,7 +115,8 @@ class Judge:
                     "Leave it out, or name an LM."
                 )
         if not (escalate_to is None or isinstance(escalate_to, Judge)):
-            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", timeout=timeout)
+            settings = {"timeout": timeout, "thinking_tokens": thinking_tokens} | self._shared_address(escalate_to)
+            escalate_to = Judge(escalate_to, config=self.config, classifier=classifier and "default", **settings)
         if escalate_to is not None and escalate_to.escalate_to is not None:
             raise ConfigError("escalate_to is a judge that escalates itself; a cascade has two judges.")
         self.escalate_to: Judge | None = escalate_to
@@ -116,9 +124,53 @@ class Judge:
     def __repr__(self) -> str:
         return f"<Judge {self.lm_name!r}, by {self.config.granularity.value}, {describe_fit(self.classifier)}>"
 
+    def _shared_address(self, second: Any) -> dict[str, Any]:
+        """Return address and key for the second LM of a cascade: the first one's, where one provider serves both."""
+        address = {name: self._endpoint[name] for name in ("api_base", "api_key")}
+        if not isinstance(self._given, str):
+            address = {name: self._given.kwargs.get(name) for name in address}
+        if not isinstance(second, str) or is_local(second) or not any(address.values()):
+            return {}
+        if self.asks_lm and provider_of(second) != provider_of(self.lm_name):
+            raise ConfigError(
+                f"escalate_to={second!r} is another provider's than {self.lm_name}, whose address and key are not its "
+                "own: give a Judge with its own, escalate_to=Judge(…, api_base=…, api_key=…)."
+            )
+        return address
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """Numbers fitted on labels; None for an untuned judge, and while the prompts are not those it was fitted with.
+
+        A judge whose prompts were compiled or changed reports what the LM says until it is fitted again.
+        """
+        if self._classifier is None or not self.has_changed_prompts:
+            return self._classifier
+        if not self._said_unfitted:
+            self._said_unfitted = True
+            log.warning(
+                "the prompts have changed since the classifier was fitted: neither it nor its thresholds and agreement "
+                "figures are used until the judge is fitted again (judge.fit(labelled), or a study)."
+            )
+        return None
+
+    @classifier.setter
+    def classifier(self, classifier: Classifier | None) -> None:
+        self._classifier, self._uses_default = classifier, False
+        self.fitted_prompts = self.program.prompts_hash if "program" in vars(self) else None
+
+    @property
+    def has_changed_prompts(self) -> bool:
+        """Whether the prompts are others than those that the classifier was fitted with."""
+        if "program" not in vars(self):
+            return False
+        if self.fitted_prompts is None:
+            self.fitted_prompts = type(self.program)(self.config).prompts_hash
+        return self.program.prompts_hash != self.fitted_prompts
+
     @cached_property
     def program(self) -> FaithfulnessProgram:
-        """The DSPy module inside. It can be replaced by a compiled one."""
+        """The `dspy.Module` inside. It can be called, compiled by any optimizer of DSPy, and replaced by the result."""
         from faith_dspy.program.program import FaithfulnessProgram
 
         return FaithfulnessProgram(self.config)
@@ -129,19 +181,32 @@ class Judge:
         if not self.asks_lm:
             raise ConfigError("this judge asks no LM (lm='none'); `lms` are those of the judges it escalates to.")
         from faith_dspy.export import need_address
+        from faith_dspy.lm.capabilities import Capabilities
         from faith_dspy.lm.make import adopt, make_lm
 
+        stored = self.manifest.get("lm") or {}
         if isinstance(self._given, str):
-            need_address(self.manifest.get("lm"), self.lm_name, self._endpoint["api_base"])
-            return make_lm(self._given, **self._endpoint)
-        lm, timeout = adopt(self._given), self._endpoint["timeout"]
-        return lm if timeout is None else lm.copy(timeout=timeout)
+            need_address(stored, self.lm_name, self._endpoint["api_base"])
+            lm = make_lm(self._given, **self._endpoint)
+        else:
+            lm = adopt(self._given, **{name: self._endpoint[name] for name in ("timeout", "context_window")})
+        known = stored.get("capabilities")
+        is_same = stored.get("model") == self.lm_name and stored.get("api_base_hash") == lm.endpoint.salt
+        if known and is_same and not lm.capabilities.answered:
+            lm.capabilities = Capabilities.model_validate(known)
+        return lm
 
     @property
     def lm_name(self) -> str:
         """The model string it was made with, as `make_lm` takes it."""
         given = self._given if isinstance(self._given, str) else str(self._given.model)
         return decision_model(self._given) or given
+
+    @property
+    def context_window(self) -> int | None:
+        """Tokens of the LM's prompt and reply together, if it was given."""
+        window: int | None = self._endpoint["context_window"]
+        return window
 
     @property
     def asks_lm(self) -> bool:
@@ -166,8 +231,7 @@ class Judge:
     @property
     def fingerprint(self) -> str:
         """Hash of all that verdicts depend on: LM, options, prompts, classifier, and those of `escalate_to`."""
-        asked = self.program.predictors() if self.asks_lm else []
-        predictors = [(p.signature.instructions, [dict(d) for d in p.demos]) for p in asked]
+        predictors = self.program.shown_prompts if self.asks_lm else []
         classifier = self.classifier.model_dump(mode="json") if self.classifier else None
         following = [self.escalate_to.fingerprint] if self.escalate_to else []
         return digest([self.lm_name, self.config.model_dump(mode="json"), predictors, classifier, *following])
@@ -196,7 +260,7 @@ class Judge:
         Raises `InputError` for input of a wrong type, and `LMUnavailableError` for an LM that never answered, because
         its address, its key or its name is wrong. Any other fault of the LM gives an unscored judgment that says why.
         """
-        return self._judge(AnswerInput.make(question, context, answer, conversation))[1]
+        return self.judge_input(AnswerInput.make(question, context, answer, conversation))[1]
 
     async def acall(self, *args: Any, **kwargs: Any) -> Judgment:
         """Judge without blocking the event loop, at most DSPy's ``async_max_workers`` at a time. Once cancelled, it
@@ -237,15 +301,20 @@ class Judge:
 
         return await awaited(partial(self.batch, records, num_threads))
 
-    def stream(self, records: Iterable[Any], num_threads: int | None = None) -> Generator[Judgment, None, None]:
-        """Judge records (mappings with ``question``, ``context``, ``answer`` or ``conversation``) in their order. Other
-        libraries' names and objects are understood (`AnswerInput.of`); a judgment has its record's ``id``.
+    def stream(self, records: Any, num_threads: int | None = None) -> Generator[Judgment, None, None]:
+        """Judge what `batch` takes, in its order: records (mappings with ``question``, ``context``, ``answer`` or
+        ``conversation``), a file, a table. Other libraries' names and objects are understood (`AnswerInput.of`); a
+        judgment has its record's ``id``.
 
         At most twice ``num_threads`` records are read ahead. A record that cannot be judged comes back unscored, as
         does one that the LM failed on. Closing the stream, or Ctrl-C, begins no further LM call and waits for those in
         flight. Raises `LMUnavailableError` after 20 calls in a row to which the endpoint had no answer.
         """
-        return (judgment for _, judgment in self._judge_all(map(AnswerInput.of, records), num_threads))
+        if isinstance(records, str | PathLike | Mapping) or is_table(records):
+            with open_records(records) as opened:
+                yield from (judgment for _, judgment in self._judge_all(map(AnswerInput.of, opened), num_threads))
+        else:
+            yield from (judgment for _, judgment in self._judge_all(map(AnswerInput.of, records), num_threads))
 
     def agreement(self, labelled: Any, num_threads: int | None = None) -> JudgeAgreement:
         """Judge labelled answers and measure the agreement with people on answers, statements and evidence.
@@ -279,7 +348,7 @@ class Judge:
         low, high = (self.classifier and self.classifier.review_range) or self.config.review_range
         return judgment.ranking is not None and bool(judgment.statements) and low <= judgment.ranking < high
 
-    def _judge(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
+    def judge_input(self, given: AnswerInput) -> tuple[RawJudgment, Judgment]:
         """What the LMs say about one answer, and the judgment on it: every call, batch, run and study comes here."""
         if given.problem is not None:
             raw = RawJudgment()
@@ -292,7 +361,7 @@ class Judge:
             raw = self._ask_about_citations(raw, judgment, given)
             judgment = self.score_answer(raw, given.chunks, given.question)
         if self.escalate_to is not None and self.should_escalate(judgment):
-            following = self.escalate_to.ask(given)
+            following, _ = self.escalate_to.judge_input(given)
             spent = {"usage": raw.usage + following.usage, "replayed": raw.replayed + following.replayed}
             raw = raw.model_copy(update={"escalated": following, **spent})
             judgment = self.score_answer(raw, given.chunks, given.question)
@@ -343,7 +412,7 @@ class Judge:
             raw = RawJudgment()
             try:
                 with metered(meter=meter):
-                    raw, judgment = self._judge(given)
+                    raw, judgment = self.judge_input(given)
             except FaithDspyError:
                 raise
             except Exception as exc:  # noqa: BLE001 - one bad record never ends a run
@@ -375,10 +444,14 @@ class Judge:
 
         The program is shared, too, unless the new config asks something else: then its prompts are the seed's.
         """
-        kept = {name: getattr(self, name) for name in ("config", "classifier", "manifest", "escalate_to")}
-        new = type(self)(self._given, **self._endpoint, **(kept | self._default | changes))
+        kept: dict[str, Any] = {name: getattr(self, name) for name in ("config", "manifest", "escalate_to")}
+        kept["classifier"] = "default" if self._uses_default else self._classifier
+        new = type(self)(self._given, **self._endpoint, **(kept | changes))
         if "lm" in vars(self):
             new.lm = self.lm
         if "program" in vars(self) and new.config.program_options == self.config.program_options:
             new.program = self.program
+            new.fitted_prompts = self.fitted_prompts
+            if changes.get("classifier", "default") != "default":
+                new.fitted_prompts = self.program.prompts_hash
         return new

@@ -31,17 +31,18 @@ DEMO = {"context": ["Snow is white."], "question": "", "statement": "Snow is bla
 def tuned(judge_at):
     """A judge with a classifier, compiled instruction and a demo; (judge, endpoint)."""
     judge, server = judge_at(yes=YES)
-    judge = judge.copy(classifier=HEAD, manifest={"study_id": "s1", "agreement": {"n": 3}})
+    judge = judge.copy(manifest={"study_id": "s1", "agreement": {"n": 3}})
     predict = judge.program.verify.predict
     predict.signature = predict.signature.with_instructions("Compiled – “quoted”.\n\nIs it so? Answer Yes or No.")
     predict.demos = [dspy.Example(**DEMO).with_inputs("context", "question", "statement")]
+    judge.classifier = HEAD
     return judge, server
 
 
 def reference_of(judge, context=CONTEXT, *answers):
     """What is stored of answers: all but the judgments on them."""
     chunks = as_chunks(context)
-    return [(None, chunks, a, judge._judge(AnswerInput.make(None, chunks, a))[0]) for a in answers or [ANSWER]]
+    return [(None, chunks, a, judge.judge_input(AnswerInput.make(None, chunks, a))[0]) for a in answers or [ANSWER]]
 
 
 @pytest.fixture
@@ -189,6 +190,24 @@ def test_what_is_kept_of_a_prompt(tuned, exported, chat_server):
     seal(exported, program=program)
     with pytest.raises(ArtifactError, match="expected a valid string"):
         load_judge(exported)
+
+
+def test_a_classifier_belongs_to_the_prompts_it_was_fitted_with(tuned, exported, caplog):
+    """After they change neither it nor what was measured with it is used or saved, and the judge says so, once; a
+    classifier fitted to the new ones is."""
+    judge, server = tuned
+    loaded = load_judge(exported, api_base=server.base, api_key="none")
+    assert loaded(context=CONTEXT, answer=ANSWER).probability is not None
+    predict = loaded.program.verify.predict
+    predict.signature = predict.signature.with_instructions("Other.\n\nIs it? Answer Yes or No.")
+    for _ in range(2):
+        assert (loaded.classifier, loaded(context=CONTEXT, answer=ANSWER).probability) == (None, None)
+    assert caplog.text.count("the prompts have changed since the classifier was fitted") == 1
+    loaded.save(exported)
+    stored = read(exported, "judge")
+    assert (stored["classifier"], stored["reference"], "agreement" in stored) == (None, [], False)
+    fitted = loaded.copy(classifier=HEAD)
+    assert fitted(context=CONTEXT, answer=ANSWER).probability is not None
 
 
 def test_a_classifier_asked_with_another_lm_is_told(exported, caplog):

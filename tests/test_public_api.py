@@ -30,6 +30,7 @@ def test_public_names():
         "Unscored",
         "Verdict",
         "load_judge",
+        "open_judge",
         "tune",
     ]
 

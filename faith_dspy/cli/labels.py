@@ -266,13 +266,10 @@ def push(
 
     Example: faith-dspy labels push answers.csv --queue november
     """
-    from faith_dspy.export import load_judge
-    from faith_dspy.judge import NO_LM, Judge
+    from faith_dspy.export import open_judge
     from faith_dspy.optimize.tracking.review import queue_answers
 
-    judge = None
-    if verdicts:
-        judge = Judge(verdicts) if verdicts == NO_LM else load_judge(verdicts)
+    judge = open_judge(verdicts) if verdicts else None
     queued = queue_answers(
         answers, queue, traces=traces, experiment=experiment, tracking_uri=tracking_uri, verdicts=judge
     )

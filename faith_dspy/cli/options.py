@@ -49,6 +49,8 @@ APIBase = Annotated[str | None, _judge_option("--api-base", "Address of an OpenA
 Timeout = Annotated[
     float | None, _judge_option("--timeout", "Limit of an LM call, with its retries. Default: 300.", "SECONDS", min=0.1)
 ]
+_WINDOW = "Tokens that the LM takes; longer contexts are read window by window."
+ContextWindow = Annotated[int | None, _judge_option("--context-window", _WINDOW, "TOKENS", min=1)]
 Minimum = Annotated[float | None, option("--min", "Exit 1 when the measure is below this.", "SHARE", min=0, max=1)]
 MaxFlips = Annotated[
     float | None,
@@ -60,7 +62,7 @@ TrackingURI = Annotated[
     str | None, option("--tracking-uri", "MLflow store. Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.", "URI")
 ]
 Experiment = Annotated[str, option("--experiment", "MLflow experiment.", "NAME")]
-_SOURCE = "Folder of a tuned judge, or models:/name@alias from MLflow."
+_SOURCE = "Folder of a tuned judge, models:/name@alias from MLflow, none, local, default, or a model."
 _SET = "Option of a judge that is not loaded, e.g. granularity=answer. Repeatable."
 _UNTUNED = "Report the LM's own verdicts; skip the default classifier."
 
@@ -73,28 +75,31 @@ class ChosenJudge:
     lm: LM = None
     api_base: APIBase = None
     timeout: Timeout = None
+    context_window: ContextWindow = None
     settings: Annotated[list[str] | None, _judge_option("--set", _SET, "OPTION=VALUE")] = None
     untuned: Annotated[bool, _judge_option("--untuned", _UNTUNED)] = False
 
     def load(self) -> Judge:
         """A tuned judge, or one with these options and, unless it is to be untuned, the default classifier."""
         from faith_dspy.config import JudgeConfig
-        from faith_dspy.export import load_judge
+        from faith_dspy.export import names_lm, open_judge
         from faith_dspy.judge import Judge
 
-        options = JudgeConfig.parse(self.settings or [])
-        endpoint: Any = {"api_base": self.api_base, "timeout": self.timeout}
+        new: dict[str, Any] = {"config": JudgeConfig.make(**JudgeConfig.parse(self.settings or []))}
+        if self.untuned:
+            new["classifier"] = None
+        endpoint: Any = {"api_base": self.api_base, "timeout": self.timeout, "context_window": self.context_window}
         if self.source is None:
-            classifier: Any = None if self.untuned else "default"
-            lm = "local" if self.lm is None else self.lm
-            return Judge(lm, config=JudgeConfig.make(**options), classifier=classifier, **endpoint)
+            return Judge("local" if self.lm is None else self.lm, **endpoint, **new)
+        if names_lm(self.source):
+            return open_judge(self.source, lm=self.lm, **endpoint, **new)
         if self.settings or self.untuned:
             given = f"--set {self.settings[0]}" if self.settings else "--untuned"
             raise InputError(
                 f"{given} is for a judge that is not loaded; {self.source} has its own options. Leave out one of the "
                 "two."
             )
-        return load_judge(self.source, lm=self.lm, **endpoint)
+        return open_judge(self.source, lm=self.lm, **endpoint)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

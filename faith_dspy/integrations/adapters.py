@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from faith_dspy.config import JudgeConfig
 from faith_dspy.errors import ConfigError
+from faith_dspy.export import names_lm, open_judge
 from faith_dspy.io.inputs import value_of
 from faith_dspy.judge import NO_LM, Judge
 from faith_dspy.report.judgment import decided_by, supported
@@ -35,17 +35,13 @@ def judge_of(defaults: dict[str, Any], model: Any = None, **options: Any) -> Jud
     taken. ``options`` of `JudgeConfig` come first unless they are None. A judge has its own: any other but
     ``verdict_scores`` is a `ConfigError`, as its verdicts and probabilities were fitted without it.
     """
-    from faith_dspy.export import load_judge
-
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(model, str) and (model.startswith("models:/") or (Path(model) / "judge.json").is_file()):
-        model = load_judge(model)
-    elif isinstance(model, str) and model == NO_LM:
-        model = Judge(NO_LM)
+    if isinstance(model, str) and (model == NO_LM or not names_lm(_named(model, model))):
+        model = open_judge(model)
     if isinstance(model, Judge):
         return _weighted(model, options)
     lm, endpoint = _lm_of(model)
-    return Judge(lm, **endpoint, **defaults | options)
+    return open_judge(lm, **endpoint, **defaults | options)
 
 
 def _weighted(judge: Judge, options: dict[str, Any]) -> Judge:
@@ -72,10 +68,11 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
     places = [model, getattr(model, "kwargs", None), inner, getattr(inner, "client", None)]  # kwargs: instructor's
 
     def first(*names: str) -> str | None:
-        found = (value_of(p, n) for p in places if p is not None for n in names)
-        return next((str(v) for v in found if isinstance(v, str) or type(v).__name__ == "URL"), None)
+        values = (value_of(place, name) for place in places if place is not None for name in names)
+        shown = (value.get_secret_value() if hasattr(value, "get_secret_value") else value for value in values)
+        return next((str(value) for value in shown if isinstance(value, str) or type(value).__name__ == "URL"), None)
 
-    name = first("model", "model_name", "model_id")
+    name = first("deployment_name", "model", "model_name", "model_id")
     if name is None:
         raise ConfigError(
             f"{type(model).__name__} does not tell which model it asks; name it instead, such as 'openai/gpt-4o-mini' "
@@ -83,8 +80,8 @@ def _lm_of(model: Any) -> tuple[Any, dict[str, Any]]:
         )
     kinds = " ".join(f" {type(p).__module__}.{type(p).__name__}" for p in places).lower()
     return _named(name, kinds), {
-        "api_base": first("base_url", "openai_api_base", "host"),
-        "api_key": first("api_key"),
+        "api_base": first("base_url", "openai_api_base", "azure_endpoint", "host"),
+        "api_key": first("api_key", "openai_api_key"),
     }
 
 

@@ -19,7 +19,7 @@ import dspy
 from pydantic import PrivateAttr
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.export import load_judge
+from faith_dspy.export import open_judge
 from faith_dspy.integrations.adapters import explain, value
 from faith_dspy.integrations.traces import ANSWER_KEYS, QUESTION_KEYS, Span, record_of_spans, records_of, text_of
 from faith_dspy.io.inputs import NAMES
@@ -37,8 +37,8 @@ with needs("mlflow", "tune", "A judge as an MLflow scorer"):
 class FaithfulnessScorer(MlflowJudge):
     """`Judge` as a scorer of `mlflow.genai.evaluate`, and an MLflow judge that can be aligned.
 
-    ``judge``: a `Judge`, the folder of one, or its place in MLflow (``models:/faithfulness@champion``). What it judges
-    of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
+    ``judge``: a `Judge`, or what `open_judge` takes: a folder, ``models:/faithfulness@champion``, a model. What it
+    judges of a row or a trace: `record_of`. It gives a list of `Feedback` per answer:
 
     - ``faithfulness``: the calibrated probability of a tuned judge, else the score; rationale: every statement's
       verdict; metadata: the judgment, and its cost. An unscored answer has no value but an error, whose code is the
@@ -67,7 +67,7 @@ class FaithfulnessScorer(MlflowJudge):
         **options: Any,
     ) -> None:
         super().__init__(name=name, description=description, **options)
-        self._judge = judge if isinstance(judge, Judge) else load_judge(judge)
+        self._judge = open_judge(judge)
         self._place = f"faith_dspy {judge.lm_name}" if isinstance(judge, Judge) else str(judge)
         embedded = any(lm.endpoint.sha256 for lm in self._judge.ready())  # made before any thread uses them
         self._turn = threading.Lock() if embedded else nullcontext()  # its prefix cache holds one context

@@ -26,7 +26,7 @@ _NAME = "faithfulness_judge"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The judge, as an option and as a setting."""
-    told = "Judge of assert_faithful: its folder, models:/name@alias, local, or none."
+    told = "Judge of assert_faithful: its folder, models:/name@alias, local, none, or a model."
     parser.getgroup("faith_dspy").addoption("--faithfulness-judge", dest=_NAME, help=told)
     parser.addini(_NAME, told)
 
@@ -34,10 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def faithfulness_judge(pytestconfig: pytest.Config) -> Judge:
     """The judge that ``assert_faithful`` asks."""
-    from faith_dspy import Judge, load_judge
+    from faith_dspy import open_judge
 
     source = pytestconfig.getoption(_NAME) or pytestconfig.getini(_NAME) or "local"
-    judge = Judge(source) if source in {"local", "none"} else load_judge(source)
+    judge = open_judge(source)
     judge.preflight()
     return judge
 

@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from faith_dspy.errors import InputError, needs
-from faith_dspy.export import load_judge
+from faith_dspy.export import open_judge
 from faith_dspy.io.inputs import NAMES
+from faith_dspy.judge import Judge
 from faith_dspy.lm.make import is_local
 from faith_dspy.runner import REPLIES_IN_MEMORY
 
@@ -33,7 +34,7 @@ COLUMN = "judgment"
 
 def judge_table(
     table: DataFrame,
-    judge: str | Path,
+    judge: Judge | str | Path,
     *,
     lm: str | None = None,
     threads: int | None = None,
@@ -43,13 +44,13 @@ def judge_table(
 
     ``table``: columns ``answer`` (string), ``context`` (array of strings, or of structs with ``text``; or a string)
     and ``question`` (string, optional); all other columns stay. ``judge``, ``lm`` and ``endpoint`` (``api_base``,
-    ``timeout``): as for `faith_dspy.load_judge`. ``threads``: answers in flight per worker (default 8).
+    ``timeout``): as for `faith_dspy.open_judge`. ``threads``: answers in flight per worker (default 8).
 
     A row that cannot be judged, or whose LM fails, has the reason in ``judgment.unscored`` and never fails the job. A
     judge on the embedded model gets a single partition, as every worker would load a model of its own.
     """
     inputs = _inputs(table)
-    found = load_judge(judge, lm=lm)
+    found = open_judge(judge, lm=lm)
     if any(j.asks_lm and is_local(j.lm_name) for j in found.chain):
         table = table.coalesce(1)
     with TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,6 +21,22 @@ def provider_of(model: str) -> str:
     """Return the provider in a model string, ``openai`` where it names none; Ollama's two routes are one provider."""
     name = re.split(r"[/:]", model, maxsplit=1)[0] if re.search(r"[/:]", model) else "openai"
     return name.lower().removesuffix("_chat")
+
+
+_PROVIDERS = frozenset([
+    "openai", "anthropic", "azure", "bedrock", "cohere", "databricks", "deepseek", "gemini", "groq", "hosted_vllm",
+    "mistral", "ollama", "ollama_chat", "openrouter", "together_ai", "typesafe", "vertex_ai", "xai",
+])  # fmt: skip
+"""The providers that most people name, known without an import."""
+
+
+def is_provider(name: str) -> bool:
+    """Whether the part of a model string before its slash names a provider that DSPy or LiteLLM knows."""
+    if name in _PROVIDERS:
+        return True
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    providers = {str(provider.value) for provider in import_module("litellm").LlmProviders}
+    return name in providers
 
 
 def from_environment(model: str, name: str) -> str | None:

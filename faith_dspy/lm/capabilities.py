@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, PrivateAttr, field_serializer
 
 THINKING_TOKENS = 2_000
 """Room for a model's thoughts beside its reply, in output tokens, unless an LM is made with another."""
@@ -58,6 +58,10 @@ class Capabilities(BaseModel):
     thinking_tokens: int = THINKING_TOKENS
     context_window: int | None = None
     """Tokens of prompt and reply together, where a refusal of the server named them."""
+
+    @field_serializer("refused")
+    def _sorted(self, refused: set[str]) -> list[str]:
+        return sorted(refused)
 
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
     _tried: set[str] = PrivateAttr(default_factory=set)

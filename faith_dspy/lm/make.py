@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -55,23 +56,34 @@ def decision_model(lm: Any) -> str | None:
     return f"typesafe/{str(lm.model).removeprefix('typesafe:')}"
 
 
-def adopt(lm: Any) -> MeteredLM:
+def adopt(lm: Any, *, timeout: float | None = None, context_window: int | None = None) -> MeteredLM:
     """Return a metered LM with the settings of the user's own.
 
     Args:
         lm: A plain `dspy.LM` (but its ``async_engine``), a `dspy.experimental.TypeSafe`, or a metered LM, which is
             returned as it is.
+        timeout: Seconds a call may take, in place of its own limit.
+        context_window: Tokens of prompt and reply together.
 
     Raises:
         ConfigError: It is none of these.
     """
+    from faith_dspy.lm.metered import MeteredLM
+
+    metered = lm if isinstance(lm, MeteredLM) else _adopt(lm)
+    if timeout is not None:
+        metered = metered.copy(timeout=timeout)
+    if context_window is not None:
+        metered = metered.copy(endpoint=replace(metered.endpoint, num_ctx=context_window))
+    return metered
+
+
+def _adopt(lm: Any) -> MeteredLM:
     import dspy
     from dspy.experimental import TypeSafe
 
     from faith_dspy.lm.metered import MeteredLM
 
-    if isinstance(lm, MeteredLM):
-        return lm
     if lm in _adopted:
         return _adopted[lm]
     if type(lm) is TypeSafe:

@@ -14,11 +14,11 @@ from faith_dspy.errors import FaithDspyError, in_short
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.lm.make import adopt
 from faith_dspy.program.extraction import Extracted, assign_statements
-from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter
+from faith_dspy.program.prompt import BoundPredict, CompactAdapter, JointAdapter, complete_demos
 from faith_dspy.program.signatures import extraction_of, signature_of
 from faith_dspy.program.verifier import Samples, Verifier
 from faith_dspy.program.windows import context_bytes, cut_into_windows, merge_windows, room_beside
-from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict
+from faith_dspy.schema import Chunk, RawVerdict, Sentence, Statement, Verdict, digest
 from faith_dspy.scoring.score import pass_by_score
 from faith_dspy.text.features import IndexedContext, index_context, is_covered, novelty
 from faith_dspy.text.sentences import carries_statement, sentences
@@ -110,6 +110,25 @@ class FaithfulnessProgram(dspy.Module):
             fallbacks=fallbacks,
             stand_ins=stand_ins,
         )
+
+    @property
+    def prompts(self) -> dict[str, dspy.Predict]:
+        """Its predictors by name: those, too, that an optimizer has marked as compiled."""
+        named = {"verify.predict": self.verify.predict, "joint": self.joint, "extract": self.extract}
+        return {name: predict for name, predict in named.items() if predict is not None}
+
+    @property
+    def shown_prompts(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """What is asked: each predictor's instruction, and the demos that are shown."""
+        return [
+            (predict.signature.instructions, complete_demos(predict.signature, predict.demos))
+            for predict in self.prompts.values()
+        ]
+
+    @property
+    def prompts_hash(self) -> str:
+        """Hash of what is asked."""
+        return digest(self.shown_prompts)
 
     def _statements(self, parts: Sequence[Sentence], answer: str, question: str) -> Extracted:
         """Return the statements to verify. Every sentence that can assert something ends in at least one."""

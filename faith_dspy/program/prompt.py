@@ -8,7 +8,7 @@ optimizers compile – instructions and demos – stays DSPy's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -46,16 +46,22 @@ class CompactAdapter(ChatAdapter):
         """Return the messages: system, one user/assistant pair per complete demo, the request."""
         top, ask = split_instructions(signature)
         messages = [{"role": "system", "content": top}] if top else []
-        for demo in demos:
-            if all(name in demo for name in [*signature.input_fields, *signature.output_fields]):
-                reply = write_reply({name: _data(demo[name]) for name in signature.output_fields})
-                messages.append({"role": "user", "content": _request(signature, demo, ask)})
-                messages.append({"role": "assistant", "content": reply})
+        for demo in complete_demos(signature, demos):
+            reply = write_reply({name: _data(demo[name]) for name in signature.output_fields})
+            messages.append({"role": "user", "content": _request(signature, demo, ask)})
+            messages.append({"role": "assistant", "content": reply})
         return [*messages, {"role": "user", "content": _request(signature, inputs, ask)}]
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Return the fields of a reply. A label that is not there is None, for the program to count as unjudged."""
         return read_fields(_fields(signature), completion)
+
+
+def complete_demos(signature: type[Signature], demos: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the demos that a prompt shows: those with all fields of the signature, and with a verdict."""
+    names = signature.fields.keys()
+    complete = [demo for demo in demos if all(name in demo for name in names) and demo.get("verdict", "") is not None]
+    return [{name: demo[name] for name in names} for demo in complete]
 
 
 class JointAdapter(dspy.JSONAdapter):

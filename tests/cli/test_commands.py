@@ -322,7 +322,7 @@ def test_files_that_cannot_be_read(cli, at, server, tmp_path, command):
         ("--lm openai/tiny --api-base http://127.0.0.1:9/v1", "at http://127.0.0.1:9/v1 does not answer: .* refused"),
         ("--lm openai/huge --api-base {base}", "openai/huge at .* does not answer: .*model not found"),
         ("--lm local:no.gguf", "There is no GGUF file at"),
-        ("--judge none", "none/judge.json: cannot be read .*A judge is a folder with judge.json"),
+        ("--judge nowhere", "nowhere/judge.json: cannot be read .*A judge is a folder with judge.json"),
         ("{at} --judge judge --set cite=true", "--set cite=true is for a judge that is not loaded"),
         ("{at} --set verdicts", "'verdicts': expected option=value, e.g. verdicts=graded"),
         ("{at} --set verdict=graded", "verdict: there is no such field.*abstention, ask_about, cite"),

@@ -214,7 +214,7 @@ def test_evidence_from_several_windows(judge_at):
 
     judge, _ = judge_at(says=say, cite=True)
     judge.program.window = 45
-    observed, _ = judge._judge(AnswerInput.make(None, CONTEXT, "It is blue and has a warranty."))
+    observed, _ = judge.judge_input(AnswerInput.make(None, CONTEXT, "It is blue and has a warranty."))
     assert observed.raw_verdicts[0].chunk_ids == (2, 0)
     assert observed.raw_verdicts[0].probability == pytest.approx(0.9)
 
