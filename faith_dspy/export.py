@@ -27,7 +27,7 @@ from faith_dspy.io.files import check_folder, owned, write_files
 from faith_dspy.io.inputs import as_chunks
 from faith_dspy.io.readers import read_json
 from faith_dspy.judge import NO_LM, Judge
-from faith_dspy.lm import EMBEDDED_SHA256
+from faith_dspy.lm import LOCAL_SHA256
 from faith_dspy.lm.addresses import base_from_environment, is_provider
 from faith_dspy.lm.capabilities import Capabilities
 from faith_dspy.lm.make import identity
@@ -351,7 +351,7 @@ def _load(
             _reproduce(judge, export.manifest.reference)
         except _FAULTS as exc:
             raise _altered(export.folder, exc) from exc
-        now = portable(judge.lm_name), EMBEDDED_SHA256 if judge.lm_name == "local" else stored.sha256
+        now = portable(judge.lm_name), LOCAL_SHA256.get(judge.lm_name, stored.sha256)
         fitted = judge.classifier and judge.classifier.statement
         if fitted and "lm" in fitted.names and now != (stored.model, stored.sha256 or now[1]):
             other = now[0] if now[0] != stored.model else "another file of it"

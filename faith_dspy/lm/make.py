@@ -113,8 +113,8 @@ def make_lm(
     """Make the LM a model string stands for, without contacting it: see `preflight`.
 
     Args:
-        model: ``local`` is the embedded model (fetched when missing), ``local:/path/FILE.gguf`` any Llama-, Qwen2- or
-            Qwen3-like one; both run in this process. Any other string is DSPy's (``openai/gpt-4o-mini``,
+        model: ``local`` is the embedded model (fetched when missing), ``local:raw`` the same as published, before it
+            was taught to judge, ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like one; all run in this process. Any other string is DSPy's (``openai/gpt-4o-mini``,
             ``ollama_chat/llama3`` …). ``typesafe/NAME`` is a decision model.
         api_base: The address of an endpoint of your own.
         api_key: Its key. Without one the environment's key of the provider goes to the provider, and to the address in
@@ -156,19 +156,19 @@ def make_lm(
 
 
 def _local(model: str, context_window: int | None, **kwargs: Any) -> MeteredLM:
-    from faith_dspy.lm import embedded
+    from faith_dspy.lm import engine, model_file
     from faith_dspy.lm.metered import Endpoint, MeteredLM
 
-    if model == "local":
-        folder, sha256 = embedded.fetch(), embedded.EMBEDDED.sha256
+    if source := model_file.MODELS.get(model):
+        folder, sha256 = model_file.fetch(source), source.identity
     else:
-        folder, sha256 = embedded.own_model(Path(model[6:]).expanduser().resolve())
+        folder, sha256 = model_file.own_model(Path(model[6:]).expanduser().resolve())
     settings = {"temperature": 0.0, "max_tokens": _LOCAL_REPLY, **kwargs}
-    window = min(context_window or embedded.WINDOW, embedded.WINDOW)
+    window = min(context_window or engine.WINDOW, engine.WINDOW)
     # The folder's name holds the file's hash, so the key of DSPy's cache does too.
     return MeteredLM(
         f"local/{folder.name}",
-        engine=embedded.engine_of(folder),
+        engine=engine.engine_of(folder),
         endpoint=Endpoint(sha256=sha256, num_ctx=window),
         **settings,
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from faith_dspy.lm.embedded import EMBEDDED
+from faith_dspy.lm.model_file import EMBEDDED
 from faith_dspy.optimize.results import Row as Judged
 from faith_dspy.optimize.select.comparison import compare
 from faith_dspy.report.tables import NONE, Table, each, estimate, table_of, terminal

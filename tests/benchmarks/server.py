@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import xllamacpp
 
-from faith_dspy.lm.embedded import EMBEDDED, download, models_dir, sha256_of
+from faith_dspy.lm.model_file import EMBEDDED, download, models_dir, sha256_of
 
 NUM_CTX = 8192
 

@@ -17,6 +17,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 import openvino_genai
 
 from faith_dspy.config import JudgeConfig
-from faith_dspy.lm.embedded import EMBEDDED, folder_of
+from faith_dspy.lm.model_file import EMBEDDED, fetch
 from faith_dspy.program.adapter import CompactAdapter
 from faith_dspy.program.signatures import INSTRUCTIONS, ExtractStatements, signature_of
 
@@ -66,7 +67,7 @@ class Tokenizer:
     """The embedded model's, with its chat template."""
 
     def __init__(self) -> None:
-        self._tokenizer = openvino_genai.Tokenizer(folder_of(EMBEDDED.filename, EMBEDDED.sha256))
+        self._tokenizer = openvino_genai.Tokenizer(fetch(EMBEDDED))
 
     def prompt(self, messages: list[dict[str, Any]]) -> list[int]:
         return self.encode(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True))
@@ -92,9 +93,8 @@ class Writer:
         label = right_label(row, name)
         if label is None:
             return self.verdict(row, {})
-        signature = signature_of(JudgeConfig(**options))
         inputs = {"context": row["context"], "question": row.get("question"), "statement": row["statement"]}
-        return self.messages(signature, inputs), self.tokenizer.encode(label)[0]
+        return self.messages(signature_for(**options), inputs), self.tokenizer.encode(label)[0]
 
     def other_task(self, rows: list[dict[str, Any]], chance: random.Random) -> list[int]:
         """A prompt that takes an answer apart, or one that asks for all verdicts at once."""
@@ -107,6 +107,11 @@ class Writer:
         inputs = {"context": context, "question": question or "", "statements": dict(enumerate(statements, 1))}
         signature = signature_of(JudgeConfig(verification="joint"), joint=True)
         return self.tokenizer.prompt(dspy.JSONAdapter().format(signature, [], inputs))
+
+
+@cache
+def signature_for(**options: Any) -> type[dspy.Signature]:
+    return signature_of(JudgeConfig(**options))
 
 
 def right_label(row: dict[str, Any], instruction: str) -> str | None:

