@@ -27,7 +27,6 @@ from faith_dspy.lm import LOCAL_SHA256, TAUGHT_SHA256
 
 with needs("openvino", "local", "The embedded model"):  # before the model is fetched
     import openvino as ov
-    import openvino_genai
     from openvino import opset13 as ops
 
 import numpy as np

@@ -10,9 +10,9 @@ from dspy.utils.exceptions import ContextWindowExceededError
 
 from faith_dspy.errors import ModelFileError
 from faith_dspy.lm import model_file
-from faith_dspy.lm.model_file import Source, Weights, fetch, own_model, read_factors
 from faith_dspy.lm.make import make_lm
 from faith_dspy.lm.metered import metered
+from faith_dspy.lm.model_file import Source, Weights, fetch, own_model, read_factors
 
 WHOLE = b"GGUF" + bytes(range(256)) * 40
 PARTS = 3

@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.teach.prompts TRAIN.jsonl --evaluate FILE… --out prompts.npz``
 
-A row of the files has ``family``, ``source``, ``context`` (list of chunks), ``question``, ``statement``, ``label`` (1 if
+A row of the files has ``family``, ``source``, ``context`` (list of chunks), ``question``, ``statement``, ``label`` (1:
 people call the statement supported) and ``verdict``. Half of the training rows ask the seed prompt; the others ask in
 the other phrasings and verdict scales that a judge can be set to. Some training answers are also written as prompts
 that take answers apart, or that ask for several verdicts at once: on those the model is held to what it says untaught.

@@ -83,7 +83,9 @@ def write_pieces(path: Path, vocabulary: np.ndarray, folder: Path) -> None:
 def read_pieces(folder: Path) -> Iterator[tuple[str, int, np.ndarray]]:
     whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.piece")))
     for entry in json.loads((folder / "index.json").read_text(encoding="utf-8")):
-        values = np.frombuffer(whole, entry["dtype"], entry["bytes"] // np.dtype(entry["dtype"]).itemsize, entry["start"])
+        values = np.frombuffer(
+            whole, entry["dtype"], entry["bytes"] // np.dtype(entry["dtype"]).itemsize, entry["start"]
+        )
         yield entry["name"], entry["kind"], values.reshape(entry["shape"])
 
 

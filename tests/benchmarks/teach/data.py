@@ -1,6 +1,6 @@
 """Make the data that teaches the embedded model its verdict, from public sets.
 
-``python -m tests.benchmarks.teach_data PUBLISHED SHARED OUT``
+``python -m tests.benchmarks.teach.data PUBLISHED SHARED OUT``
 
 ``PUBLISHED`` has a folder for each set, with its published files as `SETS` and `HELD_OUT` name them; a set whose files
 are not there is left out, and named. ``SHARED`` has labels files of held-out families. Written to ``OUT``:
