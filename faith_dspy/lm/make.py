@@ -114,8 +114,9 @@ def make_lm(
 
     Args:
         model: ``local`` is the embedded model (fetched when missing), ``local:raw`` the same as published, before it
-            was taught to judge, ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like one; all run in this process. Any other string is DSPy's (``openai/gpt-4o-mini``,
-            ``ollama_chat/llama3`` …). ``typesafe/NAME`` is a decision model.
+            was taught to judge, ``local:/path/FILE.gguf`` any Llama-, Qwen2- or Qwen3-like one; all of them run in this
+            process. Any other string is DSPy's (``openai/gpt-4o-mini``, ``ollama_chat/llama3`` …). ``typesafe/NAME`` is
+            a decision model.
         api_base: The address of an endpoint of your own.
         api_key: Its key. Without one the environment's key of the provider goes to the provider, and to the address in
             the provider's own variable, alone.
