@@ -5,6 +5,7 @@ Terminal, MLflow, card and exported judge are made from it. A study.json of anot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,14 +19,16 @@ from faith_dspy.scoring.score import statement_features
 from faith_dspy.scoring.statistics import Estimate
 from faith_dspy.text.features import index_context
 
+UNTUNED, CALIBRATED, LEXICAL, LENGTH = "untuned", "lm-calibrated", "lexical-baseline", "length-baseline"
 CHEAPER = {
-    "untuned": "the untuned judge",
-    "default-judge": "the default judge",
-    "lexical-baseline": "the lexical baseline (no LM)",
+    CALIBRATED: "the LM calibrated",
+    LEXICAL: "the lexical baseline (no LM)",
+    UNTUNED: "the untuned judge",
 }
-"""What a champion is compared with that costs less, and how it is called."""
-SAID = ("untuned", "lexical-baseline")
-"""Over these a gain is called shown or not shown: a third would be one more chance to show one without an effect."""
+"""Judges that a champion is compared with on the testset, and how they are called."""
+COUNTING_WORDS = "counting words (length alone)"
+"""How the length baseline is called, which is no judge: a champion that is not ahead of it may have learned length."""
+Verdict = Literal["better", "inconclusive", "worse"]
 
 
 class _Result(BaseModel):
@@ -53,7 +56,7 @@ class JudgedAnswer(_Result):
     raw: RawJudgment
     """What was said; without statements where there was nothing to ask about."""
     judgment: Judgment
-    """By the judge that is measured; of a fitted one on dev by a classifier that did not see the answer's source."""
+    """By the judge that is measured; of a fitted one on the pool by weights that did not see the answer's source."""
     features: tuple[dict[str, float] | None, ...]
     """Of each statement; None where it could not be judged."""
     labels: tuple[bool | None, ...]
@@ -116,27 +119,32 @@ class Comparison(_Result):
     """Over which these answers were given; None in exports that do not say."""
     balanced_accuracy: Difference
     auroc: Difference
-    verdict: Literal["better", "not shown better", "worse"]
-    """By the interval of the difference in balanced accuracy: above 0, across it, below it. With few sources nothing is
-    shown (`SHOWN_FROM`)."""
+    p_value: float | None = None
+    """Of no difference in balanced accuracy (`faith_dspy.optimize.select.comparison.sign_flips`)."""
+    verdict: Verdict
+    """By interval and p of the difference in balanced accuracy; with few sources it is inconclusive."""
     more_labels: int | None
-    """Labels beyond these n with an even chance to exclude 0, should the difference stay; None where none is needed."""
+    """Labels beyond these n with an even chance to decide, should the difference stay; None where none is needed."""
+    more_sources: int | None = None
+    """Contexts that they are over."""
     sentence: str
 
 
 class JudgeResult(_Result):
-    """One judge on one part: on dev to choose by, on test to believe."""
+    """One judge on one part: on the pool to choose by, on test to believe."""
 
     name: str
     kind: Literal["untuned", "lm", "baseline"]
     levels: JudgeAgreement = JudgeAgreement(answers=None, statements=None, evidence=None)
-    """Agreement on answers, statements and evidence. On dev, answers are cross-fitted, and of a variant statements are
-    measured by the LM's own verdicts. Without answers where it was skipped."""
+    """Agreement on answers, statements and evidence; on the pool, answers are cross-fitted. Without answers where it
+    was skipped."""
     usage: Usage = Usage()
     """Of judging ``judged`` answers."""
     judged: int = 0
     lm_share: float = 0.0
     """Share of them that an LM was asked about."""
+    price: float | None = None
+    """Dollars an answer, by LiteLLM's price list; None where an LM has none, as the embedded one."""
     rows: tuple[Row, ...] = ()
     answers: tuple[JudgedAnswer, ...] = Field(default=(), exclude=True)
     """With their texts; empty where the study was read from a file."""
@@ -145,14 +153,13 @@ class JudgeResult(_Result):
     """One line: what is asked, and how replies become verdicts."""
     params: dict[str, str | int] = Field(default_factory=dict)
     """What a variant was made of: granularity, instruction, optimizer, LM and seed; empty for others."""
-    status: Literal["done", "dropped", "skipped"] = "done"
-    """Dropped: measured on a part of dev only, where others were better."""
+    status: Literal["done", "skipped"] = "done"
     note: str | None = None
-    """Why it was dropped or skipped."""
+    """Why it was skipped."""
     score: float | None = None
-    """What the champion is chosen by: AUROC on dev times coverage."""
+    """What the champion is chosen by (`faith_dspy.optimize.select.choose`)."""
     behind: Difference | None = None
-    """Its score minus the best one's, on the answers that both judged; None for the best, and where not compared."""
+    """Its score minus the best one's, on the answers that both may be measured on; None for the best."""
     compile_usage: Usage = Usage()
     prompts: dict[str, Any] = Field(default_factory=dict)
     """Per predictor: instructions and demos."""
@@ -171,6 +178,13 @@ class JudgeResult(_Result):
         return (self.usage.computed_tokens + 3 * self.usage.output_tokens) / max(1, self.judged)
 
 
+def costs(results: Sequence[JudgeResult]) -> list[float]:
+    """What an answer costs by each judge: dollars where every LM has a price, else tokens (`JudgeResult.cost`)."""
+    if all(r.price is not None for r in results if r.lm_share):
+        return [r.price or 0.0 for r in results]
+    return [r.cost for r in results]
+
+
 class GroupResult(_Result):
     """One group of test answers."""
 
@@ -180,15 +194,6 @@ class GroupResult(_Result):
     n: int
     agreement: Agreement | None = None
     """None with too few answers of a label."""
-
-
-class CurvePoint(_Result):
-    """Agreement on the testset with so many labels to fit on: a quarter, half, all of them. Mean and range of draws."""
-
-    labels: int
-    draws: int
-    balanced_accuracy: Estimate
-    auroc: Estimate
 
 
 class StudySetup(_Result):
@@ -212,11 +217,11 @@ class StudyResult(StudySetup):
     """A whole study."""
 
     variants: tuple[JudgeResult, ...]
-    """All that was compared on dev, lexical, untuned and default judge among them; and what was dropped or skipped."""
+    """All candidates on the pool; and the variants that were skipped."""
     champion: str
     """The name of one of them."""
     test: tuple[JudgeResult, ...]
-    """The champion and the untuned judge first, then the default judge and the baselines."""
+    """The champion, the LM calibrated, the lexical baseline, the untuned judge, the length baseline."""
     comparisons: dict[str, Comparison]
     """The champion against each of the others, on the testset, by name."""
     groups: tuple[GroupResult, ...] = ()
@@ -225,7 +230,8 @@ class StudyResult(StudySetup):
     """One annotator against the majority of the others, where the labels hold several."""
     classifier: Classifier | None = None
     """The champion's; None for the untuned judge."""
-    learning_curve: tuple[CurvePoint, ...] = ()
+    opened: int | None = None
+    """How many studies have opened this testset, this one included; None where nobody counts."""
     seconds: float = 0.0
     usage: Usage = Usage()
     """Everything, compiling included."""
@@ -234,7 +240,7 @@ class StudyResult(StudySetup):
     notes: tuple[str, ...] = ()
     """Caveats, one sentence each."""
     flip_rate: float | None = None
-    """Share of the verdicts on dev that injections flipped, over all kinds; None where that was not tried."""
+    """Share of the verdicts on the pool that injections flipped, over all kinds; None where that was not tried."""
     held_back: tuple[str, ...] = ()
     """Why it may not become champion in MLflow's registry, a sentence each; empty where it may."""
     version: str = ""
@@ -250,7 +256,7 @@ class StudyResult(StudySetup):
     """False when it was stopped early: the champion is the best of the variants that were finished."""
 
     def variant(self, name: str) -> JudgeResult:
-        """What was measured of it on dev."""
+        """What was measured of it on the pool."""
         return next(v for v in self.variants if v.name == name)
 
     def tested(self, name: str) -> JudgeResult:

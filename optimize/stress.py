@@ -24,7 +24,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from faith_dspy.errors import InputError
-from faith_dspy.optimize.select.evaluate import verify
+from faith_dspy.optimize.select.ask import verify
 from faith_dspy.schema import Chunk, Usage, digest
 from faith_dspy.scoring.statistics import Estimate, wilson
 from faith_dspy.text.features import index_context, lexical_features

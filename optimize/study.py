@@ -1,13 +1,12 @@
-"""One study from top to bottom: split → compile → fit → select on dev → test once → export."""
+"""One study from top to bottom: read → ask → candidates → choose → fit → test → export. Start here."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,19 +17,20 @@ from faith_dspy.io.files import check_folder, owned
 from faith_dspy.io.labels import answer_key, label_set_hash
 from faith_dspy.io.readers import name_of
 from faith_dspy.lm.make import LMIdentity, identity, make_lm, preflight
-from faith_dspy.lm.metered import MAX_FAILURES, metered
-from faith_dspy.optimize.classifier.operating_point import operating_point_sentence
+from faith_dspy.lm.metered import MAX_FAILURES, Meter, metered
+from faith_dspy.optimize.classifier.operating_point import check_recall
 from faith_dspy.optimize.compile.optimizers import PROPOSING
 from faith_dspy.optimize.data.audit import annotator_agreement
 from faith_dspy.optimize.data.splits import Parts, read_parts
-from faith_dspy.optimize.plan import BudgetName, Options, Plan, View, plan
+from faith_dspy.optimize.plan import BudgetName, Options, Plan, Prefer, Variant, View, plan
+from faith_dspy.optimize.report.headline import notes_of
 from faith_dspy.optimize.report.pages import card
 from faith_dspy.optimize.report.tables import by_group
 from faith_dspy.optimize.results import StudyResult, StudySetup
-from faith_dspy.optimize.select.cascade import as_asked
-from faith_dspy.optimize.select.champion import Promotion, promote
-from faith_dspy.optimize.select.evaluate import usable
-from faith_dspy.optimize.select.trial import judge_of, try_variants
+from faith_dspy.optimize.select.ask import Asked, ask_variants, judge_of, usable
+from faith_dspy.optimize.select.candidates import Candidate, as_asked, candidates
+from faith_dspy.optimize.select.choose import Choice, choose
+from faith_dspy.optimize.select.testset import Tested, open_testset
 from faith_dspy.optimize.stress import stress
 from faith_dspy.schema import LabelledExample, digest
 
@@ -47,40 +47,58 @@ def tune(
     operating_point: str = "balanced",
     budget: BudgetName = "quick",
     out: str | Path | None = None,
-    prefer: Literal["agreement", "cheapest"] = "agreement",
+    prefer: Prefer = "agreement",
     max_flips: float | None = None,
     seed: int = 0,
     minutes: float | None = None,
     calls: int | None = None,
     tokens: int | None = None,
     dollars: float | None = None,
-    variants: str | Path | Sequence[str] = (),
+    variants: str | Path | Sequence[str | Variant] = (),
     tracking_uri: str | None = None,
     experiment: str = "faithfulness",
     register: bool = True,
     view: Any = None,
 ) -> StudyResult:
-    """Tune a judge on human labels, as ``faith-dspy tune`` does, and return what was found.
+    """Tune a judge on human labels, as ``faith-dspy tune`` does.
 
-    ``labels``: a file (JSON lines, CSV, TSV, Parquet), the name of a shipped set, a pandas frame, a Hugging Face
-    `Dataset` or `DatasetDict`, or a list of rows or examples. ``test``: labels to test on; else a part of ``labels`` is
-    kept aside. ``out``: folder for the champion (default ``judges/<name of labels>``, of labels in memory
-    ``judges/labels``); `StudyResult.judge_dir` says where.
-    ``timeout``: of each LM, as for `faith_dspy.Judge`.
-    ``operating_point``: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
-    ``cost=5`` (how much worse it is to pass an unfaithful answer than to stop a faithful one). ``reflection_lm``: the
-    LM that proposes instructions (mipro, gepa); default: the judged one. ``prefer``: the champion is the cheapest
-    within one standard error of the best (``agreement``), or within two (``cheapest``).
-    ``max_flips``: try injections and other perturbations on dev answers, as `faith-dspy stress` does; a champion whose
-    verdicts a kind of injection flips in a larger share is exported, but not promoted (`StudyResult.held_back`).
-    ``minutes``, LM ``calls``, ``tokens`` (read and written) and ``dollars`` (by LiteLLM's prices): what the whole study
-    may spend; a part is kept for the champion's test, and replies that were paid for before are free.
-    ``variants``: names from `faith_dspy.optimize.plan.VARIANTS` instead of the budget's (a list, or a text
-    with commas between), or a ``.toml`` file that declares them (`faith_dspy.optimize.plan`). ``tracking_uri``:
-    MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+    Args:
+        labels: a file (JSON lines, CSV, TSV, Parquet), the name of a shipped set, a pandas frame, a Hugging Face
+            `Dataset` or `DatasetDict`, or a list of rows or examples.
+        test: labels to test on; else a part of ``labels`` is kept aside.
+        lm: the LM that judges: ``local``, or a model string of DSPy's.
+        api_base: the address of your own endpoint.
+        api_key: its key; else the provider's environment variable counts.
+        timeout: seconds a call of any LM may take, as for `faith_dspy.Judge`.
+        reflection_lm: the LM that proposes instructions (mipro, gepa); default: the judged one.
+        operating_point: what the threshold is for: ``balanced``, ``recall=0.9`` (of the unfaithful answers) or
+            ``cost=5`` (how much worse it is to pass an unfaithful answer than to fail a faithful one).
+        budget: how much is tried, and on how many answers (`faith_dspy.optimize.plan.BUDGETS`).
+        out: folder for the champion (default ``judges/<name of labels>``, of labels in memory ``judges/labels``).
+        prefer: ``agreement`` exports the best candidate, or a cheaper one that is shown not to be worse; ``cheapest``
+            the cheapest within one standard error of the best.
+        max_flips: try injections and other perturbations on the pool, as `faith-dspy stress` does; a champion whose
+            verdicts a kind of injection flips in a larger share is exported, but not promoted.
+        seed: of the split, the folds, and the optimizers.
+        minutes: that the whole study may take; with ``calls`` of LMs, ``tokens`` (read and written) and ``dollars`` (by
+            LiteLLM's prices) it is a stop. Replies that were paid for before are free.
+        calls: see ``minutes``.
+        tokens: see ``minutes``.
+        dollars: see ``minutes``.
+        variants: instead of the budget's: names from `faith_dspy.optimize.plan.VARIANTS` (a list, or a text with commas
+            between), `faith_dspy.optimize.plan.Variant` objects, or a ``.toml`` file that declares them.
+        tracking_uri: MLflow's store (default: MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``).
+        experiment: MLflow's experiment.
+        register: whether the champion goes into MLflow's registry.
+        view: where progress is shown; default: the terminal.
 
-    Raises `InputError` for labels that cannot be used and `LMUnavailableError` for an endpoint that is not there, both
-    before any work is done.
+    Returns:
+        Everything that was measured; `StudyResult.judge_dir` is the folder of the judge.
+
+    Raises:
+        InputError: labels or options that cannot be used.
+        LMUnavailableError: an endpoint that is not there, found before any work, or dies.
+        LimitReachedError: a limit was reached; run again with a higher one, and it goes on where it stopped.
     """
     given = {name: value for name, value in locals().items() if name in Options.model_fields}
     from faith_dspy.optimize.tracking.store import connect
@@ -104,78 +122,97 @@ def tune(
 def run(
     labels: Any, options: Options, view: View, *, test: Any = None, tracker: Callable[[StudySetup], Any]
 ) -> StudyResult:
-    """Tune a judge on labels (see `read_labels`), write it to ``options.out``, and return everything that was found.
+    """Tune a judge on labels (see `read_labels`) and write it to ``options.out``.
 
     Faults in the labels and at the LMs' endpoints are found before any work. Every LM reply is kept in DSPy's cache as
     it comes: a study that was stopped goes on where it stopped when it is run again. Ctrl-C ends it with the champion
-    among the finished variants, if the untuned judge is one of them; so does a limit that is reached.
+    among the variants asked so far, if the untuned judge is one of them; a limit that is reached ends it without one.
     ``tracker`` makes what records the study, such as `MlflowTracker`, a context that is left when the study ends.
     """
-    started = time.monotonic()
-    stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
-    out = options.out or Path("judges") / (stem or "judge")
     planned = plan(options)
-    budget = planned.budget
-    parts = read_parts(labels, test, (budget.train, budget.dev, budget.test), budget.words, options.seed)
+    parts = read_parts(labels, test, (planned.budget.pool, planned.budget.test), planned.budget.words, options.seed)
     setup = _set_up(labels, test, options, planned, parts)
-    check_folder(out)
-    if parts.sentence:
-        view.say(parts.sentence)
+    out = _folder(labels, options)
+    view.say(parts.sentence)
     with owned(out), metered(planned.limits, max_failures=MAX_FAILURES) as meter, tracker(setup) as track:
-        tried = try_variants(planned, parts, options, str(setup.lm["name"]), view, track)
-        promotion = promote(tried.trials, parts, options, meter, view)
-        compared = {r.name: r for r in tried.results}
-        for found in promotion.compared:
-            if found.name not in compared:
-                track.variant(found)
-            compared[found.name] = found
-        flip_rate, held_back = _flips(promotion, parts, options, view)
-        point = operating_point_sentence(options.operating_point, *(t.agreement for t in promotion.tested[:2]))
-        used = setup.split["used"] | ({} if parts.cross_fitted else {"test": len(promotion.test)})
-        result = StudyResult(
-            **dict(setup) | {"split": setup.split | {"used": used}},
-            variants=tuple(compared.values()),
-            champion=promotion.name,
-            test=promotion.tested,
-            comparisons=promotion.comparisons,
-            groups=by_group(promotion.test),
-            ceiling=annotator_agreement([*_tuned_on(parts), *(parts.test if test else [])]),
-            classifier=promotion.judge.chain[-1].classifier,
-            learning_curve=promotion.learning,
-            usage=meter.usage,
-            replayed=meter.replayed,
-            notes=(*promotion.notes, *point, *(f"Held back: {why}" for why in held_back)),
-            flip_rate=flip_rate,
-            held_back=held_back,
-            finished=tried.finished,
-            version=metadata.version("faith_dspy"),
-            date=f"{date.today():%Y-%m-%d}",
-            judge_dir=str(out),
-            seconds=time.monotonic() - started,
-        )
-        _export(promotion, result, options, parts, out)
+        asked = ask_variants(planned, parts, options, str(setup.lm["name"]), meter, view)
+        made = candidates(asked.replies, parts.pool, options.seed, options.operating_point)
+        choice = choose(made, options.prefer)
+        opened = None if parts.cross_fitted else track.count_openings(label_set_hash(parts.test))
+        tested = open_testset(choice.champion, made, asked.replies, parts, options.seed, view)
+        stressed = _stressed(choice.champion, parts, options, view)
+        study = _Study(setup, asked, choice, tested, stressed, meter, opened)
+        result = _result(study, parts, options, out)
+        for measured in result.variants:
+            track.variant(measured)
+        _export(choice.champion, result, options, parts, out)
         return result.model_copy(update={"registered": track.finish(result), "page": track.page})
 
 
-def _flips(promotion: Promotion, parts: Parts, options: Options, view: View) -> tuple[float | None, tuple[str, ...]]:
-    """How many verdicts on dev injections flip, and why that holds the champion back; a gate not measured fails."""
+class _Stressed(NamedTuple):
+    """How many verdicts injections flipped on the pool, and why that holds the champion back."""
+
+    flip_rate: float | None = None
+    held_back: tuple[str, ...] = ()
+
+
+class _Study(NamedTuple):
+    """A study's steps."""
+
+    setup: StudySetup
+    asked: Asked
+    choice: Choice
+    tested: Tested
+    stressed: _Stressed
+    meter: Meter
+    opened: int | None
+
+
+def _result(study: _Study, parts: Parts, options: Options, out: Path) -> StudyResult:
+    champion, tested = study.choice.champion, study.tested
+    labelled = _labelled(parts)
+    result = StudyResult(
+        **dict(study.setup),
+        variants=(*study.choice.compared, *study.asked.skipped),
+        champion=champion.result.name,
+        test=tested.results,
+        comparisons=tested.comparisons,
+        groups=by_group(tested.results[0].answers),
+        ceiling=annotator_agreement([*labelled, *parts.test]),
+        classifier=champion.judge.chain[-1].classifier,
+        opened=study.opened,
+        usage=study.meter.usage,
+        replayed=study.meter.replayed,
+        flip_rate=study.stressed.flip_rate,
+        held_back=study.stressed.held_back,
+        finished=study.asked.finished,
+        version=metadata.version("faith_dspy"),
+        date=f"{date.today():%Y-%m-%d}",
+        judge_dir=str(out),
+        seconds=study.meter.seconds,
+    )
+    notes = notes_of(result, study.choice.reason, options.operating_point)
+    return result.model_copy(update={"notes": tuple(notes)})
+
+
+def _stressed(champion: Candidate, parts: Parts, options: Options, view: View) -> _Stressed:
+    """A gate that could not be measured fails."""
     if options.max_flips is None:
-        return None, ()
+        return _Stressed()
+    name = champion.result.name
     try:
-        with view.task(f"{promotion.name}: stress", None) as advance:
-            report = stress(promotion.judge, parts.dev, seed=options.seed, advance=advance)
+        with view.task(f"{name}: stress", None) as advance:
+            report = stress(champion.judge, parts.pool, seed=options.seed, advance=advance)
     except FaithDspyError as exc:
-        return None, (f"the stress run on dev was not finished: {str(exc).rstrip('.')}.",)
+        return _Stressed(None, (f"the stress run on the pool was not finished: {str(exc).rstrip('.')}.",))
     if report.flip_rate is not None:
-        view.say(
-            f"{promotion.name}: {report.flip_rate:.0%} of its verdicts on dev flip; allowed: {options.max_flips:.0%}"
-        )
-    return report.flip_rate, tuple(report.flipped(options.max_flips))
+        view.say(f"{name}: {report.flip_rate:.0%} of its verdicts flip; allowed: {options.max_flips:.0%}")
+    return _Stressed(report.flip_rate, tuple(report.flipped(options.max_flips)))
 
 
-def _export(promotion: Promotion, result: StudyResult, options: Options, parts: Parts, out: Path) -> None:
-    """Write the judge to ``out`` with what was measured of it, and with dev answers that loading it reproduces."""
-    tested, judge = result.tested("champion"), promotion.judge
+def _export(champion: Candidate, result: StudyResult, options: Options, parts: Parts, out: Path) -> None:
+    """Write the judge to ``out`` with what was measured of it, and with answers that loading it reproduces."""
+    tested, judge = result.tested("champion"), champion.judge
     kept = {"study_id", "label_set_hash", "labels_file", "split", "budget", "seed", "finished", "seconds"}
     judge.manifest = {
         **result.model_dump(mode="json", include=kept),
@@ -184,31 +221,44 @@ def _export(promotion: Promotion, result: StudyResult, options: Options, parts: 
         "agreement": tested.levels.to_json(),
         "untuned_agreement": result.tested("untuned").levels.to_json(),
         "lexical_baseline_agreement": result.tested("lexical-baseline").levels.to_json(),
-        "comparison": {k: c.model_dump(mode="json") for k, c in result.comparisons.items()},
+        "comparison": {name: c.model_dump(mode="json") for name, c in result.comparisons.items()},
         "usage": tested.usage.model_dump(mode="json"),
-        "answer_keys": sorted(
-            {answer_key(e.question, e.context, e.answer) for e in [*_tuned_on(parts), *parts.test]}
-        ),  # `agree` on any of them is told
+        # `agree` on any of them is told
+        "answer_keys": sorted({answer_key(e.question, e.context, e.answer) for e in [*_labelled(parts), *parts.test]}),
     }
-    judged = [as_asked(judge, a) for a in usable(promotion.trial.dev)]
-    escalated, settled = ([a for a in judged if bool(a.raw.escalated) is side] for side in (True, False))
+    save_judge(judge, out, card=card(result), reference=_references(champion), study=result.model_dump_json(indent=1))
+
+
+def _references(champion: Candidate) -> list[tuple[Any, ...]]:
+    """Three answers of the pool, one of them escalated where the judge is a cascade."""
+    replies = champion.replies.answers if champion.replies is not None else champion.result.answers
+    judged = [as_asked(champion.judge, a) for a in usable(replies)]
+    escalated = [a for a in judged if a.raw.escalated]
+    settled = [a for a in judged if not a.raw.escalated]
     shown = [*escalated[:1], *settled, *escalated[1:]][:3]
-    reference = [(a.example.question, list(a.example.context), a.example.answer, a.raw) for a in shown]
-    save_judge(judge, out, card=card(result), reference=reference, study=result.model_dump_json(indent=1))
+    return [(a.example.question, list(a.example.context), a.example.answer, a.raw) for a in shown]
+
+
+def _folder(labels: Any, options: Options) -> Path:
+    """Where the judge goes; checked before any work."""
+    stem = Path(name_of(labels)).stem.strip(". ")  # a stem of dots is another folder
+    out = options.out or Path("judges") / (stem or "judge")
+    check_folder(out)
+    return out
 
 
 def _set_up(labels: Any, test: Any, options: Options, planned: Plan, parts: Parts) -> StudySetup:
     """Check that every LM answers, and say what the study is about."""
+    check_recall(options.operating_point, sum(not e.label for e in parts.pool))
     lm = make_lm(options.lm, api_base=options.api_base, api_key=options.api_key, **options.times)
     for variant in {(v.lm, v.api_base): v for v in planned.variants}.values():
         preflight(judge_of(variant, options).lm if variant.lm else lm)
     if options.reflection_lm is not None and any(v.optimizer in PROPOSING for v in planned.variants):
         preflight(make_lm(options.reflection_lm, **options.times))
-    splits = [parts.splits.train, parts.splits.dev, parts.splits.test or parts.test]
     return StudySetup(
-        study_id=study_id(splits, identity(lm), planned, options),
+        study_id=study_id([parts.splits.pool, parts.splits.test or parts.test], identity(lm), planned, options),
         labels_file=Path(name_of(labels)).name,
-        label_set_hash=label_set_hash(_tuned_on(parts)),
+        label_set_hash=label_set_hash(_labelled(parts)),
         test_file=None if test is None else Path(name_of(test)).name,
         lm=identity(lm).model_dump(mode="json"),
         budget=options.budget,
@@ -217,21 +267,20 @@ def _set_up(labels: Any, test: Any, options: Options, planned: Plan, parts: Part
     )
 
 
-def _tuned_on(parts: Parts) -> list[LabelledExample]:
-    return [*parts.splits.train, *parts.splits.dev, *parts.splits.test]
+def _labelled(parts: Parts) -> list[LabelledExample]:
+    return [*parts.splits.pool, *parts.splits.test]
 
 
 def study_id(parts: Sequence[Sequence[LabelledExample]], lm: LMIdentity, planned: Plan, options: Options) -> str:
     """Hash of all that a study's outcome depends on, by which its run in MLflow is found again.
 
-    ``parts``: all examples of train, dev and test, in this order. The LM counts by name, file hash and endpoint; the
-    budget by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran
-    out of them goes on when it is given more.
+    ``parts``: all examples of pool and test, in this order. The LM counts by name, file hash and endpoint; the budget
+    by its numbers; variants with every option, their optimizer and order. Limits do not count: a study that ran out of
+    them goes on when it is given more.
     """
     asked = options.model_dump(mode="json", include={"seed", "operating_point", "reflection_lm", "prefer", "max_flips"})
     budget = planned.budget.model_dump(mode="json", exclude={"minutes"})
     variants = [v.model_dump(mode="json") for v in planned.variants]
     versions = [metadata.version(name) for name in ("faith_dspy", "dspy", "scikit-learn")]
-    return digest(
-        [[label_set_hash(part) for part in parts], lm.model_dump(mode="json"), budget, variants, asked, versions]
-    )
+    hashes = [label_set_hash(part) for part in parts]
+    return digest([hashes, lm.model_dump(mode="json"), budget, variants, asked, versions])

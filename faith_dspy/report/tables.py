@@ -30,6 +30,8 @@ WIDTH = 80
 """Columns of the terminal that every table fits."""
 MARK = "★ "
 """Rows whose first cell begins with it stand out."""
+FEW = 100
+"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
 _WORD = 36
 """Columns of the longest word that is not broken: a UUID."""
 _NUMBER = re.compile(r"[-+.–]?(\d|$)|[-+–]?\.\d|–$")
@@ -153,6 +155,16 @@ def points(d: Estimate) -> str:
     if d.value is None or d.low is None or d.high is None:
         return NONE
     return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+
+def roughly(n: int) -> str:
+    """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
+    return "a few" if n < 10 else f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
+
+
+def few(n: int) -> str:
+    """What is said of so few answers, to be put after a sentence; nothing where they are enough."""
+    return " Few answers: read the interval, not the figure." if n < FEW else ""
 
 
 def each(total: float, n: int) -> str:

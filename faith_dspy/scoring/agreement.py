@@ -23,6 +23,9 @@ from faith_dspy.scoring.statistics import (
     check_labels,
     confusion_counts,
     estimates,
+    extreme_share,
+    label_sources,
+    mean_of_shares,
     metric_values,
     ratios,
     weighted_kappa,
@@ -48,6 +51,8 @@ class Agreement(_Level):
 
     sources: int | None = None
     """Over which the scored answers were given: what intervals are made from. None in exports that do not say."""
+    least_sources: int | None = None
+    """Those of the label that is in fewer of them: it takes `SIGNIFICANT_FROM` to call anything significant."""
     confusion: dict[str, int]
     """``faithful_passed, faithful_failed, unfaithful_passed, unfaithful_failed``: the label, then the verdict."""
     balanced_accuracy: Estimate
@@ -203,13 +208,21 @@ def measure(
         "brier": off_scale,
     }
     counts = confusion_counts(np.ones((1, len(at))), y, p)[0]
+    spread = label_sources(y.tolist(), sources)
+    measured = estimates(lambda w: metric_values(w, y, p, s), sources, item, why, y.tolist())
+    faithful = extreme_share(measured["recall_faithful"], spread[True])
+    unfaithful = extreme_share(measured["recall_unfaithful"], spread[False])
+    measured |= {"recall_faithful": faithful, "recall_unfaithful": unfaithful}
+    if {faithful.value, unfaithful.value} & {0.0, 1.0}:
+        measured["balanced_accuracy"] = mean_of_shares(measured["balanced_accuracy"], faithful, unfaithful)
     return Agreement(
         n=len(labels),
         scored=len(at),
         coverage=len(at) / len(labels),
         sources=len(set(sources)),
+        least_sources=min(spread.values()),
         confusion={k: int(c) for k, c in zip(CONFUSION, counts, strict=True)},
-        **estimates(lambda w: metric_values(w, y, p, s), sources, item, why),
+        **measured,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -19,8 +18,10 @@ Bools: TypeAlias = "NDArray[np.bool_]"
 Floats: TypeAlias = "NDArray[np.float64]"
 Ints: TypeAlias = "NDArray[np.int_]"
 
-SHOWN_FROM = 10
-"""Sources from which a difference may be called shown: with fewer, intervals do not hold."""
+SIGNIFICANT_FROM = 10
+"""Sources of the rarer label from which a difference may be called significant: with fewer, intervals do not hold."""
+NO_ERROR = 1e-12
+"""A standard error below it is none."""
 _BLOCK = 2_000_000
 """Weights that are held at once: 16 MB."""
 _FROM_MINUS_ONE = ("cohen_kappa", "mcc", "kappa")
@@ -61,16 +62,18 @@ def check_labels(labels: Sequence[Any], **others: Sequence[Any] | None) -> None:
 
 
 class BySource(NamedTuple):
-    """A metric, and its standard error where each of ``sources`` is one draw; NaN where undefined."""
+    """A metric, and its standard error where each source is one draw; NaN where undefined."""
 
     value: float
     error: float
-    sources: int
+    df: int
+    """Degrees of freedom of the error: sources of the rarer label, less one."""
 
     @property
     def half(self) -> float:
-        """Half of the 95 % interval: t(sources - 1) standard errors."""
-        return t_quantile(self.sources - 1) * self.error
+        """Half of the 95 % interval: that many standard errors as t has."""
+        t = need("scipy.stats", "An interval").t
+        return float(t.ppf(0.975, self.df)) * self.error
 
     def estimate(self, undefined: str, lowest: float = 0.0) -> Estimate:
         """The metric, which lies between ``lowest`` and 1, with its interval; ``undefined``: why there is no value."""
@@ -78,37 +81,51 @@ class BySource(NamedTuple):
             return Estimate(why=undefined)
         if math.isnan(self.error):
             return Estimate(value=self.value, why="no interval: a label is in one source alone, or sources are few")
-        if self.error < 1e-12:  # a perfect judge on few answers would get an interval of width 0
+        if self.error < NO_ERROR:  # a perfect judge on few answers would get an interval of width 0
             return Estimate(value=self.value, why="no interval: the same without any one source; label more answers")
         low, high = self.value - self.half, self.value + self.half
         return Estimate(value=self.value, low=max(lowest, low), high=min(1.0, high))
 
 
 def estimates(
-    metrics: Callable[[Floats], Mapping[str, Floats]], sources: Sequence[Any], item: str, undefined: Mapping[str, str]
+    metrics: Callable[[Floats], Mapping[str, Floats]],
+    sources: Sequence[Any],
+    item: str,
+    undefined: Mapping[str, str],
+    labels: Sequence[bool] | None = None,
 ) -> dict[str, Estimate]:
     """The metrics that ``undefined`` names, over items of these ``sources`` (`by_source`); it has the reason to give
     where one is undefined, and ``item`` what was not scored where there are none."""
     if not sources:
         return dict.fromkeys(undefined, Estimate(why=f"no {item} was scored"))
-    found = by_source(metrics, len(sources), sources)
-    return {k: found[k].estimate(why, -1.0 if k in _FROM_MINUS_ONE else 0.0) for k, why in undefined.items()}
+    measured = by_source(metrics, len(sources), sources, labels)
+    return {k: measured[k].estimate(why, -1.0 if k in _FROM_MINUS_ONE else 0.0) for k, why in undefined.items()}
+
+
+def label_sources(labels: Sequence[bool], sources: Sequence[Any]) -> dict[bool, int]:
+    """In how many sources each label occurs. The smaller number decides how much the answers can show."""
+    pairs = set(zip(map(bool, labels), sources, strict=True))
+    return {want: sum(label is want for label, _ in pairs) for want in (True, False)}
 
 
 def by_source(
-    metrics: Callable[[Floats], Mapping[str, Floats]], n: int, sources: Sequence[str] | None
+    metrics: Callable[[Floats], Mapping[str, Floats]],
+    n: int,
+    sources: Sequence[str] | None,
+    labels: Sequence[bool] | None = None,
 ) -> dict[str, BySource]:
     """Each metric of ``n`` items with its standard error over ``sources`` (without them every item is its own).
 
     ``metrics`` maps weights of shape (draws, n) to values of shape (draws,) by name. The error is the jackknife's, each
-    source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean m₋)²)``. With t(G - 1) it covers
-    from about ten sources on, where resampling covers from about fifty (tests/benchmarks/SHOWN.md). It is undefined
-    with fewer than three sources, and where a class is in one alone.
+    source left out once (Efron & Tibshirani 1993, ch. 11): ``√((G-1)/G Σ (m₋g - mean m₋)²)``. It goes with t of
+    (sources of the rarer of the ``labels`` - 1) degrees of freedom, of (G - 1) without labels: where a label is in few
+    sources, it is those that vary. It is undefined with fewer than three sources, and where a class is in one alone.
     """
     import numpy as np
 
     member = np.arange(n) if sources is None else np.unique(np.asarray(sources, dtype=str), return_inverse=True)[1]
     g = int(member.max()) + 1
+    least = g if labels is None else min(label_sources(labels, member.tolist()).values())
     step = max(1, _BLOCK // n)
     blocks = [
         metrics((np.arange(start, min(start + step, g))[:, None] != member).astype(np.float64))
@@ -117,21 +134,9 @@ def by_source(
     out = {}
     for name, value in metrics(np.ones((1, n))).items():
         left = np.concatenate([b[name] for b in blocks])
-        error = np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()) if g > 2 else math.nan
-        out[name] = BySource(float(value[0]), float(error), g)
+        error = np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()) if g > 2 and least > 1 else math.nan
+        out[name] = BySource(float(value[0]), float(error), least - 1)
     return out
-
-
-def t_quantile(df: int) -> float:
-    """The 97.5 % quantile of Student's t, within 1 % from 2 degrees of freedom on (Abramowitz & Stegun 26.7.5)."""
-    z = NormalDist().inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * df)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * df**4)
-    )
 
 
 def from_draws(value: float, draws: Floats, undefined: str) -> Estimate:
@@ -152,6 +157,31 @@ def wilson(k: int, n: int) -> Estimate:
     stats = need("scipy.stats", "The interval of a share")
     interval = stats.binomtest(k, n).proportion_ci(method="wilson")
     return Estimate(value=k / n, low=float(interval.low), high=float(interval.high))
+
+
+def extreme_share(e: Estimate, sources: int) -> Estimate:
+    """A share of 0 or 1 with `wilson`'s interval over its ``sources``, which do not vary; any other as it is."""
+    if e.value in (0.0, 1.0) and e.low is None and sources:
+        interval = wilson(round(e.value * sources), sources)
+        return Estimate(value=e.value, low=interval.low, high=interval.high)
+    return e
+
+
+def mean_of_shares(e: Estimate, one: Estimate, other: Estimate) -> Estimate:
+    """The mean ``e`` of two shares with an interval that is no narrower than theirs allow (Zou & Donner 2008).
+
+    The jackknife sees no error in a share of 1; `extreme_share` does. Shares over the same sources are taken for
+    independent.
+    """
+    ends = [one.low, one.high, other.low, other.high]
+    if e.value is None or one.value is None or other.value is None or None in ends:
+        return e
+    below = math.hypot(one.value - (one.low or 0.0), other.value - (other.low or 0.0)) / 2
+    above = math.hypot((one.high or 0.0) - one.value, (other.high or 0.0) - other.value) / 2
+    low, high = max(0.0, e.value - below), min(1.0, e.value + above)
+    if e.low is None or e.high is None:
+        return Estimate(value=e.value, low=low, high=high)
+    return Estimate(value=e.value, low=min(low, e.low), high=max(high, e.high))
 
 
 CONFUSION = ("faithful_passed", "faithful_failed", "unfaithful_passed", "unfaithful_failed")

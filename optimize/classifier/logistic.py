@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import expit
 from threadpoolctl import ThreadpoolController
 
-from faith_dspy.scoring.classifier import LOGIT_LIMIT, to_probability
+from faith_dspy.scoring.classifier import LOGIT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ Ints = NDArray[np.int64]
 PRIOR_WEIGHT = 0.1
 """Prior mean of a weight with a direction, in log-odds per standard deviation of its feature."""
 WIDTH = 0.2
-"""Standard deviation of the normal prior on each weight (`optimize/LOG.md`). More labels outweigh the prior."""
+"""Standard deviation of the normal prior on a weight (`optimize/LOG.md`). More labels outweigh the prior."""
 
 _BLAS = ThreadpoolController()
 """Keeps fits on one thread: for matrices this small, several take ten times as long."""
@@ -50,7 +51,7 @@ def fit(
     directions: Sequence[float],
     bags: Ints | None = None,
     *,
-    width: float = WIDTH,
+    width: float | Floats = WIDTH,
     weights: Floats | None = None,
     prior: Fit | None = None,
 ) -> Fit:
@@ -62,47 +63,46 @@ def fit(
         directions: per feature. A weight's sign is bound to its direction's; 0 leaves it free. The prior on a weight is
             normal around ``direction · PRIOR_WEIGHT``, so that with few labels every feature has a say.
         bags: each row's bag, 0 … n−1, none empty. A bag's log-odds are the soft minimum of its rows'.
-        width: standard deviation of that prior.
+        width: standard deviation of that prior, one or one per feature.
         weights: of each label, 1 on average; by default both classes weigh the same.
-        prior: what was fitted to other labels; its weights are then the prior's means.
-
-    Without labels it is the prior.
+        prior: what was fitted to other labels; its weights, where it has any (not NaN), are then the prior's means.
     """
-    if not len(y):  # a fold of a fold of very few labels
-        n = len(directions)
-        return prior or Fit(np.zeros(n), np.ones(n), PRIOR_WEIGHT * np.array(directions, dtype=np.float64), 0.0)
-    known = ~np.isnan(x)
-    means = np.where(known, x, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
-    filled = np.where(known, x, means)
-    scales = filled.std(axis=0)
-    scales[scales < 1e-9] = 1.0
-    z = (filled - means) / scales
+    means, scales, z = standardized(x)
     expected = PRIOR_WEIGHT * np.array(directions, dtype=np.float64)
     if prior is not None:
-        expected = prior.weights * scales / prior.scales
-    n = len(y)
+        expected = np.where(np.isnan(prior.weights), expected, prior.weights * scales / prior.scales)
     sample_weights = class_weights(y) if weights is None else weights
     target = 2 * y - 1
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         row = z @ theta[:-1] + theta[-1]
         logit, share = soft_minimum(row, bags) if bags is not None else (row, None)
-        penalty = 0.5 * float(np.sum((theta[:-1] - expected) ** 2)) / width**2
-        value = float(np.sum(sample_weights * np.logaddexp(0, -target * logit))) + penalty
-        slope = -sample_weights * target / (1 + np.exp(np.clip(target * logit, -500, 500)))
+        off = (theta[:-1] - expected) / width
+        value = float(np.sum(sample_weights * np.logaddexp(0, -target * logit))) + 0.5 * float(np.sum(off**2))
+        slope = -sample_weights * target * expit(-target * logit)
         per_row = slope[bags] * share if bags is not None else slope
-        gradient = np.append(z.T @ per_row + (theta[:-1] - expected) / width**2, per_row.sum())
-        return value / n, gradient / n
+        gradient = np.append(z.T @ per_row + off / width, per_row.sum())
+        return value / len(y), gradient / len(y)
 
-    bounds = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions] + [(None, None)]
-    found = _lowest(loss, np.append(expected, 0.0), bounds, maxiter=500)
-    return Fit(means, scales, found[:-1], float(found[-1]))
+    signs = [(0.0 if d > 0 else None, 0.0 if d < 0 else None) for d in directions]
+    theta = _lowest(loss, np.append(expected, 0.0), [*signs, (None, None)], maxiter=500)
+    return Fit(means, scales, theta[:-1], float(theta[-1]))
+
+
+def standardized(x: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean and scale of each column, and the columns made standard; missing values are the mean, a scale is above 0."""
+    known = ~np.isnan(x)
+    means = np.where(known, x, 0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
+    filled = np.where(known, x, means)
+    scales = filled.std(axis=0)
+    scales[scales < 1e-9] = 1.0
+    return means, scales, (filled - means) / scales
 
 
 def _lowest(loss: Any, start: Floats, bounds: Any, **options: int) -> Floats:
     with _BLAS.limit(limits=1, user_api="blas"):
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return np.asarray(found.x, dtype=np.float64)
+        lowest = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(lowest.x, dtype=np.float64)
 
 
 def soft_minimum(rows: Floats, bags: Ints) -> tuple[Floats, Floats]:
@@ -133,7 +133,7 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
     def loss(theta: Floats) -> tuple[float, Floats]:
         z = np.exp(theta[0]) * logits + theta[1]
         value = np.sum(np.logaddexp(0, z) - target * z) + 2 * theta[0] ** 2
-        rest = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - target
+        rest = expit(z) - target
         return float(value), np.array([np.sum(rest * logits) * np.exp(theta[0]) + 4 * theta[0], rest.sum()])
 
     log_slope, shift = _lowest(loss, np.zeros(2), [(-np.log(4), np.log(4)), (None, None)])
@@ -142,4 +142,4 @@ def platt_scaling(logits: Floats, y: Floats) -> tuple[float, float]:
 
 def probabilities_of(logits: Floats) -> Floats:
     """Log-odds as probabilities, clipped as a classifier clips them."""
-    return np.array([to_probability(z) for z in np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT).tolist()])
+    return np.asarray(expit(np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT)), dtype=np.float64)

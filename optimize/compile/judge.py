@@ -98,7 +98,7 @@ def _verification_rows(
             return found, notes if granularity is not judge.config.granularity else []
     raise ConfigError(
         f"{optimizer} needs at least {MIN_LABELS} supported and {MIN_LABELS} unsupported labelled statements, or "
-        f"answers, in train; got {counts[0]} and {counts[1]}"
+        f"answers; got {counts[0]} and {counts[1]}"
     )
 
 

@@ -29,7 +29,7 @@ from faith_dspy.optimize.compile.metric import failed
 MIN_LABELS = 2
 """Supported and unsupported examples that are needed each, to learn from and to compare candidates on."""
 HELD_BACK = 1 / 3
-"""Share of train's contexts on which an optimizer compares its candidates: dev is for comparing variants."""
+"""Share of the contexts on which an optimizer compares its candidates."""
 LEARN_FROM = 40
 """Statements that the LM is asked about to find demos."""
 MAX_FAILED = 0.5
@@ -95,7 +95,7 @@ def mistakes(task: Task) -> dspy.Module:
 
 
 def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
-    """Train in two parts, no context in both: to learn from, and `balanced` to compare candidates on."""
+    """The examples in two parts, no context in both: to learn from, and `balanced` to compare candidates on."""
     contexts = sorted({"\n".join(r.context) for r in task.train})
     random.Random(task.seed).shuffle(contexts)
     held = set(contexts[: round(HELD_BACK * len(contexts))])
@@ -103,7 +103,7 @@ def learn_and_compare(task: Task) -> tuple[list[Any], list[Any]]:
     for part in (learn, compare):
         if min(sum(r.supported is label for r in part) for label in (True, False)) < MIN_LABELS:
             raise ConfigError(
-                f"got {len(contexts)} contexts of train, a third of them to compare candidates on; expected "
+                f"got {len(contexts)} contexts, a third of them to compare candidates on; expected "
                 f"{MIN_LABELS} supported and {MIN_LABELS} unsupported statements in either part: label more."
             )
     return learn, balanced(compare, task.effort.compare_on, task.seed)
@@ -218,6 +218,8 @@ OPTIMIZERS: dict[str, Callable[[Task], dspy.Module]] = {
 }
 PROPOSING = ("mipro", "gepa")
 """Optimizers for which an LM writes instructions."""
+SEARCHING = ("bootstrap", *PROPOSING)
+"""Optimizers that compare prompts on labels: all they were given is what they have learned from."""
 
 
 class Compiled(NamedTuple):

@@ -10,8 +10,9 @@ from faith_dspy.errors import InputError, counted
 from faith_dspy.io.labels import label_set_hash, rating, read_labels, vote
 from faith_dspy.optimize.data.imports import by_annotator, majority
 from faith_dspy.optimize.data.splits import MIN_PER_CLASS, PARTS, PER_PART, split
+from faith_dspy.report.tables import FEW, few, roughly
 from faith_dspy.scoring.agreement import Agreement, measure
-from faith_dspy.scoring.statistics import SHOWN_FROM
+from faith_dspy.scoring.statistics import SIGNIFICANT_FROM, label_sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _DIFFER = 1 / 3
 """Share of the answers that a tuned and an untuned judge call differently, as `shown` expects it."""
-FEW = 100
-"""With fewer answers the interval of balanced accuracy is mostly wider than twenty points."""
 
 
 def audit_labels(path: Any) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def audit_labels(path: Any) -> dict[str, Any]:
         report["split"] = {name: part["n"] for name, part in splits.report["parts"].items()}
         if not splits.test:
             report["split"] = f"too few for a test part: all {len(examples)} are cross-fitted"
-        report["enough"] = _enough(splits.test, [*splits.train, *splits.dev, *splits.test])
+        report["enough"] = _enough(splits.test, [*splits.pool, *splits.test])
     people = annotator_agreement(everything)  # those without a label are where annotators are split
     if people is not None and people.balanced_accuracy.value is not None:
         report["annotators_balanced_accuracy"] = round(people.balanced_accuracy.value, 3)
@@ -86,13 +85,19 @@ def _enough(test: Sequence[LabelledExample], examples: Sequence[LabelledExample]
 def _power(examples: Sequence[LabelledExample], test: Sequence[LabelledExample]) -> str:
     """What gain in balanced accuracy these labels would show at even odds, and how many more show two thirds of it."""
     subject = f"{counted(len(examples), 'answer')} from {counted(len({e.group_key for e in examples}), 'source')}"
-    sources = len({e.group_key for e in test})
-    if sources < SHOWN_FROM:
-        return f"{subject}: no gain yet; it takes {SHOWN_FROM} sources in the test part, these have {sources}"
+    sources = _least_sources(test)
+    if sources < SIGNIFICANT_FROM:
+        return f"{subject}: no gain yet; it takes {SIGNIFICANT_FROM} sources in the test part, these have {sources}"
     points = 100 * shown(test)
     aim = round(points * 2 / 3)
     more = math.ceil(len(examples) * ((points / aim) ** 2 - 1))
     return f"{subject}: a gain of about {points:.0f} points would be seen, at even odds; {roughly(more)} more for {aim}"
+
+
+def _least_sources(test: Sequence[LabelledExample]) -> int:
+    """Return the number of sources of the rarer label."""
+    sources = label_sources([bool(e.label) for e in test], [e.group_key for e in test])
+    return min(sources.values())
 
 
 def shown(tested: Sequence[LabelledExample]) -> float:
@@ -124,15 +129,3 @@ def annotator_agreement(examples: Sequence[LabelledExample]) -> Agreement | None
                 by_one.append(own)
                 sources.append(example.group_key)
     return measure(by_others, by_one, [None] * len(by_one), groups=sources) if by_one else None
-
-
-def roughly(n: int) -> str:
-    """A number of labels that nobody should take literally: ``about 120``, ``a few``."""
-    if n < 10:
-        return "a few"
-    return f"about {int(float(f'{n:.1g}' if n < 100 else f'{n:.2g}')):,}"
-
-
-def few(n: int) -> str:
-    """What is said of so few test answers, to be put after a sentence; nothing where they are enough."""
-    return " Few answers: read the interval, not the figure." if n < FEW else ""

@@ -1,4 +1,4 @@
-"""The answers of a study: the sources they share, train, dev and test by source, and a sample of each part."""
+"""The answers of a study: the sources they share, pool and test by source, and a sample of each part."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 from faith_dspy.errors import InputError, counted, need
@@ -13,10 +14,12 @@ from faith_dspy.io.labels import label_set_hash, read_labels
 from faith_dspy.io.readers import name_of
 from faith_dspy.schema import LabelledExample
 
-SHARES = {"train": 0.40, "dev": 0.25, "test": 0.35}
+SHARES = {"pool": 0.65, "test": 0.35}
 PARTS = tuple(SHARES)
+_FIXED = {"train": "pool", "dev": "pool", "pool": "pool", "test": "test"}
+"""The part that an example's own ``split`` puts it into."""
 PER_PART = 2
-"""Sources of each label that every part has at least: a part with one can be neither cross-fitted nor measured."""
+"""Sources of each label that a part has at least: one with a single source can be neither cross-fitted nor measured."""
 MIN_PER_CLASS = 8
 """With fewer answers of a label there is no test part."""
 MIN_LABELS = 10
@@ -36,10 +39,9 @@ Reason = Literal["same group", "same context", "near-same context", "same answer
 class Splits(NamedTuple):
     """Labelled examples in parts, each in the order of the input; `LabelledExample.group` is their source."""
 
-    train: tuple[LabelledExample, ...]
-    dev: tuple[LabelledExample, ...]
+    pool: tuple[LabelledExample, ...]
     test: tuple[LabelledExample, ...]
-    """Empty when the testset is a file of its own, and where labels are too few: then all of them are in ``dev``."""
+    """Empty when the testset is a file of its own, and where labels are too few: then all of them are in ``pool``."""
     report: dict[str, Any]
     """As JSON: ``parts`` (of each ``n, faithful_share, groups, contexts``), whether they were ``fixed`` by the labels
     file itself, ``groups``, ``unlabelled`` (examples without a label, in no part) and ``seed``."""
@@ -49,15 +51,15 @@ class Parts(NamedTuple):
     """A study's labels: as they were split, and the answers of each part that are used."""
 
     splits: Splits
-    train: list[LabelledExample]
-    dev: list[LabelledExample]
+    pool: list[LabelledExample]
+    """What is tuned on, cross-fitted."""
     test: list[LabelledExample]
 
     @property
     def report(self) -> dict[str, Any]:
         """`Splits.report`, how many answers of each part are ``used``, their ``hashes`` (`label_set_hash`), and whether
         the test is ``cross_fitted``."""
-        parts = dict(zip(PARTS, self[1:], strict=True))
+        parts = {"pool": self.pool, "test": self.test}
         used = {name: len(part) for name, part in parts.items()}
         hashes = {name: label_set_hash(part) for name, part in parts.items() if part}
         return self.splits.report | {"used": used, "hashes": hashes, "cross_fitted": self.cross_fitted}
@@ -70,24 +72,26 @@ class Parts(NamedTuple):
     @property
     def sentence(self) -> str:
         """The line a study begins with."""
-        text = "Labels: " + " · ".join(
-            f"{name} {counted(len(part), 'answer')} ({sum(bool(e.label) for e in part)} faithful, "
-            f"{counted(len({e.group_key for e in part}), 'source')})"
-            for name, part in zip(PARTS, self[1:], strict=True)
-            if part
-        )
+        parts = {"pool": self.pool, "test": self.test}
+        text = "Labels: " + " · ".join(f"{name} {_described(part)}" for name, part in parts.items() if part)
         if self.cross_fitted:
             return f"{text}. Too few for a test part: agreement will be cross-fitted"
-        own = sorted({e.split for part in self.splits[:3] for e in part if e.split})
+        own = sorted({e.split for part in self.splits[:2] for e in part if e.split})
         if own and not self.splits.report["fixed"]:
-            text += f". Split by source: the file's own split ({', '.join(own[:3])}) is not train, dev and test"
+            text += f". Split by source: the file's own split ({', '.join(own[:3])}) has no test beside train or dev"
         return text
+
+
+def _described(part: Sequence[LabelledExample]) -> str:
+    faithful = sum(bool(e.label) for e in part)
+    sources = len({e.group_key for e in part})
+    return f"{counted(len(part), 'answer')} ({faithful} faithful, {counted(sources, 'source')})"
 
 
 def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: int) -> Parts:
     """Read and split labels (`read_labels`), or take the test from labels of its own.
 
-    ``sizes``: answers of train, dev and test that are used at most; ``words``: words of each part at most.
+    ``sizes``: answers of pool and test that are used at most; ``words``: words of each part at most.
     """
     examples = read_labels(labels)
     if test is None:
@@ -98,77 +102,89 @@ def read_parts(labels: Any, test: Any, sizes: Sequence[int], words: int, seed: i
         check_leakage(examples, tested)
         tested = with_sources(tested)
         _check_part(tested, name_of(test))
-        splits = split(examples, seed=seed, parts=PARTS[:2])
-    if not splits.train:  # dev holds all there is
-        sizes, words = (sizes[0], sum(sizes), sizes[2]), len(sizes) * words
-    parts = zip((splits.train, splits.dev, tested), sizes, strict=True)
-    return Parts(splits, *(sample(part, n, words, seed) for part, n in parts))
+        splits = split(examples, seed=seed, parts=("pool",))
+    return Parts(splits, sample(splits.pool, sizes[0], words, seed), sample(tested, sizes[1], words, seed))
 
 
 def sample(part: Sequence[LabelledExample], n: int, words: int, seed: int) -> list[LabelledExample]:
-    """At most ``n`` examples and ``words`` words, context by context in an order that ``seed`` fixes.
+    """At most ``n`` examples and ``words`` words: one of each source before the second of any, in an order that
+    ``seed`` fixes.
 
     A context's words count once, an answer's words each time. Either limit gives way until both labels occur in
     `MIN_SOURCES` sources each, as far as there are so many: a classifier cannot be cross-fitted on less.
     """
-    keys = sorted({e.context_key for e in part})
-    random.Random(seed).shuffle(keys)
-    place = {k: i for i, k in enumerate(keys)}
-    out: list[LabelledExample] = []
+    taken: list[LabelledExample] = []
     read: set[str] = set()
-    for e in sorted(part, key=lambda e: (place[e.context_key], e.id)):
-        fewest = min(len({o.group_key for o in out if o.label is label}) for label in (True, False))
-        if (len(out) >= n or words <= 0) and fewest >= MIN_SOURCES:
+    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    for e in _sources_in_turn(part, seed):
+        enough = min(map(len, sources.values())) >= MIN_SOURCES
+        if enough and (len(taken) >= n or words <= 0):
             break
         if e.context_key not in read:
             read.add(e.context_key)
             words -= sum(len(c.text.split()) for c in e.context)
         words -= len(e.answer.split())
-        out.append(e)
-    return out
+        sources[bool(e.label)].add(e.group_key)
+        taken.append(e)
+    return taken
+
+
+def _sources_in_turn(part: Sequence[LabelledExample], seed: int) -> Iterator[LabelledExample]:
+    """All examples: the first of each source, then the second of each, and so on."""
+    by_source: defaultdict[str, list[LabelledExample]] = defaultdict(list)
+    for e in sorted(part, key=lambda e: e.id):
+        by_source[e.group_key].append(e)
+    rng = random.Random(seed)
+    order = [by_source[source] for source in sorted(by_source)]
+    rng.shuffle(order)
+    for members in order:
+        rng.shuffle(members)
+    for turn in zip_longest(*order):
+        yield from (e for e in turn if e is not None)
 
 
 def split(examples: Sequence[LabelledExample], *, seed: int = 0, parts: Sequence[str] = PARTS) -> Splits:
-    """Split into parts by source, and write each example's source into its ``group``.
+    """Split into pool and test by source, and write each example's source into its ``group``.
 
-    When train, dev and test all occur in `LabelledExample.split`, those parts are taken, after a check for leaks.
-    Otherwise `deal` divides the sources (`with_sources`) by `SHARES`; those of answers that were chosen to be labelled
-    (`in_order`) are in train. ``parts``: train and dev alone when the testset is a file of its own. Each part has both
-    labels, each in `PER_PART` sources; where there are too few sources for that, or fewer than `MIN_PER_CLASS` answers
-    of a label, all examples are in ``dev``, to be cross-fitted.
+    When `LabelledExample.split` names a test beside train or dev, those parts are taken, after a check for leaks.
+    Otherwise `deal` divides the sources (`with_sources`) by `SHARES`. ``parts``: the pool alone when the testset is a
+    file of its own. Each part has both labels, each in `PER_PART` sources; where there are too few sources for that, or
+    fewer than `MIN_PER_CLASS` answers of a label, all examples are in the pool.
     """
     labelled = with_sources([e for e in examples if e.label is not None])
     labels, sources = [bool(e.label) for e in labelled], [e.group_key for e in labelled]
-    fixed = tuple(parts) == PARTS and set(PARTS) <= {e.split for e in labelled}
+    own = {e.split for e in labelled}
+    fixed = len(parts) > 1 and "test" in own and not own.isdisjoint({"train", "dev", "pool"})
     if fixed:
         part_of = _fixed_parts(labelled)
     else:
-        n, spread = Counter(labels), _spread(labels, sources)
-        if len(labelled) < MIN_LABELS or min(spread) < MIN_SOURCES:
-            raise InputError(
-                f"got {counted(len(set(sources)), 'source')} with {n[True]} faithful and "
-                f"{counted(n[False], 'unfaithful example')}, expected at least {MIN_LABELS} examples, and each label "
-                f"in {MIN_SOURCES} sources: label answers over more contexts (those over one context share a source), "
-                "and more of the rarer label"
-            )
-        part_of = ["dev"] * len(labelled)
-        # What was chosen to be labelled is no fair sample: it teaches, and nothing is tested on it.
-        chosen = {e.group_key for e in labelled if e.tags.get("drawn") == "uncertain"}
-        fair = [i for i, source in enumerate(sources) if source not in chosen]
-        dealt = [labels[i] for i in fair], [sources[i] for i in fair]
-        if min(_spread(*dealt)) >= PER_PART * len(parts) and min(map(dealt[0].count, (True, False))) >= MIN_PER_CLASS:
-            part_of = ["train"] * len(labelled)
-            for i, k in zip(fair, deal(*dealt, [SHARES[p] for p in parts], PER_PART, seed), strict=True):
-                part_of[i] = parts[k]
+        _check_enough(labels, sources)
+        part_of = ["pool"] * len(labelled)
+        wide = min(_spread(labels, sources)) >= PER_PART * len(parts)
+        if wide and min(Counter(labels).values()) >= MIN_PER_CLASS:
+            dealt = deal(labels, sources, [SHARES[p] for p in parts], PER_PART, seed)
+            part_of = [parts[k] for k in dealt]
     held = {p: tuple(e for e, part in zip(labelled, part_of, strict=True) if part == p) for p in PARTS}
     report = {
-        "parts": {p: _counts(found) for p, found in held.items() if found},
+        "parts": {p: _counts(examples) for p, examples in held.items() if examples},
         "fixed": fixed,
         "groups": len(set(sources)),
         "unlabelled": len(examples) - len(labelled),
         "seed": seed,
     }
-    return Splits(held["train"], held["dev"], held["test"], report)
+    return Splits(held["pool"], held["test"], report)
+
+
+def _check_enough(labels: Sequence[bool], sources: Sequence[str]) -> None:
+    """`InputError` where the labels are too few to be tuned on."""
+    if len(labels) < MIN_LABELS or min(_spread(labels, sources)) < MIN_SOURCES:
+        faithful = sum(labels)
+        raise InputError(
+            f"got {counted(len(set(sources)), 'source')} with {faithful} faithful and "
+            f"{counted(len(labels) - faithful, 'unfaithful example')}, expected at least {MIN_LABELS} examples, and "
+            f"each label in {MIN_SOURCES} sources: label answers over more contexts (those over one context share a "
+            "source), and more of the rarer label"
+        )
 
 
 def deal(labels: Sequence[bool], sources: Sequence[str], shares: Sequence[float], least: int, seed: int) -> list[int]:
@@ -233,15 +249,15 @@ def with_sources(examples: Sequence[LabelledExample]) -> list[LabelledExample]:
 
 def _fixed_parts(labelled: Sequence[LabelledExample]) -> list[str]:
     """The part that the labels file says of each; `InputError` when one has none, leaks, or has too few sources."""
-    if odd := [e for e in labelled if e.split not in PARTS]:
+    if odd := [e for e in labelled if e.split not in _FIXED]:
         got = f"{counted(len(odd), 'example')} beside train, dev and test, such as {odd[0].id!r} with {odd[0].split!r}"
         raise InputError(f"got split in {got}; expected one of the three in each, or none to split them by source")
-    train, dev, test = ([e for e in labelled if e.split == part] for part in PARTS)
-    for name, part, least in (("train", train, PER_PART), ("dev", dev, PER_PART), ("test", test, 1)):
-        _check_part(part, f"split {name!r}", least)
-    check_leakage(train, dev)
-    check_leakage([*train, *dev], test)
-    return [str(e.split) for e in labelled]
+    part_of = [_FIXED[str(e.split)] for e in labelled]
+    pool, test = ([e for e, part in zip(labelled, part_of, strict=True) if part == name] for name in PARTS)
+    _check_part(pool, "split train and dev", PER_PART)
+    _check_part(test, "split test")
+    check_leakage(pool, test)
+    return part_of
 
 
 def _check_part(part: Sequence[LabelledExample], name: str, least: int = 1) -> None:

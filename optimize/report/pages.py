@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from faith_dspy.optimize.report import headline, tables
-from faith_dspy.optimize.report.plots import LEARNING_CURVE
+from faith_dspy.optimize.report.plots import has_roc
 from faith_dspy.report.judgment import csp_hash
 from faith_dspy.report.tables import Table, each, estimate, markdown, number
 
@@ -42,10 +42,8 @@ def card(result: StudyResult, links: str = "") -> str:
     asks = f"an LM is asked about {champion.lm_share:.0%} of the answers" if champion.lm_share else "no LM is asked"
     lm = f" (`{champion.params.get('lm', result.lm['name'])}`)" if champion.lm_share else ""
     file = result.labels_file.replace("`", "'")  # it would end the code
-    by_labels = result.classifier is not None and result.classifier.fitted_to == "labels"
-    how = "Tuned" if by_labels else "Chosen"
     about = (
-        f"{tables.capitalised(champion.description)}; {asks}{lm}. {how} on `{file}` (label set "
+        f"{tables.capitalised(champion.description)}; {asks}{lm}. Tuned on `{file}` (label set "
         f"{result.label_set_hash}). Study {result.study_id[:8]}, faith_dspy {result.version}, {result.date}."
     )
     if lacks := headline.not_shown(result):
@@ -58,7 +56,6 @@ def card(result: StudyResult, links: str = "") -> str:
         tables.testset_table(result),
         *tables.levels_tables(result),
         tables.verdict(result),
-        tables.learning_table(result),
         tables.classifier_table(result, _WEIGHTS),
         tables.variants_table(result),
         Table("What it is not", notes=(limits,)),
@@ -73,11 +70,10 @@ def links(result: StudyResult, model: str | None, here: str) -> str:
     found = {
         "all tables": f"{here}/artifacts/details.md",
         "prompts, flips and mistakes": f"{here}/artifacts/learned.html",
-        "ROC curves": f"{here}/artifacts/roc.png",
+        **({"ROC curves": f"{here}/artifacts/roc.png"} if has_roc(result) else {}),
         "every test answer": f"{here}/artifacts/test/champion/predictions.csv",
         "the judge": f"{here}/artifacts/judge/CARD.md",
         "traces": f"{here}/traces",
-        **({"learning curve": f"{here}/artifacts/{LEARNING_CURVE}"} if result.learning_curve else {}),
         **({"model": f"#/models/{model}"} if model else {}),
     }
     load = f' In code: `faith_dspy.load_judge("models:/{model}@champion")`.' if model else ""
@@ -89,7 +85,7 @@ def variant_markdown(v: JudgeResult) -> str:
     if v.levels.answers is None:
         return f"{v.description}. **{v.status}**: {v.note}"
     a = v.agreement
-    text = f"{v.description}. dev: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
+    text = f"{v.description}. Pool: balanced accuracy {estimate(a.balanced_accuracy)}, AUROC {estimate(a.auroc)}"
     if v.judged:
         prompt, completion = each(v.usage.computed_tokens, v.judged), each(v.usage.output_tokens, v.judged)
         text += f"; {prompt} prompt tokens (not cached) and {completion} completion tokens an answer"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
+from faith_dspy.optimize.results import LENGTH
 from faith_dspy.report.tables import estimate
 
 if TYPE_CHECKING:
@@ -15,16 +15,27 @@ if TYPE_CHECKING:
 
 BLUE, DARK = "#2563a8", "#22303c"
 _BINS = 10
-LEARNING_CURVE = "learning_curve.png"
 
 
 def study_figures(result: StudyResult) -> dict[str, Any]:
-    """Matplotlib figures of a whole study, by file name; those that have nothing to show are left out."""
-    found = {
-        "roc.png": _roc({t.name: t.rows for t in result.test if t.kind != "baseline" or "lexical" in t.name}),
-        LEARNING_CURVE: learning_curve(result),
-    }
-    return {name: figure for name, figure in found.items() if figure is not None}
+    """Matplotlib figures of a whole study, by file name; empty where there is nothing to show."""
+    judges = _ranking(result)
+    return {"roc.png": _roc(judges)} if judges else {}
+
+
+def has_roc(result: StudyResult) -> bool:
+    """Whether a study has ROC curves."""
+    return bool(_ranking(result))
+
+
+def _ranking(result: StudyResult) -> dict[str, list[tuple[int, float]]]:
+    """Label and probability of each test answer, by the name of each judge whose ranking can be shown."""
+    judges = {}
+    for t in result.test:
+        pairs = [(int(r.label), r.probability) for r in t.rows if r.probability is not None]
+        if t.name != LENGTH and len({label for label, _ in pairs}) == 2:
+            judges[t.name] = pairs
+    return judges
 
 
 def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict[str, Any]:
@@ -49,44 +60,15 @@ def judge_figures(rows: Sequence[Row], agreement: Agreement, title: str) -> dict
     return {"confusion.png": confusion, "calibration.png": calibration}
 
 
-def _roc(judges: Mapping[str, Sequence[Row]]) -> Any | None:
+def _roc(judges: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     """How well each judge ranks faithful answers above unfaithful ones."""
-    known = {
-        name: [(int(r.label), r.probability) for r in rows if r.probability is not None]
-        for name, rows in judges.items()
-    }
-    known = {name: found for name, found in known.items() if len({y for y, _ in found}) == 2}
-    if not known:
-        return None
     from sklearn.metrics import RocCurveDisplay
 
     fig, ax = _axes(4.8, 4.6, "Ranking of the test answers")
-    for name, found in known.items():
-        labels, scores = zip(*found, strict=True)
+    for name, pairs in judges.items():
+        labels, scores = zip(*pairs, strict=True)
         RocCurveDisplay.from_predictions(labels, scores, name=name, ax=ax, plot_chance_level=name == "champion")
     ax.set(xlabel="share of the unfaithful answers passed", ylabel="share of the faithful answers passed")
-    ax.legend(loc="lower right", frameon=False, fontsize=8)
-    return fig
-
-
-def learning_curve(result: StudyResult) -> Any | None:
-    """Agreement on the testset against the number of labels fitted on, each doubling as wide as the others."""
-    points = result.learning_curve
-    if not points:
-        return None
-    fig, ax = _axes(6.4, 3.8, "Agreement on the testset by number of labels")
-    labels = [p.labels for p in points]
-    for metric, colour, name in (("balanced_accuracy", BLUE, "balanced accuracy"), ("auroc", DARK, "AUROC")):
-        found = [getattr(p, metric) for p in points]
-        values, lows, highs = (
-            [math.nan if (v := getattr(e, end)) is None else v for e in found] for end in ("value", "low", "high")
-        )
-        ax.plot(labels, values, "o-", color=colour, markersize=4, linewidth=1, label=name)
-        ax.vlines(labels, lows, highs, color=colour, linewidth=1)
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(labels, [str(n) for n in labels])
-    ax.minorticks_off()
-    ax.set(xlabel="labels to fit on", ylabel="agreement; bars: 95 % of the draws")
     ax.legend(loc="lower right", frameon=False, fontsize=8)
     return fig
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from faith_dspy.errors import counted
-from faith_dspy.optimize.results import SAID, GroupResult, JudgedAnswer, JudgeResult
+from faith_dspy.optimize.results import CALIBRATED, LENGTH, GroupResult, JudgedAnswer, JudgeResult, costs
 from faith_dspy.report.tables import MARK, NONE, Table, each, estimate, level_tables, number, table_of
 from faith_dspy.scoring.agreement import JudgeAgreement, measure_agreement
 from faith_dspy.text.languages import language_of
@@ -36,7 +36,6 @@ def study_tables(result: StudyResult) -> list[Table]:
     tables = (
         variants_table(result),
         groups_table(result),
-        learning_table(result),
         testset_table(result),
         *levels_tables(result),
         verdict(result),
@@ -46,9 +45,11 @@ def study_tables(result: StudyResult) -> list[Table]:
 
 
 def variants_table(result: StudyResult) -> Table:
-    """What was tried, on the devset."""
+    """All candidates, on the pool."""
+    tried = [v for v in result.variants if v.levels.answers is not None]
+    cost = dict(zip((v.name for v in tried), costs(tried), strict=True))
     columns = {
-        "variant": lambda v: _judge_name(v, result.champion),
+        "candidate": lambda v: _judge_name(v, result.champion),
         "balanced\naccuracy": lambda v: estimate(v.agreement.balanced_accuracy),
         "AUROC": lambda v: number(v.agreement.auroc.value),
         "behind\n± SE": _behind,
@@ -57,24 +58,26 @@ def variants_table(result: StudyResult) -> Table:
         "s": lambda v: each(v.usage.seconds, v.judged),
     }
     return table_of(
-        "Variants on dev: to choose by, not agreement with people",
+        "Candidates on the pool: to choose by, not agreement with people",
         columns,
-        sorted((v for v in result.variants if v.levels.answers is not None), key=lambda v: (v.cost, -(v.score or 0))),
-        caption="The cheapest first; what is fitted is cross-fitted. Behind: AUROC × coverage behind the best, and the "
-        "standard error of that, in points; the champion is the cheapest within one. LM asked: share of the answers. "
-        f"Prompt tokens that were not cached, and seconds, for each answer. {INTERVALS}",
+        sorted(tried, key=lambda v: (cost[v.name], -(v.score or 0))),
+        caption="The cheapest first, all cross-fitted. Behind: the Brier score (both labels weighing the same) behind "
+        "the best, and the standard error of that, in points. LM asked: share of the answers. Prompt tokens that were "
+        f"not cached, and seconds, for each answer. {INTERVALS}",
         notes=tuple(f"{v.name}: {v.status}, {v.note}." for v in result.variants if v.note),
     )
 
 
 def _behind(v: JudgeResult) -> str:
+    if v.score is None:
+        return NONE
     if v.behind is None or v.behind.value is None:
-        return NONE if v.status == "dropped" or v.score is None else "best"
+        return "best"
     return f"{-100 * v.behind.value:.1f} ± {100 * (v.behind.standard_error or 0):.1f}"
 
 
 def testset_table(result: StudyResult) -> Table:
-    """The champion, the untuned judge, the baselines and people, on the testset."""
+    """The champion, what it is compared with, and people, on the testset."""
     rows = list(result.test)
     if result.ceiling is not None:
         people = JudgeAgreement(answers=result.ceiling, statements=None, evidence=None)
@@ -94,47 +97,26 @@ def testset_table(result: StudyResult) -> Table:
         f"Agreement with people on {counted(result.test[0].agreement.n, 'answer')}{tested}",
         columns,
         rows,
-        caption=f"champion: {_short(result.variant(result.champion))}; untuned: the LM asked about the whole answer; "
-        "default: fitted to other sets, to none of these labels; lexical, length: baselines without an LM, fitted on "
-        f"the same labels{ceiling}. {INTERVALS}",
+        caption=f"champion: {_short(result.variant(result.champion))}; LM calibrated: slope, offset and threshold, "
+        "nothing else; untuned: the LM asked about the whole answer; lexical, length: baselines without an LM. All but "
+        f"the untuned judge are fitted on the same labels{ceiling}. {INTERVALS}",
         notes=(result.test[0].levels.measured,),
     )
 
 
 def levels_tables(result: StudyResult) -> list[Table]:
     """Agreement on statements and evidence, on the testset, as far as labels tell."""
-    says = [t for t in result.test if t.name != "length-baseline"]  # which says nothing of them
+    says = [t for t in result.test if t.name != LENGTH]  # which says nothing of them
     return level_tables({_judge_name(t): t.levels for t in says})
 
 
 def verdict(result: StudyResult) -> Table:
     """What may be said of the champion, a sentence each."""
-    notes = [capitalised(result.comparisons[name].sentence) for name in SAID if name in result.comparisons]
-    if not result.variant(result.champion).lm_share:
-        notes.append("The champion asks no LM: on these labels nothing that does was better by a standard error.")
+    notes = [capitalised(c.sentence) for c in result.comparisons.values()]
     notes += result.notes
     if not result.finished:
         notes.append("Stopped early: the champion is the best of the variants that were finished.")
     return Table("Verdict", notes=tuple(notes))
-
-
-def learning_table(result: StudyResult) -> Table | None:
-    """The learning curve; None with too few labels."""
-    if not result.learning_curve:
-        return None
-    columns = {
-        "labels": lambda p: str(p.labels),
-        "draws": lambda p: str(p.draws),
-        "balanced accuracy": lambda p: estimate(p.balanced_accuracy),
-        "AUROC": lambda p: estimate(p.auroc),
-    }
-    return table_of(
-        "Agreement on the testset by number of labels",
-        columns,
-        result.learning_curve,
-        caption="Classifier and threshold fitted on random draws of so many labels, in brackets 95 % of the draws; "
-        "last: the champion.",
-    )
 
 
 def by_group(answers: Sequence[JudgedAnswer]) -> tuple[GroupResult, ...]:
@@ -259,8 +241,8 @@ def _judge_name(judge: JudgeResult, champion: str = "champion") -> str:
 
 
 def _short(judge: JudgeResult) -> str:
-    """For a narrow column: ``default`` for the default judge, ``lexical`` for the lexical baseline."""
-    return judge.name.removesuffix("-baseline").removesuffix("-judge") if judge.kind == "baseline" else judge.name
+    """For a narrow column: ``lexical`` for the lexical baseline, ``LM calibrated`` for that of the test."""
+    return "LM calibrated" if judge.name == CALIBRATED else judge.name.removesuffix("-baseline")
 
 
 def stress_tables(report: StressReport) -> list[Table]:

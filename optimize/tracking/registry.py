@@ -124,7 +124,7 @@ def decide_promotion(result: StudyResult, present: StudyResult | None, *, first:
         facts = (
             f"the present champion on the same {compared.n} test answers ({points(compared.balanced_accuracy)} points)"
         )
-        if compared.verdict != "not shown better":
+        if compared.verdict != "inconclusive":
             return Decision(compared.verdict == "better", f"it is {compared.verdict} than {facts}")
         context = f", and not shown worse than {facts}"
     if result.comparisons["untuned"].verdict != "better":

@@ -1,8 +1,8 @@
 """Results of studies that never ran, for the tests of what is made of them."""
 
 from faith_dspy.optimize.results import JudgedAnswer, JudgeResult, StudyResult
+from faith_dspy.optimize.select.candidates import measure
 from faith_dspy.optimize.select.comparison import compare
-from faith_dspy.optimize.select.evaluate import measure
 from faith_dspy.schema import Chunk, Judgment, LabelledExample, RawJudgment, Unscored
 
 
